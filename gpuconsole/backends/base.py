@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.standings import Standings
+from gpuconsole.insight.visibility_positions import VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
@@ -136,7 +136,7 @@ class Live(Protocol):
     def assumed(self) -> tuple[str, ...]:
         """What the cluster does not tell of that policy, in sentences."""
 
-    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+    def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         """Who waits for a queue by the word of the cluster itself. Waits for its answer; call it in a thread."""
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
@@ -146,7 +146,7 @@ class Live(Protocol):
         """The cluster as it is known now."""
 
     @property
-    def engines(self) -> Engines:
+    def engines(self) -> EnginesInForce:
         """Who decides there, as far as the kinds tell that it serves."""
 
 

@@ -20,7 +20,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.standing import Standing, standing_of, standing_on
+from gpuconsole.insight.admission_view import AdmissionView, view_of, view_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import HistoryEvent
@@ -67,11 +67,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     began: float = 0.0
     """Start of opening the cluster, on the monotonic clock, in seconds."""
 
-    def standing(self) -> Standing:
+    def standing(self) -> AdmissionView:
         """The current cluster: as found where it is live or saved, else as simulated."""
         if self.found is None:
-            return standing_of(self.simulation)
-        return standing_on(self.found, self.simulation.policy)
+            return view_of(self.simulation)
+        return view_on(self.found, self.simulation.policy)
 
     @property
     def seen(self) -> Visibility:

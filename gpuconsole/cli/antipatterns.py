@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
-from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unlooked
+from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unchecked_kinds
 from gpuconsole.insight.antipatterns.pattern import total_per_day
 from gpuconsole.insight.telemetry import utilization
 from gpuconsole.model.clock import format_time
@@ -39,7 +39,7 @@ def command(asked: Asked) -> Answer:
     for one in body["patterns"]:
         one["since"] = format_time(one["since"]) if one["since"] is not None else None
     lines = antipatterns_lines(found, measured=len(snapshot.telemetry) > 0, average=utilization(snapshot))
-    return Answer(kind="Antipatterns", body=body, lines=lines, version=VERSION, unknown=unlooked(snapshot.seen))
+    return Answer(kind="Antipatterns", body=body, lines=lines, version=VERSION, unknown=unchecked_kinds(snapshot.seen))
 
 
 def _measured(asked: Asked) -> Snapshot:

@@ -16,7 +16,7 @@ from gpuconsole.cli.options import Request, configured, policed
 from gpuconsole.cli.scenarios import LineOf
 from gpuconsole.cli.sources import FindingsError, read_drill, read_scenario
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.drill import Result, run_drill
+from gpuconsole.insight.drill import ExpectationOutcome, run_drill
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.manifests import NO_MANIFEST, Severity, load
 from gpuconsole.model.text import clean
@@ -117,7 +117,7 @@ def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:
     return Suite(name=name, file=file, results=results, seconds=time.perf_counter() - begun)
 
 
-def _placed(result: Result, file: str, line_of: LineOf) -> Result:
+def _placed(result: ExpectationOutcome, file: str, line_of: LineOf) -> ExpectationOutcome:
     """Add file and line to the result of an invalid expectation."""
     if result.item is None:
         return result

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gpuconsole.cli.answering import Answer, Asked, nothing_said
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.errors import SourceError
-from gpuconsole.insight.basis import unforeseeable
+from gpuconsole.insight.data_gaps import missing_for_forecast
 from gpuconsole.insight.engine_comparison import (
     ComparedJob,
     ComparedQueue,
@@ -39,7 +39,7 @@ NOTHING = "–"
 
 def compared(asked: Asked, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> Answer:
     """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare."""
-    if lacking := unforeseeable(asked.simulation.snapshot()):
+    if lacking := missing_for_forecast(asked.simulation.snapshot()):
         return nothing_said(KIND, lacking, VERSION)
     scenario, seed = asked.scenario, asked.simulation.seed
     if scenario is None:

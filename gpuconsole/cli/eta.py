@@ -8,14 +8,14 @@ import click
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
-from gpuconsole.insight.basis import PLACES, unforeseeable
-from gpuconsole.insight.calibration import Told, experience, record
-from gpuconsole.insight.capacity import circle
-from gpuconsole.insight.codes import Code
-from gpuconsole.insight.estimates import KEPT, Estimate, Memory
+from gpuconsole.insight.calibration import PastEstimate, calibrate, coverage
+from gpuconsole.insight.capacity import cohort_cycle
+from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
+from gpuconsole.insight.estimates import KEPT, Estimate, EstimateHistory
 from gpuconsole.insight.eta import RUNS
-from gpuconsole.insight.expected_start import Eta, corrected, expected_start, stand, waits
+from gpuconsole.insight.expected_start import Eta, corrected, current_position, expected_start, waits
 from gpuconsole.insight.pending import explain
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.snapshot import Snapshot
@@ -43,9 +43,9 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     """
     snapshot = asked.found or asked.simulation.snapshot()
     key = whole_named(snapshot, workload)
-    if lacking := unforeseeable(snapshot, *PLACES):
-        answer, told = stand(snapshot, key), explain(snapshot, key)
-        ended = not waits(answer, told) and told.code is not Code.UNSEEN
+    if lacking := missing_for_forecast(snapshot, *PLACES):
+        answer, told = current_position(snapshot, key), explain(snapshot, key)
+        ended = not waits(answer, told) and told.code is not PendingReason.UNSEEN
         open_end = () if ended else tuple(f"ETA: {text}" for text in lacking)
         text = list(as_text(answer, known=not open_end))
         return Answer(
@@ -64,7 +64,7 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
 def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
     """The reason why it has no rank in its cohort, if cohorts form a cycle."""
     queue = snapshot.cluster_queues.get(answer.queue)
-    if answer.position is not None and queue is not None and (why := circle(snapshot, queue.cohort)):
+    if answer.position is not None and queue is not None and (why := cohort_cycle(snapshot, queue.cohort)):
         yield f"position in its cohort: {why}"
 
 
@@ -73,7 +73,7 @@ def as_recorded(asked: Asked, answer: Eta) -> Eta:
     if asked.mode != "live":
         return answer
     earlier = _earlier(asked)
-    return corrected(answer, experience(earlier, answer.time), record(earlier, answer.time))
+    return corrected(answer, calibrate(earlier, answer.time), coverage(earlier, answer.time))
 
 
 def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
@@ -120,14 +120,14 @@ def _when(answer: Eta, start: Estimate) -> Iterator[str]:
         yield f"no start before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
 
 
-def _earlier(asked: Asked) -> Sequence[Told]:
+def _earlier(asked: Asked) -> Sequence[PastEstimate]:
     """The console's earlier estimates for this live cluster, with the actual starts. Raises HistoryError."""
     path = asked.settings.history_file
     if not path.exists():
         return ()
     with earlier_sessions(path) as db:
-        memory = Memory(queries.estimates(db, asked.source, KEPT))
-    memory.see(asked.found or asked.simulation.snapshot())
+        memory = EstimateHistory(queries.estimates(db, asked.source, KEPT))
+    memory.record_starts(asked.found or asked.simulation.snapshot())
     return memory.earlier
 
 

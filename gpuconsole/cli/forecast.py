@@ -18,9 +18,9 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import undecidable
+from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.forecast import Forecast, forecast
-from gpuconsole.insight.forecast_check import Cause, Differences, Observer
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastChecker, ForecastDifferences
 from gpuconsole.model.clock import SECOND, Span, format_span, format_time
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -90,12 +90,12 @@ def command(
     if not check:
         with _sights(request, settings, against, Moments(until, 0, every)) as sights:
             sight = next(sights)
-        if lacking := undecidable(sight.snapshot):
+        if lacking := missing_for_admission(sight.snapshot):
             return say(_origin(request, sight, until), nothing_said("Forecast", lacking), output)
         foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.warnings)
         return say(_origin(request, sight, until), _answer(foreseen, None), output)
     sight, foreseen, said = _checked(request, settings, against, Moments(until, lasting, every))
-    answer = replace(_answer(foreseen, said), unknown=undecidable(sight.snapshot))
+    answer = replace(_answer(foreseen, said), unknown=missing_for_admission(sight.snapshot))
     if sight.lost:
         since = f"Kueue's decisions since {format_time(sight.snapshot.time)}: {sight.lost}"
         answer = replace(answer, status=UNKNOWN, unknown=(*answer.unknown, since))
@@ -107,13 +107,13 @@ def _origin(request: Request, sight: Sight, until: Span) -> Origin:
     return Origin(source=sight.source, mode=mode, now=snapshot.time, assumed=snapshot.seen.warnings)
 
 
-def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
+def _answer(foreseen: Forecast | None, said: ForecastDifferences | None) -> Answer:
     return Answer(
         kind="Forecast",
         body=as_json(foreseen, said),
         lines=as_text(foreseen, said),
         version=VERSION,
-        status=int(said is not None and said.of(Cause.DISAGREEMENT) > 0),
+        status=int(said is not None and said.of(DifferenceCause.DISAGREEMENT) > 0),
         assumed=foreseen.queues if foreseen is not None else (),
     )
 
@@ -131,8 +131,8 @@ def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, requ
 
 def _checked(
     request: Request, settings: Config, against: tuple[Path, ...], moments: Moments
-) -> tuple[Sight, Forecast, Differences]:
-    observer, said, foreseen = Observer(), Differences(), Forecast()
+) -> tuple[Sight, Forecast, ForecastDifferences]:
+    observer, said, foreseen = ForecastChecker(), ForecastDifferences(), Forecast()
     sight = Sight(EMPTY, SimPolicy(), "")
     with _sights(request, settings, against, moments) as sights:
         for sight in sights:
@@ -205,8 +205,8 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
         yield last._replace(lost="; ".join((lost, *backend.health.unread[:1])))
 
 
-def _recorded(settings: Config) -> Differences:
+def _recorded(settings: Config) -> ForecastDifferences:
     if not settings.history_file.exists():
-        return Differences()
+        return ForecastDifferences()
     with earlier_sessions(settings.history_file) as db:
         return queries.compared(db, KEPT)

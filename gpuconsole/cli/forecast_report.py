@@ -5,30 +5,30 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
-from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.insight.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named
 
 CAUSES = {
-    Cause.TIMING: "the cluster changed before the decision; on the changed cluster the engine agrees",
-    Cause.ORDER: "Kueue chose another workload of the same priority and timestamp",
-    Cause.UNSEEN: "objects that decide it are not visible (RBAC)",
-    Cause.RACE: "an object changed close to the decision, between two observations",
-    Cause.MEMORY: "the engine agrees if it assumes another state of Kueue's queues",
-    Cause.DISAGREEMENT: "the engine decides differently from Kueue",
+    DifferenceCause.TIMING: "the cluster changed before the decision; on the changed cluster the engine agrees",
+    DifferenceCause.ORDER: "Kueue chose another workload of the same priority and timestamp",
+    DifferenceCause.UNSEEN: "objects that decide it are not visible (RBAC)",
+    DifferenceCause.RACE: "an object changed close to the decision, between two observations",
+    DifferenceCause.MEMORY: "the engine agrees if it assumes another state of Kueue's queues",
+    DifferenceCause.DISAGREEMENT: "the engine decides differently from Kueue",
 }
 FATES = {
-    Fate.ADMITTED: "would be admitted",
-    Fate.AFTER_VICTIMS: "would preempt others",
-    Fate.PREEMPTED: "would be preempted",
-    Fate.WAITS: "would stay pending",
+    ForecastAction.ADMITTED: "would be admitted",
+    ForecastAction.AFTER_VICTIMS: "would preempt others",
+    ForecastAction.PREEMPTED: "would be preempted",
+    ForecastAction.WAITS: "would stay pending",
 }
 
 
-def as_text(foreseen: Forecast | None, said: Differences | None) -> list[str]:
+def as_text(foreseen: Forecast | None, said: ForecastDifferences | None) -> list[str]:
     """The comparison as text, if there is one, otherwise the forecast."""
     if said is not None:
         return _check_as_text(said, foreseen)
@@ -50,7 +50,7 @@ def _forecast_as_text(foreseen: Forecast) -> list[str]:
     return [*lines, *_assumed(foreseen)]
 
 
-def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
+def _check_as_text(said: ForecastDifferences, foreseen: Forecast | None) -> list[str]:
     """Number of agreements, differences by cause, and each difference."""
     lines = [
         _agreement(said),
@@ -62,7 +62,7 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
             ],
         ),
     ]
-    told = [one for one in said.differences if one.cause is not Cause.TIMING]
+    told = [one for one in said.differences if one.cause is not DifferenceCause.TIMING]
     if before := sum(said.earlier.values()):
         total = len(said.differences) + before
         listed = f"The newest {len(said.differences):,} of {total:,} differences, without those of cause timing:"
@@ -72,13 +72,13 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
     return [*lines, *(_assumed(foreseen) if foreseen is not None else ())]
 
 
-def _agreement(said: Differences) -> str:
+def _agreement(said: ForecastDifferences) -> str:
     if not said.decisions:
         return "no Kueue decisions to compare"
     return f"{counted(said.decisions, 'Kueue decision')} compared, {said.agreement:.1%} agreement"
 
 
-def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, Any]:
+def as_json(foreseen: Forecast | None, said: ForecastDifferences | None) -> dict[str, Any]:
     """The fields of the JSON document; parts that were not requested are omitted."""
     document: dict[str, Any] = {}
     if foreseen is not None:
@@ -87,26 +87,26 @@ def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, An
         document["agreement"] = {
             "decisions": said.decisions,
             "agreed": said.agreed,
-            **{cause.value: said.of(cause) for cause in Cause},
+            **{cause.value: said.of(cause) for cause in DifferenceCause},
             "part": round(said.agreement, 4),
         }
         document["differences"] = list(map(_as_document, said.differences))
     return document
 
 
-def _as_document(one: Difference) -> dict[str, Any]:
+def _as_document(one: ForecastDifference) -> dict[str, Any]:
     document = {**msgspec.to_builtins(one), "time": format_time(one.time), "object": one.object or None}
     del document["span"]
     return {**document, "span_seconds": one.span / SECOND if one.object else None}
 
 
-def _prospect(one: Prospect) -> dict[str, Any]:
+def _prospect(one: WorkloadForecast) -> dict[str, Any]:
     return {**msgspec.structs.asdict(one), "created": format_time(one.created), "text": in_words(one)}
 
 
-def _difference(one: Difference) -> Iterator[str]:
+def _difference(one: ForecastDifference) -> Iterator[str]:
     yield f"{seconds(one.time)}  {called(one.workload)}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
-    yield f"  forecast: {named(one.foreseen)}"
+    yield f"  forecast: {named(one.forecast)}"
     yield f"  Kueue:    {named(one.fact)}"
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from msgspec import Struct
 
-from gpuconsole.insight.drill import Result, Verdict
+from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict
 from gpuconsole.model.clock import format_exactly
 from gpuconsole.model.text import clean
 
@@ -15,7 +15,7 @@ class Suite(Struct, frozen=True, kw_only=True):
 
     name: str
     file: str
-    results: tuple[Result, ...] = ()
+    results: tuple[ExpectationOutcome, ...] = ()
     problems: tuple[str, ...] = ()
     """Why it could not be run."""
     seconds: float = 0.0
@@ -27,12 +27,12 @@ class Suite(Struct, frozen=True, kw_only=True):
     @property
     def failures(self) -> int:
         """Number of failed expectations."""
-        return sum(result.verdict is Verdict.FAILED for result in self.results)
+        return sum(result.verdict is ExpectationVerdict.FAILED for result in self.results)
 
     @property
     def errors(self) -> int:
         """Number of expectations that could not be checked."""
-        return len(self.problems) + sum(result.verdict is Verdict.PROBLEM for result in self.results)
+        return len(self.problems) + sum(result.verdict is ExpectationVerdict.PROBLEM for result in self.results)
 
 
 def junit(suites: Sequence[Suite]) -> bytes:
@@ -51,16 +51,16 @@ def junit(suites: Sequence[Suite]) -> bytes:
     return written + b"\n"
 
 
-def _case(suite_element: ElementTree.Element, suite: Suite, result: Result) -> None:
+def _case(suite_element: ElementTree.Element, suite: Suite, result: ExpectationOutcome) -> None:
     name = f"step {result.step} at {format_exactly(result.at)}: {result.key}".rstrip(": ")
     case = ElementTree.SubElement(suite_element, "testcase", _named(suite, name))
     match result.verdict:
-        case Verdict.FAILED:
+        case ExpectationVerdict.FAILED:
             failure = ElementTree.SubElement(case, "failure", {"type": "expectation", "message": _safe(result.text)})
             failure.text = _safe(f"wanted {result.wanted}\ngot    {result.got}")
-        case Verdict.PROBLEM:
+        case ExpectationVerdict.PROBLEM:
             ElementTree.SubElement(case, "error", {"type": "problem", "message": _safe(result.text)})
-        case Verdict.PASSED:
+        case ExpectationVerdict.PASSED:
             pass
 
 

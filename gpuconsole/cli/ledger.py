@@ -5,8 +5,8 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import QUOTA
-from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.data_gaps import QUOTA
+from gpuconsole.insight.loan_ledger import ledger
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 

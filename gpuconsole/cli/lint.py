@@ -11,7 +11,7 @@ from msgspec import Struct
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.linting import Cluster, Gathered, gather
 from gpuconsole.cli.options import Request, policed
-from gpuconsole.insight.linting import Finding, Level, comments, lint
+from gpuconsole.insight.linting import LintFinding, LintLevel, comments, lint
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.documents.findings import path_text
 from gpuconsole.model.manifests import Finding as Unusable
@@ -25,7 +25,7 @@ class Line(Struct, frozen=True, kw_only=True):
     """A finding with file and line, as it is printed."""
 
     code: str
-    level: Level
+    level: LintLevel
     file: str
     line: int
     """0 if unknown."""
@@ -63,13 +63,13 @@ def command(
     lines = list({line.text: line for line in _lines(gather(resolve(files), request))}.values())
     counts = Counter(line.level for line in lines)
     if output == "json":
-        whole = {"version": FORMAT, "findings": lines, **{f"{level}s": counts[level] for level in Level}}
+        whole = {"version": FORMAT, "findings": lines, **{f"{level}s": counts[level] for level in LintLevel}}
         click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
     else:
         for line in lines:
             click.echo(line.text)
-        click.echo(", ".join(counted(counts[level], level) for level in Level))
-    return 1 if counts[Level.ERROR] else 0
+        click.echo(", ".join(counted(counts[level], level) for level in LintLevel))
+    return 1 if counts[LintLevel.ERROR] else 0
 
 
 def _lines(gathered: Gathered) -> Iterator[Line]:
@@ -86,7 +86,7 @@ def _lines(gathered: Gathered) -> Iterator[Line]:
 def _unusable(one: Unusable) -> Line:
     return Line(
         code=one.code,
-        level=Level.ERROR,
+        level=LintLevel.ERROR,
         file=one.file,
         line=one.line,
         object=one.object,
@@ -96,7 +96,7 @@ def _unusable(one: Unusable) -> Line:
     )
 
 
-def _placed(finding: Finding, cluster: Cluster) -> Line:
+def _placed(finding: LintFinding, cluster: Cluster) -> Line:
     """Add file and line of the object that a finding is about."""
     entry = cluster.places.get(finding.object)
     if entry is None:
@@ -106,7 +106,7 @@ def _placed(finding: Finding, cluster: Cluster) -> Line:
     return _line(finding, place.report.file, place.report.line_of(place.at(*finding.path)), finding.object)
 
 
-def _line(finding: Finding, file: str, line: int, about: str) -> Line:
+def _line(finding: LintFinding, file: str, line: int, about: str) -> Line:
     return Line(
         code=finding.code,
         level=finding.level,

@@ -10,9 +10,9 @@ from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.scenarios import not_yet_told, scenario_findings, wrong_expectations
 from gpuconsole.cli.sources import catalogue_for
-from gpuconsole.insight.linting import Engines, Facts
+from gpuconsole.insight.linting import LintEngines, LintFacts
 from gpuconsole.insight.linting.facts import placed_by
-from gpuconsole.insight.linting.findings import named
+from gpuconsole.insight.linting.findings import object_name
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import SourceText, read_sources
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
@@ -34,7 +34,7 @@ Places = Mapping[str, LoadedObject]
 class Cluster(Struct, frozen=True):
     """One cluster to lint, with the positions of its objects."""
 
-    facts: Facts
+    facts: LintFacts
     places: Places
     file: str
     """File of the scheduler configuration, or of the scenario."""
@@ -94,9 +94,11 @@ def _of_manifests(
     known = request.kueue_config is not None or bool(request.feature_gates) or bool(loaded.configurations)
     kueue = policy.kueue if known or (policy.kueue is not None and policy.kueue.transformations) else None
     if not schedulers:
-        yield Cluster(Facts(loaded.objects, Engines(kueue=kueue)), places, "")
+        yield Cluster(LintFacts(loaded.objects, LintEngines(kueue=kueue)), places, "")
     for name, read in schedulers.items():
-        yield Cluster(Facts(loaded.objects, Engines(kueue=kueue, volcano=read, volcano_name=name)), places, name)
+        yield Cluster(
+            LintFacts(loaded.objects, LintEngines(kueue=kueue, volcano=read, volcano_name=name)), places, name
+        )
 
 
 def _scenario(loaded: LoadedManifests, number: int, request: Request) -> Scenario:
@@ -114,7 +116,7 @@ def _scenario(loaded: LoadedManifests, number: int, request: Request) -> Scenari
 def _of_scenario(loaded: LoadedManifests, number: int, request: Request, scenario: Scenario) -> Cluster:
     """The cluster of a scenario, with everything that its steps create."""
     origin = loaded.origins[number]
-    facts = Facts(_objects(scenario), _engines(scenario.policy, request, origin))
+    facts = LintFacts(_objects(scenario), _engines(scenario.policy, request, origin))
     places = {**_places(loaded.entries, ""), **_places(loaded.entries, origin)}
     return Cluster(facts, places, origin, loaded.lines[number](("engine", "placement", "conf")))
 
@@ -130,9 +132,9 @@ def _objects(scenario: Scenario) -> list[Object]:
     return [*scenario.objects, *created]
 
 
-def _engines(policy: SimPolicy, request: Request, origin: str) -> Engines:
+def _engines(policy: SimPolicy, request: Request, origin: str) -> LintEngines:
     volcano = read_configuration(policy.placement.conf) if isinstance(policy.placement, VolcanoPolicy) else None
-    return Engines(
+    return LintEngines(
         placement=placed_by(policy.placement),
         kueue=policy.kueue if policy.kueue is None else with_kueue(policy, request).kueue,
         unqueued=policy.kueue is None,
@@ -144,4 +146,4 @@ def _engines(policy: SimPolicy, request: Request, origin: str) -> Engines:
 
 
 def _places(entries: Sequence[LoadedObject], scope: str) -> dict[str, LoadedObject]:
-    return {named(entry.obj): entry for entry in entries if entry.scope == scope}
+    return {object_name(entry.obj): entry for entry in entries if entry.scope == scope}

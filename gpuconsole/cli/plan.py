@@ -10,8 +10,8 @@ from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, latency_assumption, queue_assumptions, run_times, unforeseeable
-from gpuconsole.insight.plan import Option, Plan, plan
+from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
+from gpuconsole.insight.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
 from gpuconsole.ui.answers.plan import plan_lines
@@ -39,7 +39,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     a fork of the cluster, which is never changed. Exits with 1 if no option meets the target, not even temporarily.
     """
     changes = changes_in(wanted, asked.simulation.now, asked.simulation.snapshot())
-    if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
+    if lacking := missing_for_forecast(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Plan", lacking, VERSION)
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()
@@ -56,7 +56,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     )
 
 
-def as_body(answer: Plan) -> dict[str, Any]:
+def as_body(answer: CapacityPlan) -> dict[str, Any]:
     """The plan as plain values; commands of an option as steps of `gpuconsole whatif -f`."""
     return {
         "workloads": answer.workloads,
@@ -70,7 +70,7 @@ def as_body(answer: Plan) -> dict[str, Any]:
     }
 
 
-def _option(option: Option, answer: Plan) -> dict[str, Any]:
+def _option(option: PlanOption, answer: CapacityPlan) -> dict[str, Any]:
     plain = msgspec.structs.asdict(option)
     p95 = plain.pop("p95_wait")
     before = p95 is not None and p95 <= answer.horizon

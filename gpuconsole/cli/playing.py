@@ -6,7 +6,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.sources import status_of
 from gpuconsole.config import Config
-from gpuconsole.insight.playing import Play
+from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.console import Console
 from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.ui.playing import DrillApp
@@ -18,7 +18,7 @@ def show(scenario: Scenario, seed: int | None, settings: Config) -> int:
     simulation = build(replace(scenario, steps=()), seed=seed)
     about = status_of(simulation, scenario.name)
     console = Console(SimulatedBackend(simulation, speed=1), about=about, prices=scenario.policy.prices)
-    app = DrillApp(console, Play(scenario, seed=seed))
+    app = DrillApp(console, DrillSession(scenario, seed=seed))
     if settings.theme and settings.theme in app.available_themes:
         app.theme = settings.theme
     console.pause()

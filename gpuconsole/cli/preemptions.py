@@ -14,9 +14,9 @@ from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.preemptions_report import Body, Preemption, as_document, as_text
 from gpuconsole.cli.subjects import subject_named
 from gpuconsole.errors import UsageError
+from gpuconsole.insight.preemption_stats import about, chain, preemption_stats
 from gpuconsole.insight.preemptions import PreemptionRow, rows
-from gpuconsole.insight.stand_ins import pods_of
-from gpuconsole.insight.who import about, chain, who
+from gpuconsole.insight.unqueued_work import pods_of
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -87,7 +87,7 @@ def answer_about(lines: Sequence[HistoryEvent], workload: str, snapshot: Snapsho
     everything = rows(lines)
     name = subject_named(snapshot, workload, _names_in(everything)) if workload else ""
     found = about(everything, {name, *pods_of(snapshot, name)}) if name else everything
-    summary = who(found)
+    summary = preemption_stats(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
     return Answer(kind="Preemptions", body=as_document(body), lines=as_text(body), version=VERSION)
 

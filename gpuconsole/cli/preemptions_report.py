@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.preemption_choice_text import WORDS, shares, whose
+from gpuconsole.insight.preemption_stats import EvictionCycle, PreemptionCount, PreemptionStats
 from gpuconsole.insight.tables import counted, table
-from gpuconsole.insight.who import Circle, Count, Who
 from gpuconsole.model.clock import SECOND, format_span
 from gpuconsole.model.device_units import device_cell
 from gpuconsole.model.preemption_trace import PreemptionTrace
@@ -63,7 +63,7 @@ class Body(Struct, frozen=True):
     """The JSON answer, newest preemption first."""
 
     workload: str
-    summary: Who
+    summary: PreemptionStats
     preemptions: tuple[Preemption, ...]
 
 
@@ -102,25 +102,25 @@ def as_text(body: Body) -> list[str]:
     return lines if body.workload else [*lines, *_counts(summary)]
 
 
-def _sums(summary: Who) -> list[str]:
+def _sums(summary: PreemptionStats) -> list[str]:
     lines = [f"{counted(summary.preemptions, 'preemption')}: {_lost(summary, summary.preemptions)}"]
     if summary.unplaced:
         lines.append(f"{counted(summary.unplaced, 'preemptor')} still unscheduled")
     if summary.in_vain:
         lines.append(f"{counted(summary.in_vain, 'preemption')} wasted: the preemptor ended before it was scheduled")
-    for what, circles in (("queues", summary.queue_circles), ("workloads", summary.circles)):
+    for what, circles in (("queues", summary.queue_cycles), ("workloads", summary.cycles)):
         lines += [text for circle in circles[:MOST] for text in _loop(what, circle)]
     return lines
 
 
-def _lost(summed: Who | Circle, times: int) -> str:
+def _lost(summed: PreemptionStats | EvictionCycle, times: int) -> str:
     hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
     every = summed.unpriced == times > 0
     cost = "cost unknown" if every else at_least(f"${summed.cost:.2f}", summed.unpriced, times)
     return f"{hours} GPU-hours lost, {cost}"
 
 
-def _loop(what: str, circle: Circle) -> Iterator[str]:
+def _loop(what: str, circle: EvictionCycle) -> Iterator[str]:
     """A preemption loop: its sums, then who preempted whom, the most frequent first."""
     times = counted(circle.times, "preemption")
     yield f"preemption loop of {len(circle.names)} {what}, {times}: {_lost(circle, circle.times)}"
@@ -204,7 +204,7 @@ def _considered(choice: PreemptionTrace, as_of: str) -> list[str]:
     return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
 
 
-def _counts(summary: Who) -> list[str]:
+def _counts(summary: PreemptionStats) -> list[str]:
     parts = (
         ("RULE", summary.rules),
         ("VICTIM", summary.victims),
@@ -215,7 +215,7 @@ def _counts(summary: Who) -> list[str]:
     return [text for name, counts in parts for text in ("", *_counted(name, counts))]
 
 
-def _counted(name: str, counts: Sequence[Count]) -> list[str]:
+def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
     return table(
         (name, "TIMES", "LOST GPU-H", "COST $"),
         [

@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.losses import NOTHING_LOST, LostWork, lost_by_one
 from gpuconsole.insight.phases import phase_of
-from gpuconsole.insight.pools import Pool
+from gpuconsole.insight.pools import MachinePool
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, device_cell, short_amount
@@ -169,7 +169,7 @@ def _queue_facts(row: QueueRow) -> dict[str, Any]:
     }
 
 
-def pools_as_text(rows: Sequence[Pool]) -> list[str]:
+def pools_as_text(rows: Sequence[MachinePool]) -> list[str]:
     """The table of node pools; empty where there are none."""
     cells = [
         (

@@ -9,8 +9,8 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.insight.basis import PLACES, unforeseeable, unplaceable
-from gpuconsole.insight.risk import EFFORT, LIMIT, RUNS, Foreboding, Risk, first_in_line, foreboding
+from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast, missing_for_placement
+from gpuconsole.insight.risk import EFFORT, LIMIT, RUNS, EvictionRiskProgress, Risk, eviction_risk_steps, reclaim_risk
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
 from gpuconsole.ui.answers.risk import endangered, risk_lines
@@ -39,14 +39,14 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The risk comes from many
     simulations that start from the present cluster; with --until, a simulated cluster first runs to get a history.
     """
-    if lacking := unplaceable(asked.simulation.snapshot()):
-        answer = first_in_line(asked.standing())
+    if lacking := missing_for_placement(asked.simulation.snapshot()):
+        answer = reclaim_risk(asked.standing())
         unknown = tuple(f"preemption risk and lost work: {text}" for text in lacking)
         return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION, unknown=unknown)
-    if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
+    if lacking := missing_for_forecast(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Risk", lacking, VERSION)
     found = asked.standing() if asked.found is not None else None
-    pieces = foreboding(
+    pieces = eviction_risk_steps(
         asked.simulation,
         lines_of(asked),
         runs=runs or RUNS,
@@ -61,7 +61,7 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
     return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)
 
 
-def _told(pieces: Iterator[Foreboding], runs: int, began: float) -> Risk:
+def _told(pieces: Iterator[EvictionRiskProgress], runs: int, began: float) -> Risk:
     """The result of all runs; slow runs print the result so far to stderr."""
     said, answer = began, None
     for piece in pieces:
@@ -69,7 +69,7 @@ def _told(pieces: Iterator[Foreboding], runs: int, began: float) -> Risk:
         if piece.risk is not None and not piece.last and time.monotonic() - said >= PATIENCE:
             said = time.monotonic()
             ahead = format_span(piece.risk.horizon - piece.risk.time)
-            so_far = f"{endangered(piece.risk)} of {counted(len(piece.risk.dangers), 'workload')}"
+            so_far = f"{endangered(piece.risk)} of {counted(len(piece.risk.workloads), 'workload')}"
             click.echo(
                 f"gpuconsole: run {piece.runs} of at most {runs}: {so_far} may be evicted within {ahead}", err=True
             )

@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
-from gpuconsole.insight.basis import TURNS
+from gpuconsole.insight.data_gaps import TURNS
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.shares import shares
 from gpuconsole.model.clock import format_time

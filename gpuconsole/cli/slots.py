@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
-from gpuconsole.insight.basis import PLACES, Bound, bound_of_idle, undecidable
+from gpuconsole.insight.data_gaps import PLACES, IdleBound, bound_of_idle, missing_for_admission
 from gpuconsole.insight.slots import slots
 from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
 
@@ -26,11 +26,11 @@ def command(asked: Asked) -> Answer:
     bound = bound_of_idle(snapshot)
     if bound is None:
         return nothing_said("Slots", lacking, VERSION)
-    undecided = undecidable(snapshot)
+    undecided = missing_for_admission(snapshot)
     answer, found = slots(snapshot, bound)
     body = msgspec.to_builtins(answer, str_keys=True)
     body["bound"] = bound
-    if bound is Bound.EXACT:
+    if bound is IdleBound.EXACT:
         body["fragments"]["percent"] = answer.fragments.percent
     else:
         body["fragments"] = None

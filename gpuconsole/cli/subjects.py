@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.stand_ins import outermost, stand_ins
+from gpuconsole.insight.unqueued_work import outermost, unqueued_work
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called
 
@@ -33,7 +33,7 @@ def whole_named(snapshot: Snapshot, name: str) -> str:
     if pod is not None and pod.workload:
         return pod.workload
     whole = outermost(snapshot.jobs.get, pod.job if pod is not None and pod.job else key)
-    if whole in snapshot.workloads or whole in stand_ins(snapshot):
+    if whole in snapshot.workloads or whole in unqueued_work(snapshot):
         return whole
     raise UsageError(f"{whole} has no pods of its own; name a job that it creates")
 

@@ -17,8 +17,8 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, latency_assumption, queue_assumptions, run_times, unforeseeable
-from gpuconsole.insight.whatif import WhatIf, looks, what_if
+from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
+from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.documents.generated_names import GeneratedNames
@@ -102,12 +102,12 @@ def command(
     snapshot = asked.simulation.snapshot()
     wanted = changes_in(change, now, snapshot)
     other = changes_in(against, now, snapshot).commands if against is not None else ()
-    if lacking := unforeseeable(snapshot):
+    if lacking := missing_for_forecast(snapshot):
         return nothing_said("WhatIf", lacking, VERSION)
     blind = snapshot.seen.missing_reasons(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
     tried = asked.simulation, wanted.commands, span, other, wanted.places, asked.found
-    answer = what_if(looks(*tried, elsewhere=apart, clock=time.thread_time))
+    answer = what_if(what_if_steps(*tried, elsewhere=apart, clock=time.thread_time))
     other_changes = against.name if against is not None else ""
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()

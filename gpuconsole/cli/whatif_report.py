@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.insight.tables import counted, seconds, table
-from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, WhatIf
+from gpuconsole.insight.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
 from gpuconsole.insight.whatif_verdict import in_runs, in_some_runs, rests_on, verdict
 from gpuconsole.model.clock import Span, Time, format_seconds, format_tenths
@@ -47,13 +47,13 @@ def _left(count: int, more: str = "") -> list[str]:
     return [f"… and {count - MOST:,} more{more} (-o json has all)"] if count > MOST else []
 
 
-def _outcomes(outcomes: Sequence[Outcome], start: Time) -> list[str]:
+def _outcomes(outcomes: Sequence[WhatIfOutcome], start: Time) -> list[str]:
     rest = outcomes[MOST:]
     late = sum(outcome.admitted is None for outcome in rest)
     return _first([_outcome(one, start) for one in outcomes], f", {late:,} of them not admitted before the horizon")
 
 
-def _outcome(outcome: Outcome, start: Time) -> str:
+def _outcome(outcome: WhatIfOutcome, start: Time) -> str:
     what = f"{called(outcome.workload)}, {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
         own = f" ({outcome.text})" if outcome.text and outcome.text != outcome.why else ""
@@ -69,7 +69,7 @@ def _outcome(outcome: Outcome, start: Time) -> str:
     return f"{what}: admitted at {at}{runs}{where}{nodes}{_starts(outcome, start)}{late}"
 
 
-def _starts(outcome: Outcome, start: Time) -> str:
+def _starts(outcome: WhatIfOutcome, start: Time) -> str:
     """The start, if it is a range."""
     runs = in_runs(outcome.started_range, start)
     return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
@@ -107,7 +107,7 @@ def _and_more(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
+def _shifts(shifts: tuple[StartShift, ...], start: Time) -> list[str]:
     if not shifts:
         return []
     rows = [

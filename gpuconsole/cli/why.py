@@ -8,12 +8,12 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.subjects import subject_named
-from gpuconsole.insight.basis import undecidable
-from gpuconsole.insight.codes import Code
-from gpuconsole.insight.unblock.landing import Landing
+from gpuconsole.insight.data_gaps import missing_for_admission
+from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.unblock.pod_placement_check import PlacementResult
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, unblocking, why
+from gpuconsole.insight.why import WhyPending, rehearsal_of, rehearsal_on, unblocking, why
 from gpuconsole.insight.why_lines import Mark, evidence_lines, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.snapshot import Snapshot
@@ -38,17 +38,17 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
     answer = why(snapshot, rehearsal, key, lambda: asked.simulation)
     found = None if quick else unblocking(snapshot, rehearsal, answer, lambda: asked.simulation)
     known = snapshot.workloads.get(answer.subject)
-    waits = answer.code is Code.UNSEEN or (known is not None and not known.reserved and not known.finished)
+    waits = answer.code is PendingReason.UNSEEN or (known is not None and not known.reserved and not known.finished)
     return Answer(
         kind="Why",
         body=_body(answer, found, snapshot),
         lines=list(_text(answer, found, snapshot)),
         version=3,
-        unknown=tuple(f"the engine's decision: {text}" for text in undecidable(snapshot)) if waits else (),
+        unknown=tuple(f"the engine's decision: {text}" for text in missing_for_admission(snapshot)) if waits else (),
     )
 
 
-def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:
+def _text(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:
     told = answer.explanation
     yield f"{called(told.subject)}  {told.code}" + (f"  in {told.queue}" if told.queue else "")
     yield f"  {named(told.headline)}"
@@ -62,7 +62,7 @@ def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterato
             yield from (f"  {named(line)}" for line in lines)
 
 
-def _sections(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
+def _sections(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     yield "FLAVORS", list(flavor_lines(answer))
     yield "ARITHMETIC", [line for room in answer.rooms for line in room_lines(room)]
     if not answer.considered:
@@ -76,7 +76,7 @@ def _marked(mark: Mark, text: str) -> str:
     return f"  {mark} {text}" if mark == "⚠" else f"{mark} {text}" if mark else text
 
 
-def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[str, Any]:
+def _body(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot) -> dict[str, Any]:
     told = answer.explanation
     return {
         "subject": told.subject,
@@ -84,7 +84,7 @@ def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[st
         "headline": told.headline,
         "cluster_queue": told.queue,
         "position": told.position,
-        "parked": told.parked,
+        "parked": told.inadmissible,
         "never_fits": answer.never,
         "behind": answer.head,
         "considered": answer.considered,
@@ -98,7 +98,7 @@ def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[st
     }
 
 
-def _unblocking(answer: Why, found: Suggestions, snapshot: Snapshot) -> dict[str, Any]:
+def _unblocking(answer: WhyPending, found: Suggestions, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "admitted_anyway": found.admitted_anyway,
         "complete": found.complete,
@@ -115,5 +115,5 @@ def _unblocking(answer: Why, found: Suggestions, snapshot: Snapshot) -> dict[str
     }
 
 
-def _landing(landing: Landing) -> dict[str, Any]:
+def _landing(landing: PlacementResult) -> dict[str, Any]:
     return {"nodes": landing.nodes, "lacking": landing.text}

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.capacity import circle
+from gpuconsole.insight.capacity import cohort_cycle
 from gpuconsole.insight.device_demand import amount_of
-from gpuconsole.insight.reasons import Code, Reason
-from gpuconsole.insight.shortage import Remedy, Shortage, show
+from gpuconsole.insight.reasons import ParsedReason, PendingReason
+from gpuconsole.insight.shortage import FlavorShortage, Remedy, show
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.quantity import format_quantity
@@ -29,46 +29,46 @@ def advise(
     snapshot: Snapshot,
     workload: Workload,
     queue: ClusterQueue | None,
-    code: Code,
-    reasons: Sequence[Reason],
-    gaps: Sequence[Shortage],
+    code: PendingReason,
+    reasons: Sequence[ParsedReason],
+    gaps: Sequence[FlavorShortage],
 ) -> Advice:
     """Return the text for a pending workload with this reason code."""
     name = queue.name if queue is not None else "its ClusterQueue"
     match code:
-        case Code.QUOTA:
+        case PendingReason.QUOTA:
             return Advice(_quota_headline(workload, queue, reasons, gaps), tuple(_lines(reasons, gaps)))
-        case Code.EXCEEDS_MAX:
+        case PendingReason.EXCEEDS_MAX:
             return _exceeds(workload, name, reasons, gaps)
-        case Code.FLAVOR_MISMATCH:
+        case PendingReason.FLAVOR_MISMATCH:
             return _mismatch(name, reasons, gaps)
-        case Code.TOPOLOGY:
+        case PendingReason.TOPOLOGY:
             headline = "There is quota, but no topology domain fits its pods."
             return Advice(headline, tuple(_lines(reasons, gaps)))
-        case Code.WAITING_FOR_VICTIMS:
+        case PendingReason.WAITING_FOR_VICTIMS:
             return _victims(snapshot, workload, reasons)
-        case Code.CONTENTION:
+        case PendingReason.CONTENTION:
             return Advice("Another workload was processed earlier in the same scheduling cycle; Kueue retries at once.")
-        case Code.NAMESPACE:
+        case PendingReason.NAMESPACE:
             return _namespace(workload, queue)
-        case Code.QUEUE_STOPPED | Code.QUEUE_INACTIVE | Code.QUEUE_MISSING:
+        case PendingReason.QUEUE_STOPPED | PendingReason.QUEUE_INACTIVE | PendingReason.QUEUE_MISSING:
             return _queue(snapshot, workload, code)
-        case Code.DEACTIVATED:
+        case PendingReason.DEACTIVATED:
             return _deactivated(workload)
-        case Code.BACKOFF:
+        case PendingReason.BACKOFF:
             return _backoff(snapshot, workload)
-        case Code.EVICTED:
+        case PendingReason.EVICTED:
             return _evicted(snapshot, reasons, name)
-        case Code.PARKED:
+        case PendingReason.INADMISSIBLE:
             headline = "Inadmissible, like equivalent workloads, until something in its cohort tree changes."
             return Advice(headline)
-        case Code.QUEUED:
+        case PendingReason.QUEUED:
             return Advice(f"Queued in {name}; Kueue has not tried to admit it yet.")
-        case Code.GATED:
+        case PendingReason.GATED:
             return Advice("Its admission is gated.", (), (Remedy(True, "remove the gate that Kueue's message names"),))
-        case Code.PODS_READY:
+        case PendingReason.PODS_READY:
             return Advice("Kueue admits no other workload until all admitted workloads are ready (blockAdmission).")
-        case Code.INVALID:
+        case PendingReason.INVALID:
             return Advice("Its resource requests are invalid: waiting does not help.", (), (_RESUBMIT,))
         case _:
             return Advice(f"Pending in {name}; see Kueue's message for the reason.")
@@ -81,16 +81,16 @@ def _deactivated(workload: Workload) -> Advice:
     """Only Kueue gives a cause for the deactivation, in condition Evicted; a user who sets spec.active gives none."""
     said = workload.condition("Evicted")
     cause = said.message if said is not None and said.status and said.reason.startswith("Deactivated") else ""
-    told = cause.partition(" due to ")[2]
-    headline = f"Deactivated (spec.active is false): {told}." if told else "Deactivated (spec.active is false)."
+    due_to = cause.partition(" due to ")[2]
+    headline = f"Deactivated (spec.active is false): {due_to}." if due_to else "Deactivated (spec.active is false)."
     return Advice(headline, (), (Remedy(True, "resume it"),))
 
 
 def _quota_headline(
-    workload: Workload, queue: ClusterQueue | None, reasons: Sequence[Reason], gaps: Sequence[Shortage]
+    workload: Workload, queue: ClusterQueue | None, reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]
 ) -> str:
     if queue is None or not gaps:
-        first = next(reason for reason in reasons if reason.code is Code.QUOTA)
+        first = next(reason for reason in reasons if reason.code is PendingReason.QUOTA)
         return f"Insufficient unused quota in flavor {first.flavor}: {show(first.resource, first.short)} more needed."
     gap = gaps[0]
     # Where several flavors are short, the numbers are those of the nearest; the lines below name each.
@@ -109,7 +109,7 @@ def _quota_headline(
     return f"{workload.name} needs {needs}; {where} has {free} available."
 
 
-def _needs(workload: Workload, gap: Shortage) -> str:
+def _needs(workload: Workload, gap: FlavorShortage) -> str:
     """The amount needed, and up to which pod set if that leaves some out."""
     needs = show(gap.resource, gap.needed)
     if not gap.up_to:
@@ -118,21 +118,21 @@ def _needs(workload: Workload, gap: Shortage) -> str:
     return f"{needs} for its pod sets up to {gap.up_to} ({show(gap.resource, whole)} in total)"
 
 
-def _lines(reasons: Sequence[Reason], gaps: Sequence[Shortage]) -> Iterator[str]:
+def _lines(reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> Iterator[str]:
     """One line for each flavor and resource."""
     yield from (_gap_line(gap) for gap in gaps)
     known = {(gap.flavor, gap.resource) for gap in gaps}
     for reason in reasons:
-        if reason.code is Code.QUOTA and (reason.flavor, reason.resource) not in known:
+        if reason.code is PendingReason.QUOTA and (reason.flavor, reason.resource) not in known:
             yield f"{reason.flavor}  {show(reason.resource, reason.short)} more needed"
-        elif reason.code is Code.EXCEEDS_MAX:
+        elif reason.code is PendingReason.EXCEEDS_MAX:
             wants, most = reason.assumed + reason.request, show(reason.resource, reason.capacity)
             yield f"{reason.flavor}  needs {show(reason.resource, wants)} · maximum capacity {most}"
-        elif reason.code in (Code.FLAVOR_MISMATCH, Code.TOPOLOGY):
+        elif reason.code in (PendingReason.FLAVOR_MISMATCH, PendingReason.TOPOLOGY):
             yield f"{reason.flavor or reason.resource or reason.name}  {reason.text}"
 
 
-def _gap_line(gap: Shortage) -> str:
+def _gap_line(gap: FlavorShortage) -> str:
     def plain(amount: int) -> str:
         return format_quantity(gap.resource, amount)
 
@@ -147,8 +147,8 @@ def _gap_line(gap: Shortage) -> str:
     return "".join(parts)
 
 
-def _exceeds(workload: Workload, name: str, reasons: Sequence[Reason], gaps: Sequence[Shortage]) -> Advice:
-    most = max((r for r in reasons if r.code is Code.EXCEEDS_MAX), key=lambda reason: reason.capacity)
+def _exceeds(workload: Workload, name: str, reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> Advice:
+    most = max((r for r in reasons if r.code is PendingReason.EXCEEDS_MAX), key=lambda reason: reason.capacity)
     wants, cap = most.assumed + most.request, most.capacity
     headline = (
         f"{workload.name} requests {show(most.resource, wants)}; the maximum capacity of {name} is "
@@ -161,7 +161,7 @@ def _exceeds(workload: Workload, name: str, reasons: Sequence[Reason], gaps: Seq
     return Advice(headline, tuple(_lines(reasons, gaps)), tuple(fixes))
 
 
-def _mismatch(name: str, reasons: Sequence[Reason], gaps: Sequence[Shortage]) -> Advice:
+def _mismatch(name: str, reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> Advice:
     fixes = []
     for reason in reasons:
         if reason.text.startswith("untolerated taint"):
@@ -173,7 +173,7 @@ def _mismatch(name: str, reasons: Sequence[Reason], gaps: Sequence[Shortage]) ->
     return Advice(f"No flavor of {name} matches its pods.", tuple(_lines(reasons, gaps)), tuple(dict.fromkeys(fixes)))
 
 
-def _victims(snapshot: Snapshot, workload: Workload, reasons: Sequence[Reason]) -> Advice:
+def _victims(snapshot: Snapshot, workload: Workload, reasons: Sequence[ParsedReason]) -> Advice:
     marker = f"(UID: {workload.uid}," if workload.uid else "\0"
     leaving = []
     for other in snapshot.workloads.all():
@@ -197,21 +197,21 @@ def _namespace(workload: Workload, queue: ClusterQueue | None) -> Advice:
     return Advice(headline, (), (fix,))
 
 
-def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
-    door = snapshot.local_queues.get(workload.local_queue)
-    if door is None:
+def _queue(snapshot: Snapshot, workload: Workload, code: PendingReason) -> Advice:
+    local_queue = snapshot.local_queues.get(workload.local_queue)
+    if local_queue is None:
         what = f"LocalQueue {workload.queue} does not exist in namespace {workload.namespace}"
         return Advice(f"{what}.", (), (Remedy(True, "create it, or move the workload to another queue"),))
-    queue = snapshot.cluster_queues.get(door.cluster_queue)
+    queue = snapshot.cluster_queues.get(local_queue.cluster_queue)
     if queue is None:
         fix = Remedy(True, "create it, or move the workload to another queue")
-        return Advice(f"ClusterQueue {door.cluster_queue} does not exist.", (), (fix,))
-    if code is Code.QUEUE_STOPPED:
-        name = door.key if door.stop_policy is not StopPolicy.NONE else queue.name
-        policy = door.stop_policy if door.stop_policy is not StopPolicy.NONE else queue.stop_policy
+        return Advice(f"ClusterQueue {local_queue.cluster_queue} does not exist.", (), (fix,))
+    if code is PendingReason.QUEUE_STOPPED:
+        name = local_queue.key if local_queue.stop_policy is not StopPolicy.NONE else queue.name
+        policy = local_queue.stop_policy if local_queue.stop_policy is not StopPolicy.NONE else queue.stop_policy
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
     ready = active_condition(queue, snapshot, seen=snapshot.seen)
-    if ready.active and (why := circle(snapshot, queue.cohort)):
+    if ready.active and (why := cohort_cycle(snapshot, queue.cohort)):
         fix = Remedy(True, "change or remove the parent of one cohort in the cycle")
         return Advice(f"{queue.name} admits no workload: {why}. Waiting does not help.", (), (fix,))
     if ready.active:
@@ -234,7 +234,7 @@ _ACTIVATE = {
 """Remedy for an inactive ClusterQueue, by the reason of its condition Active."""
 
 
-def _evicted(snapshot: Snapshot, reasons: Sequence[Reason], name: str) -> Advice:
+def _evicted(snapshot: Snapshot, reasons: Sequence[ParsedReason], name: str) -> Advice:
     uid = reasons[0].name
     by = next((other.key for other in snapshot.workloads.all() if uid and other.uid == uid), "")
     what = f"Preempted by {by}" if by else "Preempted" if uid else "Evicted"

@@ -26,7 +26,7 @@ class Link(StrEnum):
     NETWORK = "network"
 
 
-class Connection(Struct, frozen=True):
+class GpuConnection(Struct, frozen=True):
     """The slowest link between the GPUs of a job."""
 
     link: Link
@@ -48,7 +48,7 @@ class Connection(Struct, frozen=True):
         return f"{self.gpus} GPUs {where}, {about}{self.gigabytes} GB/s"
 
 
-def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> Connection | None:
+def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> GpuConnection | None:
     """Find the slowest link between the GPUs of these pods; None for fewer than two. MIG instances have no links."""
     homes: dict[str, set[int]] = {}
     for pod in pods:
@@ -61,11 +61,11 @@ def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> Connection | None:
     nodes = [snapshot.nodes[name] for name in homes]
     if len(nodes) > 1:
         slowest = min(bandwidth(node.annotations, NETWORK_BANDWIDTH, NETWORK) for node in nodes)
-        return Connection(Link.NETWORK, slowest, total, len(nodes))
+        return GpuConnection(Link.NETWORK, slowest, total, len(nodes))
     (node,) = nodes
     if _joined(node, homes[node.name]):
-        return Connection(Link.NVLINK, nvlink_bandwidth(node.labels, node.annotations), total, 1)
-    return Connection(Link.PCIE, PCIE, total, 1)
+        return GpuConnection(Link.NVLINK, nvlink_bandwidth(node.labels, node.annotations), total, 1)
+    return GpuConnection(Link.PCIE, PCIE, total, 1)
 
 
 def _joined(node: Node, gpus: set[int]) -> bool:

@@ -5,7 +5,7 @@ The engine tries the workload on the current cluster (`Session.examine`); its en
 
 from collections.abc import Iterable, Iterator
 
-from gpuconsole.insight.reasons import SEVERITY, Code
+from gpuconsole.insight.reasons import SEVERITY, PendingReason
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import PodSetResult
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
@@ -15,51 +15,51 @@ from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSear
 from gpuconsole.scheduling.kueue.reasons import GranularReason
 
 _CAUSES = {
-    GranularReason.NONE: Code.QUOTA,
-    GranularReason.WAITING_FOR_QUOTA: Code.QUOTA,
-    GranularReason.EXCEEDS_MAX_QUOTA: Code.EXCEEDS_MAX,
-    GranularReason.NO_MATCHING_FLAVOR: Code.FLAVOR_MISMATCH,
-    GranularReason.TOPOLOGY_PLACEMENT_FAILED: Code.TOPOLOGY,
+    GranularReason.NONE: PendingReason.QUOTA,
+    GranularReason.WAITING_FOR_QUOTA: PendingReason.QUOTA,
+    GranularReason.EXCEEDS_MAX_QUOTA: PendingReason.EXCEEDS_MAX,
+    GranularReason.NO_MATCHING_FLAVOR: PendingReason.FLAVOR_MISMATCH,
+    GranularReason.TOPOLOGY_PLACEMENT_FAILED: PendingReason.TOPOLOGY,
 }
 _STATUSES = {
-    EntryStatus.ASSUMED: Code.NOT_WAITING,
-    EntryStatus.SKIPPED: Code.CONTENTION,
-    EntryStatus.GATED: Code.GATED,
-    EntryStatus.BLOCKED: Code.PODS_READY,
-    EntryStatus.EVICTED: Code.TOPOLOGY,
+    EntryStatus.ASSUMED: PendingReason.NOT_WAITING,
+    EntryStatus.SKIPPED: PendingReason.CONTENTION,
+    EntryStatus.GATED: PendingReason.GATED,
+    EntryStatus.BLOCKED: PendingReason.PODS_READY,
+    EntryStatus.EVICTED: PendingReason.TOPOLOGY,
 }
 
 
-def blocker(entry: CycleEntry) -> Code:
+def dominant_blocker(entry: CycleEntry) -> PendingReason:
     """Return the dominant reason code of an engine entry; `not-waiting` if it would be admitted."""
     if entry.status in _STATUSES:
         return _STATUSES[entry.status]
     if entry.requeue in (RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION):
-        return Code.WAITING_FOR_VICTIMS
+        return PendingReason.WAITING_FOR_VICTIMS
     if not entry.assignment.pod_sets:
         return _unfit(entry)
     codes = (code for result in entry.assignment.pod_sets for code in _obstacles(result))
-    return _worst(codes, Code.QUOTA)
+    return _worst(codes, PendingReason.QUOTA)
 
 
-def _unfit(entry: CycleEntry) -> Code:
+def _unfit(entry: CycleEntry) -> PendingReason:
     """Return the code of a workload whose flavors were not evaluated at all."""
     if entry.message == messages.FAILED_CHECKS:
-        return Code.CHECKS
+        return PendingReason.CHECKS
     if entry.cause is GranularReason.SUSPENDED:
-        return Code.QUEUE_INACTIVE
+        return PendingReason.QUEUE_INACTIVE
     unknown = entry.message == messages.no_namespace(entry.request.workload.namespace)
     if unknown or entry.requeue is RequeueReason.NAMESPACE_MISMATCH:
-        return Code.NAMESPACE
-    return Code.INVALID
+        return PendingReason.NAMESPACE
+    return PendingReason.INVALID
 
 
-def _obstacles(result: PodSetResult) -> Iterator[Code]:
+def _obstacles(result: PodSetResult) -> Iterator[PendingReason]:
     """Yield the code of each resource group of a pod set; a group is as bad as its best flavor."""
     if result.mode == FlavorAssignmentMode.FIT:
         return
     if result.failure:
-        yield Code.TOPOLOGY
+        yield PendingReason.TOPOLOGY
     elif not result.choices:
         yield _unanswered(result)
     else:
@@ -67,14 +67,14 @@ def _obstacles(result: PodSetResult) -> Iterator[Code]:
         yield from (_least(search.noted) for search in searched)
         if not searched:
             # There is quota for everything, so only topology can be the reason.
-            yield Code.TOPOLOGY
+            yield PendingReason.TOPOLOGY
 
 
-def _unanswered(result: PodSetResult) -> Code:
+def _unanswered(result: PodSetResult) -> PendingReason:
     """Return the code where no flavor was found, or no resource group covers the next resource."""
     last = result.searches[-1].noted if result.searches else ()
     covered = bool(last) and all(noted.mode == FlavorAssignmentMode.NO_FIT for noted in last)
-    return _least(last) if covered else Code.FLAVOR_MISMATCH
+    return _least(last) if covered else PendingReason.FLAVOR_MISMATCH
 
 
 def _fits(result: PodSetResult, search: FlavorSearch) -> bool:
@@ -84,16 +84,20 @@ def _fits(result: PodSetResult, search: FlavorSearch) -> bool:
     )
 
 
-def _least(noted: Iterable[FlavorResult]) -> Code:
+def _least(noted: Iterable[FlavorResult]) -> PendingReason:
     """Of the flavors that do not fit, the one closest to fitting."""
     codes = [cause(one) for one in noted if one.reasons]
-    return min(codes, key=lambda code: SEVERITY[code], default=Code.QUOTA)
+    return min(codes, key=lambda code: SEVERITY[code], default=PendingReason.QUOTA)
 
 
-def cause(noted: FlavorResult) -> Code:
+def cause(noted: FlavorResult) -> PendingReason:
     """Return why a flavor does not fit; `not-waiting` if it does."""
-    return Code.NOT_WAITING if noted.mode == FlavorAssignmentMode.FIT else _CAUSES.get(noted.cause, Code.QUOTA)
+    return (
+        PendingReason.NOT_WAITING
+        if noted.mode == FlavorAssignmentMode.FIT
+        else _CAUSES.get(noted.cause, PendingReason.QUOTA)
+    )
 
 
-def _worst(codes: Iterable[Code], otherwise: Code) -> Code:
+def _worst(codes: Iterable[PendingReason], otherwise: PendingReason) -> PendingReason:
     return max(codes, key=lambda code: SEVERITY[code], default=otherwise)

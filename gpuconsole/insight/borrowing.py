@@ -1,9 +1,9 @@
 """Workloads on borrowed quota: those that a reclaim would preempt first."""
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource, held
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import quota_accelerators
-from gpuconsole.insight.once import once
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -15,8 +15,8 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     """
     over: dict[str, dict[FlavorResource, int]] = {}
     resources = quota_accelerators(snapshot)
-    for name, book in books(snapshot).by_queue.items():
-        usage = book.usage
+    for name, index in queue_index(snapshot).by_queue.items():
+        usage = index.usage
         queue = snapshot.cluster_queues.get(name)
         if queue is None:
             continue
@@ -31,26 +31,30 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     return over
 
 
-@once("workloads", "local_queues", "cluster_queues")
+@memoized("workloads", "local_queues", "cluster_queues")
 def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
     """ClusterQueues that workloads are in but that are not in the Snapshot: not visible, or deleted."""
-    found = books(snapshot).by_queue.items()
+    found = queue_index(snapshot).by_queue.items()
     return tuple(
         sorted(
             name
-            for name, book in found
-            if name and name not in snapshot.cluster_queues and (book.holding or book.queue)
+            for name, index in found
+            if name and name not in snapshot.cluster_queues and (index.holding or index.queue)
         )
     )
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
+@memoized(
+    "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates"
+)
 def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
     """Workload → number of its borrowed accelerators; workloads without any are left out."""
     return {key: sum(parts.values()) for key, parts in borrowed_parts(snapshot).items()}
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
+@memoized(
+    "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates"
+)
 def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     """Workload → number of its borrowed accelerators, by (flavor, resource); workloads without any are left out.
 
@@ -63,7 +67,7 @@ def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
 def _charged(snapshot: Snapshot, over: dict[str, dict[FlavorResource, int]]) -> dict[str, dict[FlavorResource, int]]:
     charged: dict[str, dict[FlavorResource, int]] = {}
     for queue, beyond in over.items():
-        for workload in sorted(books(snapshot).book(queue).holding, key=victim_order):
+        for workload in sorted(queue_index(snapshot).cluster_queue(queue).holding, key=victim_order):
             borrows = _charge(workload, beyond)
             if borrows:
                 charged[workload.key] = borrows

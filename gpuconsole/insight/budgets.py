@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.explanation import Explanation
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.explanation import PendingExplanation
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.shortage import Remedy
-from gpuconsole.insight.unblock.orders import covered
-from gpuconsole.insight.unblock.placing import Placing, pods_of
+from gpuconsole.insight.unblock.change_commands import covered
+from gpuconsole.insight.unblock.placement_trial import PlacementTrial, pods_of
 from gpuconsole.insight.unblock.pod_kinds import protected
 from gpuconsole.insight.unblock.steps import LoosenBudget
 from gpuconsole.insight.unblock.words import in_words
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 MOST_PODS = 6
 
 
-def kept_by_budget(simulation: "Simulation", told: Explanation) -> Explanation | None:
+def kept_by_budget(simulation: "Simulation", explanation: PendingExplanation) -> PendingExplanation | None:
     """Explain pods that only a looser budget lets start; None if the budget is not the reason."""
-    trial = Placing(simulation, told.subject)
+    trial = PlacementTrial(simulation, explanation.subject)
     for step in protected(trial):
         if isinstance(step, LoosenBudget):
             budget = trial.snapshot.pod_disruption_budgets[step.budget]
@@ -39,10 +39,10 @@ def kept_by_budget(simulation: "Simulation", told: Explanation) -> Explanation |
                 f" {may} of its {len(pods)} pods may be evicted."
             )
             return replace(
-                told,
-                code=Code.DISRUPTION_BUDGET,
+                explanation,
+                code=PendingReason.DISRUPTION_BUDGET,
                 headline=headline,
-                lines=(*_arithmetic(budget, pods, may), *told.lines),
+                lines=(*_arithmetic(budget, pods, may), *explanation.lines),
                 remedies=(Remedy(True, in_words((step,), trial.snapshot)),),
             )
     return None

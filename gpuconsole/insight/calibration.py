@@ -30,7 +30,7 @@ DOUBT_WEIGHS = 3
 """Weight of the initial factor, in moments."""
 LEAST, MOST = 0.5, 3.0
 """Bounds of the stretch factor."""
-RETOLD = 50
+MAX_ESTIMATES_OF_COVERAGE = 50
 """Number of most recent moments whose estimates are judged for the coverage."""
 
 
@@ -41,11 +41,11 @@ class Interval(Struct, frozen=True):
     last: Time
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class PastEstimate(Struct, frozen=True, kw_only=True):
     """An earlier estimate and the actual start."""
 
     workload: str
-    asked: Time
+    asked_at: Time
     median: Time
     interval: Interval
     """The interval of the runs, uncalibrated."""
@@ -62,7 +62,7 @@ class Told(Struct, frozen=True, kw_only=True):
         return now if now > self.interval.last else None
 
 
-class Experience(Struct, frozen=True):
+class Calibration(Struct, frozen=True):
     """The calibration that earlier estimates give."""
 
     off: float = 1.0
@@ -80,7 +80,7 @@ class Experience(Struct, frozen=True):
         return min(MOST, max(LEAST, believed))
 
 
-class Record(Struct, frozen=True):
+class CoverageRecord(Struct, frozen=True):
     """Coverage of earlier estimates, each calibrated with what was known when it was made."""
 
     judged: int = 0
@@ -88,27 +88,27 @@ class Record(Struct, frozen=True):
     covered: int = 0
 
 
-def experience(earlier: Iterable[Told], now: Time) -> Experience:
+def calibrate(earlier: Iterable[PastEstimate], now: Time) -> Calibration:
     """The calibration from estimates whose outcome is known at `now`; the default if they are few."""
-    known = [(told, start) for told in earlier if (start := told.known(now)) is not None]
-    looks = len({told.asked for told, _ in known})
+    known = [(estimate, start) for estimate in earlier if (start := estimate.known(now)) is not None]
+    looks = len({estimate.asked_at for estimate, _ in known})
     if len(known) < ENOUGH or looks < LOOKS:
-        return Experience()
-    ranked = sorted(_off(told, start) for told, start in known)
-    return Experience(ranked[min(len(ranked), ceil(PART * (len(ranked) + 1))) - 1], looks, len(ranked))
+        return Calibration()
+    ranked = sorted(_off(estimate, start) for estimate, start in known)
+    return Calibration(ranked[min(len(ranked), ceil(PART * (len(ranked) + 1))) - 1], looks, len(ranked))
 
 
-def record(earlier: Iterable[Told], now: Time) -> Record:
+def coverage(earlier: Iterable[PastEstimate], now: Time) -> CoverageRecord:
     """Coverage of the estimates of the last moments, as far as it is known at `now`."""
     verdicts = list(_verdicts(sorted(earlier, key=attrgetter("asked")), now))
-    return Record(len(verdicts), sum(verdicts))
+    return CoverageRecord(len(verdicts), sum(verdicts))
 
 
-def _verdicts(earlier: list[Told], now: Time) -> Iterator[bool]:
-    moments = [(asked, list(told)) for asked, told in groupby(earlier, key=attrgetter("asked"))]
-    for asked, told in moments[-RETOLD:]:
-        learned = experience((one for one in earlier if one.asked < asked), asked)
-        for one in told:
+def _verdicts(earlier: list[PastEstimate], now: Time) -> Iterator[bool]:
+    moments = [(asked, list(estimate)) for asked, estimate in groupby(earlier, key=attrgetter("asked"))]
+    for asked, estimate in moments[-MAX_ESTIMATES_OF_COVERAGE:]:
+        learned = calibrate((one for one in earlier if one.asked_at < asked), asked)
+        for one in estimate:
             given = stretched(one.interval, one.median, asked, learned, YOUNG)
             if one.started is not None and one.started <= now:
                 yield given.first <= one.started <= given.last
@@ -116,17 +116,17 @@ def _verdicts(earlier: list[Told], now: Time) -> Iterator[bool]:
                 yield False
 
 
-def stretched(interval: Interval, median: Time, asked: Time, learned: Experience, known: Span) -> Interval:
+def stretched(interval: Interval, median: Time, asked: Time, learned: Calibration, known: Span) -> Interval:
     """The interval, stretched about its median by the calibration; `known` is the length of the history."""
     stretch = learned.stretch(known)
     early, late = _halves(interval, median, asked)
     return Interval(max(asked, median - round(stretch * early)), median + round(stretch * late))
 
 
-def _off(told: Told, start: Time) -> float:
+def _off(estimate: PastEstimate, start: Time) -> float:
     """Distance of the start from the median, in half widths."""
-    early, late = _halves(told.interval, told.median, told.asked)
-    return (start - told.median) / late if start >= told.median else (told.median - start) / early
+    early, late = _halves(estimate.interval, estimate.median, estimate.asked_at)
+    return (start - estimate.median) / late if start >= estimate.median else (estimate.median - start) / early
 
 
 def _halves(interval: Interval, median: Time, asked: Time) -> tuple[Span, Span]:

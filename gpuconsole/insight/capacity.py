@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.lending import lent
-from gpuconsole.insight.once import once
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.fair_sharing import share
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
-class Reach(Struct, frozen=True):
+class QuotaHeadroom(Struct, frozen=True):
     """Lent, available (without preemption) and maximum quota of a node, of one (flavor, resource)."""
 
     lent: int = 0
@@ -22,7 +22,7 @@ class Reach(Struct, frozen=True):
     potential: int = 0
 
 
-class Capacity:
+class QuotaCapacity:
     """Usage and available quota of each node of the tree, by node number and column (see QuotaTree)."""
 
     def __init__(self, tree: QuotaTree, usage: UsageTree) -> None:
@@ -36,12 +36,12 @@ class Capacity:
             return None
         return self.tree.children[node] + self.tree.queue_children[node]
 
-    def reach(self, node: int | None, pair: FlavorResource) -> Reach:
+    def reach(self, node: int | None, pair: FlavorResource) -> QuotaHeadroom:
         """The reach of a node; all zero if not in the tree. A cohort includes quota that its members do not lend."""
         column = self.tree.numbers.get(pair)
         if node is None or column is None:
-            return Reach()
-        return Reach(
+            return QuotaHeadroom()
+        return QuotaHeadroom(
             self.lent(node, column),
             max(0, self.usage.available(node, column)),
             self.tree.potential[node * self.tree.width + column] + self.hidden(node, column),
@@ -79,27 +79,27 @@ class Capacity:
         return share(self.usage, node).rounded
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts")
-def capacity(snapshot: Snapshot) -> Capacity:
+@memoized("workloads", "local_queues", "cluster_queues", "cohorts")
+def capacity(snapshot: Snapshot) -> QuotaCapacity:
     """The tree of all cohorts and ClusterQueues outside cohort cycles, with their usage."""
     tree = _tree(snapshot)
-    held = {name: book.usage for name, book in books(snapshot).by_queue.items() if name in tree.queues}
+    held = {name: index.usage for name, index in queue_index(snapshot).by_queue.items() if name in tree.queues}
     unknown = {pair for usage in held.values() for pair in usage if pair not in tree.numbers}
     if unknown:  # Quota that was removed while workloads use it.
         tree = QuotaTree(snapshot.cluster_queues, snapshot.cohorts, (*tree.columns, *sorted(unknown)))
     filled = UsageTree(tree)
     for name, usage in held.items():
         filled.add(tree.queues[name], [(tree.numbers[pair], amount) for pair, amount in usage.items()])
-    return Capacity(tree, filled)
+    return QuotaCapacity(tree, filled)
 
 
-def circle(snapshot: Snapshot, cohort: str) -> str:
+def cohort_cycle(snapshot: Snapshot, cohort: str) -> str:
     """Reason why a cohort in or below a cohort cycle admits no workloads; empty otherwise."""
     if cohort not in _tree(snapshot).broken:
         return ""
     return f"cohort {cohort} is its own ancestor, or below one that is: nothing in it is admitted"
 
 
-@once("cluster_queues", "cohorts")
+@memoized("cluster_queues", "cohorts")
 def _tree(snapshot: Snapshot) -> QuotaTree:
     return QuotaTree(snapshot.cluster_queues, snapshot.cohorts)

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import held_units
-from gpuconsole.insight.once import once
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import Units
 from gpuconsole.model.snapshot import Snapshot
@@ -36,13 +36,15 @@ def open_checks(workload: Workload) -> tuple[CheckState, ...]:
     return tuple(check for check in workload.checks if check.state != READY)
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
+@memoized(
+    "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates"
+)
 def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
     """All workloads with reserved quota that are not admitted, the longest wait first."""
     found = []
-    for book in books(snapshot).by_queue.values():
-        if book.count.reserved > book.count.admitted:
-            found += [_checking(snapshot, workload) for workload in book.holding if not workload.admitted]
+    for index in queue_index(snapshot).by_queue.values():
+        if index.count.reserved > index.count.admitted:
+            found += [_checking(snapshot, workload) for workload in index.holding if not workload.admitted]
     return tuple(sorted(found, key=lambda one: (one.since, one.workload)))
 
 

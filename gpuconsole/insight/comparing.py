@@ -3,18 +3,18 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.insight.course import LOSSES, Course, unit_of_lines
 from gpuconsole.insight.demand import admitted_since
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import amount_of, wanted_units
-from gpuconsole.insight.once import once
+from gpuconsole.insight.future_events import LOSSES, FutureEvents, unit_of_lines
 from gpuconsole.insight.pending import explain
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.insight.preemptions import subject
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.stand_ins import outermost, pods_of, stand_ins
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.subjects import is_there
-from gpuconsole.insight.whatif_answer import FEASIBLE, Closed, Outcome, QueueChange, Shift
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.unqueued_work import outermost, pods_of, unqueued_work
+from gpuconsole.insight.whatif_answer import FEASIBLE, ClosedQueue, QueueChange, StartShift, WhatIfOutcome
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
@@ -24,12 +24,12 @@ from gpuconsole.model.workloads import Workload
 
 
 def outcome_of(
-    key: str, tried: Course, snapshots: Sequence[Snapshot], without: Course, others: Sequence[Snapshot]
-) -> Outcome:
+    key: str, tried: FutureEvents, snapshots: Sequence[Snapshot], without: FutureEvents, others: Sequence[Snapshot]
+) -> WhatIfOutcome:
     """Outcome of one workload in the fork `tried`, from Snapshots of it and of the other fork, newest last."""
     final, other = snapshots[-1], others[-1]
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
-    twin = stand_ins(final).get(key) if workload is None else None
+    twin = unqueued_work(final).get(key) if workload is None else None
     admitted, before = _let_in(tried, final, key), _let_in(without, other, key)
     ran = admitted is not None and admitted < tried.begun
     placeless = any(key in (pod.workload, pod.job, pod.key) for pod in _without_nodes(final))
@@ -37,7 +37,7 @@ def outcome_of(
     first = tried.admitted.get(key, [None])[0]
     answer = explain(final, key) if admitted is None or ran or placeless else None
     gpus, unit = amount_of(final, workload) if workload is not None else _amount(final, twin, bound)
-    return Outcome(
+    return WhatIfOutcome(
         workload=key,
         queue=first.queue if first is not None else answer.queue if answer is not None else twin.queue if twin else "",
         gpus=gpus,
@@ -47,7 +47,7 @@ def outcome_of(
         started=None if placeless else admitted if ran else tried.started.get(key),
         flavors=tuple(part for part in first.flavor.split(",") if part) if first is not None else (),
         nodes=tuple(dict.fromkeys(line.node for line in bound)),
-        code=answer.code if answer is not None else Code.NOT_WAITING,
+        code=answer.code if answer is not None else PendingReason.NOT_WAITING,
         why=answer.headline if answer is not None else FEASIBLE,
         text=answer.text if answer is not None else "",
         new=key not in without.asked and not any(is_there(key, one) for one in others),
@@ -55,7 +55,7 @@ def outcome_of(
     )
 
 
-def subjects_with_pods(course: Course, final: Snapshot) -> set[str]:
+def subjects_with_pods(course: FutureEvents, final: Snapshot) -> set[str]:
     """Keys of the requested work, and of the pods of jobs without a Workload, as there pods preempt."""
     bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
     waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
@@ -79,12 +79,14 @@ def _amount(snapshot: Snapshot, twin: Workload | None, bound: Sequence[HistoryEv
     return max(wanted, (sum(line.gpus for line in bound), unit_of_lines(bound)), key=lambda amount: amount[0])
 
 
-def _let_in(course: Course, later: Snapshot, key: str) -> Time | None:
+def _let_in(course: FutureEvents, later: Snapshot, key: str) -> Time | None:
     """Admission in a fork, or before the fork if it is still admitted."""
     let_in = course.let_in(key)
     if key not in later.workloads:
         held = [
-            pod.bound for pod in whereabouts(later).of("").values() if pod.node and key in (pod.key, _owner(later, pod))
+            pod.bound
+            for pod in pods_by_node(later).of("").values()
+            if pod.node and key in (pod.key, _owner(later, pod))
         ]
         return min([*held, *([let_in] if let_in is not None else [])], default=None)
     workload = later.workloads[key]
@@ -95,13 +97,15 @@ def _owner(snapshot: Snapshot, pod: Pod) -> str:
     return outermost(snapshot.jobs.get, pod.job)
 
 
-@once("pods")
+@memoized("pods")
 def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
     """Pods without a node."""
-    return [pod for pod in whereabouts(snapshot).waiting.values() if not pod.deleted and not pod.gates]
+    return [pod for pod in pods_by_node(snapshot).waiting.values() if not pod.deleted and not pod.gates]
 
 
-def shifts_of(without: Course, tried: Course, subjects: set[str], moments: Sequence[Snapshot]) -> tuple[Shift, ...]:
+def shifts_of(
+    without: FutureEvents, tried: FutureEvents, subjects: set[str], moments: Sequence[Snapshot]
+) -> tuple[StartShift, ...]:
     """Other workloads whose admission time differs between the forks, largest first.
 
     Workloads count if they held no quota at the fork, by their first admission; jobs without a Workload by the times at
@@ -117,12 +121,16 @@ def shifts_of(without: Course, tried: Course, subjects: set[str], moments: Seque
         if before != after:
             line = (tried.admitted.get(key) or without.admitted[key])[0]
             shifts.append(
-                Shift(workload=key, queue=line.queue, gpus=line.gpus, unit=line.unit, without=before, changed=after)
+                StartShift(
+                    workload=key, queue=line.queue, gpus=line.gpus, unit=line.unit, without=before, changed=after
+                )
             )
     return tuple(sorted(shifts, key=lambda shift: (-shift.gpus, shift.workload)))
 
 
-def _placed_elsewhen(without: Course, tried: Course, subjects: set[str], ends: Sequence[Snapshot]) -> Iterator[Shift]:
+def _placed_elsewhen(
+    without: FutureEvents, tried: FutureEvents, subjects: set[str], ends: Sequence[Snapshot]
+) -> Iterator[StartShift]:
     """Jobs and lone pods without a Workload, by the first bindings that only one of the forks has."""
     for key in sorted((without.placed.keys() | tried.placed.keys()) - subjects):
         before, after = (
@@ -130,9 +138,9 @@ def _placed_elsewhen(without: Course, tried: Course, subjects: set[str], ends: S
         )
         before, after = before - after, after - before
         if before or after:
-            yield Shift(
+            yield StartShift(
                 workload=key,
-                queue=next((one.queue for end in ends if (one := stand_ins(end).get(key)) is not None), ""),
+                queue=next((one.queue for end in ends if (one := unqueued_work(end).get(key)) is not None), ""),
                 gpus=max(sum(gpus * times for (_, gpus), times in one.items()) for one in (before, after)),
                 unit=unit_of_lines(line for one in (without, tried) for line in one.placed.get(key, ())),
                 without=min(before)[0] if before else None,
@@ -166,10 +174,10 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
     return tuple(changes)
 
 
-def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -> tuple[Closed, ...]:
+def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -> tuple[ClosedQueue, ...]:
     """Queues that admit no workloads, for a reason that the baseline does not have."""
     return tuple(
-        Closed(queue=name, why=node.shut)
+        ClosedQueue(queue=name, why=node.shut)
         for name, node in sorted(after.items())
         if node.shut not in ("", before.get(name, _ABSENT).shut)
     )

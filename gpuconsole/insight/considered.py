@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.blockers import cause
-from gpuconsole.insight.codes import Code
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 
@@ -19,7 +19,7 @@ _MODES = {
 }
 
 
-class Considered(Struct, frozen=True, kw_only=True):
+class ConsideredFlavor(Struct, frozen=True, kw_only=True):
     """A flavor that was tried for a pod set, and the worst result over its resources."""
 
     pod_set: str
@@ -27,18 +27,18 @@ class Considered(Struct, frozen=True, kw_only=True):
     mode: str
     borrows: int = 0
     """Borrowing level: levels up to the cohort that it would borrow from; 0 = it does not borrow."""
-    code: Code = Code.NOT_WAITING
+    code: PendingReason = PendingReason.NOT_WAITING
     reasons: tuple[str, ...] = ()
 
 
-def considered(entry: CycleEntry) -> Iterator[Considered]:
+def considered(entry: CycleEntry) -> Iterator[ConsideredFlavor]:
     """Yield the flavors pod set by pod set, in the order in which they were tried."""
     for result in entry.assignment.pod_sets:
-        seen: dict[str, Considered] = {}
+        seen: dict[str, ConsideredFlavor] = {}
         for search in result.searches:
             for noted in search.noted:
                 known = seen.get(noted.flavor)
-                one = Considered(
+                one = ConsideredFlavor(
                     pod_set=result.pod_set.name,
                     flavor=noted.flavor,
                     mode=_MODES[noted.mode],
@@ -50,7 +50,7 @@ def considered(entry: CycleEntry) -> Iterator[Considered]:
         yield from seen.values()
 
 
-def _worse(known: Considered, other: Considered) -> Considered:
+def _worse(known: ConsideredFlavor, other: ConsideredFlavor) -> ConsideredFlavor:
     order = list(_MODES.values())
     worse = min(known, other, key=lambda one: order.index(one.mode))
     reasons = tuple(dict.fromkeys((*known.reasons, *other.reasons)))

@@ -9,8 +9,8 @@ from gpuconsole.insight.demand import held, pod_accelerators, pod_gpus
 from gpuconsole.insight.device_demand import device_counter, quota_accelerators
 from gpuconsole.insight.gpu_time import dra_devices_of
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
-from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.pods_by_node import pods_by_node
+from gpuconsole.insight.uncheckpointed import UncheckpointedWork, gpu_time, uncheckpointed_now
 from gpuconsole.model.autoscaling import machine_hourly
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
@@ -24,10 +24,10 @@ from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
-__all__ = ["Loss", "gpu_type", "hourly", "loss_if_evicted", "node_hourly"]
+__all__ = ["EvictionLoss", "gpu_type", "hourly", "loss_if_evicted", "node_hourly"]
 
 
-class Loss(Struct, frozen=True):
+class EvictionLoss(Struct, frozen=True):
     """Lost work."""
 
     gpu_hours: float | None
@@ -36,7 +36,7 @@ class Loss(Struct, frozen=True):
     """USD."""
 
 
-UNKNOWN = Loss(None, None)
+UNKNOWN = EvictionLoss(None, None)
 
 
 def node_hourly(node: Node, prices: Prices) -> float:
@@ -106,7 +106,7 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
             total += amount * part * prices.hourly(labels, name)
             quota += amount
     placed, units, counter = 0.0, 0, device_counter(snapshot)
-    for pod in whereabouts(snapshot).of(workload.key).values():
+    for pod in pods_by_node(snapshot).of(workload.key).values():
         node = snapshot.nodes.get(pod.node)
         if node is not None:
             devices = counter.devices(pod)
@@ -116,14 +116,14 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
     return placed + total * max(0, quota - units) / quota if quota else placed
 
 
-def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> Loss:
+def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> EvictionLoss:
     """Work that evicting a workload now would lose: since the start of its pods, or their last checkpoint."""
-    return priced(snapshot, unsaved_now(snapshot, workload), prices, workload)
+    return priced(snapshot, uncheckpointed_now(snapshot, workload), prices, workload)
 
 
 def priced(
-    snapshot: Snapshot, lost: Sequence[Unsaved] | None, prices: Prices, workload: Workload | None = None
-) -> Loss:
+    snapshot: Snapshot, lost: Sequence[UncheckpointedWork] | None, prices: Prices, workload: Workload | None = None
+) -> EvictionLoss:
     """Lost work at the prices of the pods' nodes; for pods that are not visible, by the quota of `workload`."""
     if lost is None:
         return UNKNOWN
@@ -134,4 +134,4 @@ def priced(
             cost += one.span / HOUR * pod_hourly(one.pod, node, prices, counter.claimed_gpus(one.pod))
         elif workload is not None:
             cost += one.span / HOUR * hourly(snapshot, workload, prices)
-    return Loss(gpu_time(lost) / HOUR, cost)
+    return EvictionLoss(gpu_time(lost) / HOUR, cost)

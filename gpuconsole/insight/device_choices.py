@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import CLAIMED, counted_as, quota_accelerators, quota_unit
 from gpuconsole.insight.gpumap import dra_devices
-from gpuconsole.insight.once import once
 from gpuconsole.model.device_requests import NO_ACCELERATORS
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, is_counted, order_of
 from gpuconsole.model.quantity import GPU
@@ -33,7 +33,7 @@ class DeviceChoice(Struct, frozen=True):
         return counted_as(resource) == CLAIMED if self.device_class else resource == self.resource
 
 
-@once("nodes", "cluster_queues", "cohorts", "device_classes", "resource_claim_templates", "resource_slices")
+@memoized("nodes", "cluster_queues", "cohorts", "device_classes", "resource_claim_templates", "resource_slices")
 def device_choices(snapshot: Snapshot) -> tuple[DeviceChoice, ...]:
     """Return what nodes offer, whole GPUs first, then what only quotas name; `nvidia.com/gpu` if there is nothing."""
     amounts: dict[str, list[int]] = {name: [] for name in quota_accelerators(snapshot) if is_counted(name)}

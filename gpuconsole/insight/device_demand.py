@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from gpuconsole.insight.demand import held
-from gpuconsole.insight.once import once
+from gpuconsole.insight.derived import memoized
 from gpuconsole.model import device_requests
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_requests import NOTHING_OFFERED, DeviceCounter, claimed_devices
@@ -31,7 +31,7 @@ def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
     return found.units
 
 
-@once("nodes", "resource_claim_templates", "resource_claims")
+@memoized("nodes", "resource_claim_templates", "resource_claims")
 def device_counter(snapshot: Snapshot) -> DeviceCounter:
     """Counts accelerators by the nodes and claims of a Snapshot."""
     return DeviceCounter.of_snapshot(snapshot)
@@ -52,19 +52,19 @@ def quota_accelerators(snapshot: Snapshot) -> frozenset[str]:
     return _with_devices(snapshot) if claims_devices else _counted(snapshot)
 
 
-@once("cluster_queues", "cohorts")
+@memoized("cluster_queues", "cohorts")
 def _covered(snapshot: Snapshot) -> frozenset[str]:
     """All resources with quota."""
     quotas = chain((q.quotas() for q in snapshot.cluster_queues.all()), (c.quotas() for c in snapshot.cohorts.all()))
     return frozenset(resource for part in quotas for _, resource in part)
 
 
-@once("cluster_queues", "cohorts")
+@memoized("cluster_queues", "cohorts")
 def _counted(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(name for name in _covered(snapshot) if is_counted(name))
 
 
-@once("cluster_queues", "cohorts", "nodes")
+@memoized("cluster_queues", "cohorts", "nodes")
 def _with_devices(snapshot: Snapshot) -> frozenset[str]:
     offered = {name for node in snapshot.nodes.all() for name in node.allocatable}
     others = (name for name in _covered(snapshot) - offered - _CORE if not name.startswith("hugepages-"))

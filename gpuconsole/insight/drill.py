@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.expect_forms import ExpectError
-from gpuconsole.insight.expectations import Expectation, Finding, read_expectation
-from gpuconsole.insight.look import Look
-from gpuconsole.insight.names import Names
+from gpuconsole.insight.expectation_state import ExpectationState
+from gpuconsole.insight.expectations import Expectation, ExpectationCheck, read_expectation
+from gpuconsole.insight.names import ObjectNames
 from gpuconsole.model.clock import Span, Time, format_exactly
 from gpuconsole.model.commands import Finish
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -27,14 +27,14 @@ from gpuconsole.sim.scenario_steps import Step
 NO_EVICTIONS = "noEvictions"
 
 
-class Verdict(StrEnum):
+class ExpectationVerdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     PROBLEM = "problem"
     """It cannot be checked."""
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class ExpectationOutcome(Struct, frozen=True, kw_only=True):
     """Result of one expectation."""
 
     step: int
@@ -42,7 +42,7 @@ class Result(Struct, frozen=True, kw_only=True):
     at: Span = 0
     """Time of the decision since the start of the scenario."""
     key: str = ""
-    verdict: Verdict
+    verdict: ExpectationVerdict
     wanted: str = ""
     got: str = ""
     """Actual value; for a problem, the error."""
@@ -53,22 +53,22 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        return self.verdict is Verdict.PASSED
+        return self.verdict is ExpectationVerdict.PASSED
 
     @property
     def text(self) -> str:
         """The result in one line."""
         place = f"step {self.step} at {format_exactly(self.at)}: {self.key}".rstrip(": ")
         match self.verdict:
-            case Verdict.PASSED:
+            case ExpectationVerdict.PASSED:
                 return f"{place}: {self.got}"
-            case Verdict.FAILED:
+            case ExpectationVerdict.FAILED:
                 return f"{place}: expected {self.wanted}; got {self.got}"
-            case Verdict.PROBLEM:
+            case ExpectationVerdict.PROBLEM:
                 return f"{self.where or place}: {self.got}"
 
 
-def run_drill(scenario: Scenario, *, seed: int | None = None) -> tuple[Result, ...]:
+def run_drill(scenario: Scenario, *, seed: int | None = None) -> tuple[ExpectationOutcome, ...]:
     """Run a scenario and check every expectation: the drill passes if all results are ok.
 
     There is always at least one result: a scenario without expectations is a problem.
@@ -78,7 +78,7 @@ def run_drill(scenario: Scenario, *, seed: int | None = None) -> tuple[Result, .
         run.step(number)
     if not run.results:
         problem = "no step has an expectation; a drill without expectations fails"
-        run.results.append(Result(step=0, verdict=Verdict.PROBLEM, got=problem))
+        run.results.append(ExpectationOutcome(step=0, verdict=ExpectationVerdict.PROBLEM, got=problem))
     return tuple(run.results)
 
 
@@ -88,8 +88,8 @@ class DrillRun:
     def __init__(self, scenario: Scenario, seed: int | None = None) -> None:
         self.scenario = scenario
         # Steps are scheduled one by one, so that steps with the same time are checked one after the other.
-        self.twin = _Twin(build(replace(scenario, steps=()), seed=seed), Names(), [])
-        self.results: list[Result] = []
+        self.twin = _Twin(build(replace(scenario, steps=()), seed=seed), ObjectNames(), [])
+        self.results: list[ExpectationOutcome] = []
         self.checked = 0
         """Number of history lines that earlier checks have covered."""
         self._carried = 0
@@ -102,7 +102,7 @@ class DrillRun:
         self._carry(number)
         self.twin.advance(step.at)
         for refusal in self.twin.refusals(before):
-            self._add(number, step.at, "command", Verdict.PROBLEM, Finding(False, "", refusal))
+            self._add(number, step.at, "command", ExpectationVerdict.PROBLEM, ExpectationCheck(False, "", refusal))
         seen = self.checked
         for position, item in enumerate(step.expect):
             try:
@@ -141,7 +141,9 @@ class DrillRun:
             self._cannot_check(number, position, twin.now, error)
             return len(twin.lines)
         for key, finding in findings.items():
-            self._add(number, twin.now, key, Verdict.PASSED if finding.ok else Verdict.FAILED, finding)
+            self._add(
+                number, twin.now, key, ExpectationVerdict.PASSED if finding.ok else ExpectationVerdict.FAILED, finding
+            )
         return len(twin.lines)
 
     def _ahead(self, number: int, deadline: Time) -> "_Twin":
@@ -153,13 +155,26 @@ class DrillRun:
         return twin
 
     def _cannot_check(self, number: int, position: int, now: Time, error: ExpectError) -> None:
-        self._add(number, now, f"expect[{position}]", Verdict.PROBLEM, Finding(False, "", str(error)), position)
+        self._add(
+            number,
+            now,
+            f"expect[{position}]",
+            ExpectationVerdict.PROBLEM,
+            ExpectationCheck(False, "", str(error)),
+            position,
+        )
 
     def _add(
-        self, number: int, now: Time, key: str, verdict: Verdict, finding: Finding, item: int | None = None
+        self,
+        number: int,
+        now: Time,
+        key: str,
+        verdict: ExpectationVerdict,
+        finding: ExpectationCheck,
+        item: int | None = None,
     ) -> None:
         self.results.append(
-            Result(
+            ExpectationOutcome(
                 step=number + 1,
                 at=now - self.scenario.start,
                 key=key,
@@ -182,7 +197,7 @@ def _within(item: Mapping[str, Any]) -> Span:
 class _Twin:
     """A simulation with its history and the names in it. Mutates."""
 
-    def __init__(self, simulation: Simulation, names: Names, lines: list[HistoryEvent]) -> None:
+    def __init__(self, simulation: Simulation, names: ObjectNames, lines: list[HistoryEvent]) -> None:
         self.simulation = simulation
         self.names = names
         self.lines = lines
@@ -211,7 +226,7 @@ class _Twin:
         self.simulation.advance(until)
         self._listen()
 
-    def wait_for(self, expectation: Expectation, since: int, deadline: Time) -> dict[str, Finding]:
+    def wait_for(self, expectation: Expectation, since: int, deadline: Time) -> dict[str, ExpectationCheck]:
         """Run until all keys hold, at most to the deadline. Raises ExpectError for a key that cannot be checked.
 
         `noEvictions` has to hold until the deadline. An object may appear before it.
@@ -226,10 +241,10 @@ class _Twin:
             self.advance(deadline if due is None else min(due, deadline))
         return expectation.check(self.look(since))
 
-    def look(self, since: int) -> Look:
+    def look(self, since: int) -> ExpectationState:
         """The current state, with the history lines after the first `since`."""
         queued = self.simulation.policy.kueue is not None
-        return Look(self.simulation.snapshot(), self.lines[since:], self.names, queued)
+        return ExpectationState(self.simulation.snapshot(), self.lines[since:], self.names, queued)
 
     def _listen(self) -> None:
         events = self.simulation.drain()

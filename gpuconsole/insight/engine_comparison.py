@@ -6,9 +6,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.insight.comparing import quantile
-from gpuconsole.insight.course import LOSSES
+from gpuconsole.insight.future_events import LOSSES
 from gpuconsole.insight.gpu_time import GpuTime
-from gpuconsole.insight.stand_ins import outermost
+from gpuconsole.insight.unqueued_work import outermost
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
@@ -143,9 +143,9 @@ def _run(name: str, simulation: Simulation, until: Time) -> _Run:
     for key in list(run.pods):
         _let_go(run, key, until)
     snapshot = simulation.snapshot()
-    doors = {door.key: door.cluster_queue for door in snapshot.local_queues.all()}
+    local_queues = {local_queue.key: local_queue.cluster_queue for local_queue in snapshot.local_queues.all()}
     for key, job in run.jobs.items():
-        run.queues[key] = doors.get(f"{job.namespace}/{job.queue}", "") or job.namespace
+        run.queues[key] = local_queues.get(f"{job.namespace}/{job.queue}", "") or job.namespace
     return run
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.device_demand import CLAIMED, quota_unit
-from gpuconsole.insight.engine_uses import Use, counted_amounts, uses, volcano_uses
+from gpuconsole.insight.engine_uses import EngineQueueUse, counted_amounts, uses, volcano_uses
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
@@ -100,7 +100,7 @@ def _volcano(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     )
     deserved = _deserved(known, parents, summed, offers)
 
-    def use_of(queue: VolcanoQueue, counted: Use, offer: _Offer) -> QuotaUse:
+    def use_of(queue: VolcanoQueue, counted: EngineQueueUse, offer: _Offer) -> QuotaUse:
         # Volcano's queues do not limit DRA devices: each may use all.
         nominal = offer.total if offer.counted == CLAIMED else deserved[queue.name].get(offer.counted, 0)
         most = counted_amounts(queue.capability).get(offer.counted) or offer.total
@@ -130,27 +130,32 @@ def _volcano(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
 
 
 def _deserved(
-    known: Mapping[str, VolcanoQueue], parents: Mapping[str, str], summed: Mapping[str, Use], offers: Sequence[_Offer]
+    known: Mapping[str, VolcanoQueue],
+    parents: Mapping[str, str],
+    summed: Mapping[str, EngineQueueUse],
+    offers: Sequence[_Offer],
 ) -> dict[str, dict[str, int]]:
     """Deserved amounts from the manifests, else by weight among the top-level queues (the plugin proportion)."""
     counted = [offer for offer in offers if offer.counted != CLAIMED]
     whole = Resource.of({offer.resource: offer.total for offer in counted})
-    books = {name: QueueAttributes(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
+    indexes = {name: QueueAttributes(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
     guaranteed = Resource()
-    for name in books:
+    for name in indexes:
         guaranteed.add(Resource.of(_by_resource(counted_amounts(known[name].guarantee))))
-    for name, book in books.items():
+    for name, index in indexes.items():
         use = summed[name]
         used = {offer.counted: use.used(offer.counted) for offer in counted}
         wanted = {name: amount + round(use.wanted[name]) for name, amount in used.items()}
-        book.allocated, book.request = Resource.of(_by_resource(used)), Resource.of(_by_resource(wanted))
-        book.limit(whole, guaranteed, known[name].capability)
-    divide(whole, books)
+        index.allocated, index.request = Resource.of(_by_resource(used)), Resource.of(_by_resource(wanted))
+        index.limit(whole, guaranteed, known[name].capability)
+    divide(whole, indexes)
     found: dict[str, dict[str, int]] = {}
     for name, queue in known.items():
         said = counted_amounts(queue.deserved)
         parts = (
-            {o.counted: round(books[name].deserved.get(o.resource) / 1000) for o in counted} if name in books else {}
+            {o.counted: round(indexes[name].deserved.get(o.resource) / 1000) for o in counted}
+            if name in indexes
+            else {}
         )
         found[name] = parts | said
     return found
@@ -241,9 +246,9 @@ def _namespaces(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     return tuple(found)
 
 
-def _rolled_up(own: Mapping[str, Use], parents: Mapping[str, str]) -> dict[str, Use]:
+def _rolled_up(own: Mapping[str, EngineQueueUse], parents: Mapping[str, str]) -> dict[str, EngineQueueUse]:
     """Sum the use of each queue and its descendants."""
-    summed = {name: Use() for name in parents}
+    summed = {name: EngineQueueUse() for name in parents}
     for name, use in own.items():
         for above in _way_up(name, parents):
             summed[above].add(use)
@@ -276,7 +281,7 @@ def _node(
     kind: NodeKind,
     name: str,
     flavors: tuple[QuotaUse, ...],
-    counted: Use,
+    counted: EngineQueueUse,
     children: Sequence[QuotaNode],
     policy: str,
     stop: StopPolicy = StopPolicy.NONE,

@@ -13,7 +13,7 @@ from msgspec import Struct
 VOLCANO, KAI = "Volcano", "KAI"
 
 
-class Kind(StrEnum):
+class SchedulerTextKind(StrEnum):
     """What blocks a pod; of several the first wins, as a group that is not enqueued needs no node yet."""
 
     QUEUE_MISSING = "queue-missing"
@@ -23,14 +23,14 @@ class Kind(StrEnum):
     NODES = "nodes"
 
 
-_RANK = {kind: rank for rank, kind in enumerate(Kind)}
+_RANK = {kind: rank for rank, kind in enumerate(SchedulerTextKind)}
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class SchedulerText(Struct, frozen=True, kw_only=True):
     """A message that was recognized."""
 
     source: str
-    kind: Kind
+    kind: SchedulerTextKind
     headline: str
     """One sentence."""
     remedy: str = ""
@@ -39,62 +39,62 @@ class Told(Struct, frozen=True, kw_only=True):
 
 class _Form(Struct, frozen=True):
     source: str
-    kind: Kind
+    kind: SchedulerTextKind
     pattern: re.Pattern[str]
     headline: str
     remedy: str = ""
 
 
-def _form(source: str, kind: Kind, pattern: str, headline: str, remedy: str = "") -> _Form:
+def _form(source: str, kind: SchedulerTextKind, pattern: str, headline: str, remedy: str = "") -> _Form:
     return _Form(source, kind, re.compile(pattern, re.DOTALL), headline, remedy)
 
 
 _FORMS: tuple[_Form, ...] = (
     _form(
         VOLCANO,
-        Kind.OVERUSED,
+        SchedulerTextKind.OVERUSED,
         r"resource in cluster is overused(?:: (?:overused )?(?P<what>.*))?",
         "Not enqueued by Volcano: enqueued jobs already request all {what} (plugin overcommit).",
         "other jobs end, or the overcommit-factor is raised",
     ),
     _form(
         VOLCANO,
-        Kind.OVERUSED,
+        SchedulerTextKind.OVERUSED,
         r"queue resource quota insufficient(?:: (?:insufficient )?(?P<what>.*))?",
         "Not enqueued by Volcano: its queue would exceed its capability for {what}.",
         "jobs in its queue end, or the queue's capability is raised",
     ),
     _form(
         VOLCANO,
-        Kind.OVERUSED,
+        SchedulerTextKind.OVERUSED,
         r"(?:Queue|queue) <?(?P<what>[^<>\s]+)>? is overused.*",
         "Its queue {what} is overused: it has its deserved share, so other queues come first.",
         "jobs in its queue end, or the queue's weight or deserved amount is raised",
     ),
     _form(
         VOLCANO,
-        Kind.OVERUSED,
+        SchedulerTextKind.OVERUSED,
         r"resource quota insufficient, (?P<what>.*)",
         "Not enqueued by Volcano: the ResourceQuota of its namespace would be exceeded ({what}).",
         "pods in its namespace end, or the ResourceQuota is raised",
     ),
     _form(
         VOLCANO,
-        Kind.GANG,
+        SchedulerTextKind.GANG,
         r"Not enough valid tasks for gang-scheduling, (?P<what>.*)",
         "Gang not scheduled, too few pods exist: {what}.",
         "at least minAvailable pods exist",
     ),
     _form(
         VOLCANO,
-        Kind.GANG,
+        SchedulerTextKind.GANG,
         r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+)(?:, once minAvailable is satisfied)?",
         "A pod fits on {what} and waits for the rest of its gang.",
         "free capacity for minAvailable pods at once",
     ),
     _form(
         VOLCANO,
-        Kind.VICTIMS,
+        SchedulerTextKind.VICTIMS,
         r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+), "
         r"once resource is released(?: and minAvailable is satisfied)?",
         "It fits on {what} once the evicted pods there have terminated.",
@@ -102,7 +102,7 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         VOLCANO,
-        Kind.GANG,
+        SchedulerTextKind.GANG,
         r"(?:In hyperNode \S+: )?(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?"
         r"pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
         "Gang not scheduled: {what}.",
@@ -110,35 +110,35 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         VOLCANO,
-        Kind.NODES,
+        SchedulerTextKind.NODES,
         r"pod group is ready, (?P<what>.*?)(?:;.*)?\.?",
         "Partially scheduled gang: it has its minimum of pods, {what}.",
         "free capacity for the remaining pods",
     ),
     _form(
         KAI,
-        Kind.OVERUSED,
+        SchedulerTextKind.OVERUSED,
         r"(?:OverLimit: )(?P<what>.*)",
         "Its queue would exceed its limit: {what}",
         "jobs in its queue end, or the queue's limit is raised",
     ),
     _form(
         KAI,
-        Kind.OVERUSED,
+        SchedulerTextKind.OVERUSED,
         r"(?:NonPreemptibleOverQuota: )(?P<what>.*)",
         "Non-preemptible work must fit into its queue's quota: {what}",
         "make it preemptible, or raise the queue's quota",
     ),
     _form(
         KAI,
-        Kind.QUEUE_MISSING,
+        SchedulerTextKind.QUEUE_MISSING,
         r"(?:QueueDoesNotExist: )(?P<what>.*)",
         "Its queue does not exist: {what}",
         "create the queue, or set label kai.scheduler/queue to another one",
     ),
     _form(
         KAI,
-        Kind.NODES,
+        SchedulerTextKind.NODES,
         r"(?:PodSchedulingErrors: )?(?:Resources were not found for pod (?P<pod>\S+) due to: )?"
         r"no nodes with enough resources were found: (?P<what>.*?)\.*",
         "No node fits its pods: {what}.",
@@ -146,14 +146,16 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         KAI,
-        Kind.GANG,
+        SchedulerTextKind.GANG,
         r"(?:PodSchedulingErrors: )?Resources were found for (?P<part>\d+) pods while (?P<what>\d+) are required"
         r" for gang scheduling\b.*",
         "Gang not scheduled: {part} of {what} pods fit on nodes.",
         "free capacity for all of them at once, or a smaller minMember",
     ),
-    _form(KAI, Kind.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"),
-    _form(KAI, Kind.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
+    _form(
+        KAI, SchedulerTextKind.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"
+    ),
+    _form(KAI, SchedulerTextKind.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
 )
 
 
@@ -165,13 +167,13 @@ def skipped(text: str) -> bool:
     return _SKIPPED.fullmatch(text) is not None
 
 
-def read_engine(text: str) -> Told | None:
+def read_engine(text: str) -> SchedulerText | None:
     """Parse a message of Volcano or KAI; None if it is neither's."""
     for form in _FORMS:
         match = form.pattern.fullmatch(text)
         if match is not None:
             words = {name: value or "resources" for name, value in match.groupdict().items()}
-            return Told(
+            return SchedulerText(
                 source=form.source,
                 kind=form.kind,
                 headline=form.headline.format(**words),
@@ -182,13 +184,13 @@ def read_engine(text: str) -> Told | None:
 
 def writer(text: str) -> str:
     """Return the scheduler that wrote a pod's condition: Volcano and kube-scheduler differ in one word."""
-    told = read_engine(text)
-    if told is not None:
-        return told.source
+    parsed = read_engine(text)
+    if parsed is not None:
+        return parsed.source
     return VOLCANO if skipped(text) or re.match(r"\d+/\d+ nodes are unavailable", text) else ""
 
 
-def dominant_told(texts: Iterable[str]) -> tuple[str, Told] | None:
+def dominant_text(texts: Iterable[str]) -> tuple[str, SchedulerText] | None:
     """Return the dominant message of a group and its pods; None if none is recognized."""
-    found = [(text, told) for text in texts if text and (told := read_engine(text)) is not None]
+    found = [(text, parsed) for text in texts if text and (parsed := read_engine(text)) is not None]
     return min(found, key=lambda pair: _RANK[pair[1].kind], default=None)

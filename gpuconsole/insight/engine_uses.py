@@ -11,7 +11,7 @@ from math import ceil
 from msgspec import Struct, field
 
 from gpuconsole.insight.device_demand import CLAIMED, counted_as, template_units
-from gpuconsole.insight.holdings import Holding, holdings, queue_of, starts
+from gpuconsole.insight.gpu_allocations import GpuAllocation, gpu_allocations, queue_of, starts
 from gpuconsole.insight.missing_pods import all_refused_pods
 from gpuconsole.model.device_units import DRA_DEVICE, is_counted
 from gpuconsole.model.resources import EMPTY, Resources
@@ -24,7 +24,7 @@ Amounts = Mapping[str, float]
 """Counted resource → how much."""
 
 
-class Use(Struct):
+class EngineQueueUse(Struct):
     """The accelerators of one queue. Mutable: filled while pods are counted."""
 
     held: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Use(Struct):
         """Resources that it uses or requests."""
         return {name for amounts in (self.held, self.pending) for name, amount in amounts.items() if amount}
 
-    def add(self, other: "Use") -> None:
+    def add(self, other: "EngineQueueUse") -> None:
         self.held.update(other.held)
         self.wanted.update(other.wanted)
         self.held_back.update(other.held_back)
@@ -82,16 +82,16 @@ def counted_amounts(resources: Resources) -> dict[str, int]:
     return found
 
 
-def _amounts(one: Holding) -> Amounts:
+def _amounts(one: GpuAllocation) -> Amounts:
     return {"": one.gpus, **one.parts} if one.parts else {"": one.gpus}
 
 
-def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
+def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, EngineQueueUse]:
     """Used and pending amounts of each queue by counted resource, or of each namespace over all kinds of devices."""
-    found: dict[str, Use] = {}
-    for node, held in holdings(snapshot).items():
+    found: dict[str, EngineQueueUse] = {}
+    for node, held in gpu_allocations(snapshot).items():
         for one in held:
-            use = found.setdefault(_name(snapshot, one, by_namespace), Use())
+            use = found.setdefault(_name(snapshot, one, by_namespace), EngineQueueUse())
             amounts = {"": one.devices} if by_namespace else _amounts(one)
             if node:
                 use.held.update(amounts)
@@ -104,18 +104,18 @@ def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
     if by_namespace:
         for owner, refused in all_refused_pods(snapshot).items():
             namespace = refused.refusal.quota.namespace
-            use = found.setdefault(namespace, Use())
+            use = found.setdefault(namespace, EngineQueueUse())
             asked = (template_units(snapshot, namespace, template) for template in refused.templates)
             use.held_back[""] += sum(sum(units.values()) for units in asked)
             use.waiting.add(owner)
     return found
 
 
-def _name(snapshot: Snapshot, one: Holding, by_namespace: bool) -> str:
+def _name(snapshot: Snapshot, one: GpuAllocation, by_namespace: bool) -> str:
     return one.namespace if by_namespace else queue_of(snapshot, one)
 
 
-def volcano_uses(snapshot: Snapshot) -> dict[str, Use]:
+def volcano_uses(snapshot: Snapshot) -> dict[str, EngineQueueUse]:
     """The same for Volcano, with requests that are not enqueued, and enqueued requests without nodes."""
     found = uses(snapshot)
     _hold_back(snapshot, found)
@@ -123,17 +123,17 @@ def volcano_uses(snapshot: Snapshot) -> dict[str, Use]:
     return found
 
 
-def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
+def _hold_back(snapshot: Snapshot, own: dict[str, EngineQueueUse]) -> None:
     """Count requests that are not enqueued: they do not raise what a queue deserves."""
     outside = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("", "Pending")}
     if outside:
-        for held in holdings(snapshot).values():
+        for held in gpu_allocations(snapshot).values():
             for one in held:
                 outside.pop(one.group, None)
     jobs = {f"{job.namespace}/{group_name(job)}": job for job in snapshot.jobs.all() if job.volcano} if outside else {}
     for key, group in outside.items():
         job = jobs.get(key)
-        use = own.setdefault(group.queue or VOLCANO_DEFAULT, Use())
+        use = own.setdefault(group.queue or VOLCANO_DEFAULT, EngineQueueUse())
         if job is not None:
             for part in job.pod_sets:
                 asked = counted_amounts(part.template.requests)
@@ -145,16 +145,16 @@ def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
         use.waiting.add(job.key if job is not None else key)
 
 
-def _promise(snapshot: Snapshot, own: dict[str, Use]) -> None:
+def _promise(snapshot: Snapshot, own: dict[str, EngineQueueUse]) -> None:
     for group, _, promised in let_in(snapshot):
-        own.setdefault(group.queue or VOLCANO_DEFAULT, Use()).promised.update(promised)
+        own.setdefault(group.queue or VOLCANO_DEFAULT, EngineQueueUse()).promised.update(promised)
 
 
 def let_in(snapshot: Snapshot) -> Iterator[tuple[PodGroup, Mapping[str, int], Mapping[str, int]]]:
     """Yield enqueued PodGroups, what their pods use, and what their minResources reserve beyond that."""
     groups = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("Inqueue", "Running")}
     held: dict[str, Counter[str]] = {}
-    for node, pods in holdings(snapshot).items() if groups else ():
+    for node, pods in gpu_allocations(snapshot).items() if groups else ():
         for one in pods:
             if node and one.group in groups:
                 held.setdefault(one.group, Counter()).update(_amounts(one))

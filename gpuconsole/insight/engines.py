@@ -4,7 +4,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from gpuconsole.insight.once import once
+from gpuconsole.insight.derived import memoized
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.resources import is_mig
@@ -28,7 +28,7 @@ class Engine(Struct, frozen=True):
 NONE = Engine()
 
 
-class Engines(Struct, frozen=True, kw_only=True):
+class EnginesInForce(Struct, frozen=True, kw_only=True):
     """Admission × placement × capacity × sharing."""
 
     admission: Engine = NONE
@@ -42,11 +42,11 @@ class Engines(Struct, frozen=True, kw_only=True):
         return tuple(part for part in (self.admission, self.placement, self.capacity, self.sharing) if part.name)
 
 
-def engines(policy: SimPolicy) -> Engines:
+def engines(policy: SimPolicy) -> EnginesInForce:
     """Return the engines of a simulation's policy; GPU sharing is read from the nodes, see `sharing`."""
-    return Engines(
+    return EnginesInForce(
         admission=NONE if policy.kueue is None else Engine(KUEUE, "Kueue"),
-        placement=_beside(_placement(policy.placement), policy.second_scheduler),
+        placement=_with_second_scheduler(_placement(policy.placement), policy.second_scheduler),
         capacity=_capacity(policy.capacity),
     )
 
@@ -63,7 +63,7 @@ def _placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> Engine
             assert_never(placement)
 
 
-def _beside(engine: Engine, other: VolcanoPolicy | None) -> Engine:
+def _with_second_scheduler(engine: Engine, other: VolcanoPolicy | None) -> Engine:
     """One scheduler, or two side by side."""
     if other is None:
         return engine
@@ -83,7 +83,7 @@ def _capacity(capacity: Capacity) -> Engine:
             assert_never(capacity)
 
 
-@once("nodes", "resource_slices")
+@memoized("nodes", "resource_slices")
 def sharing(snapshot: Snapshot) -> Engine:
     """Return how the nodes' GPUs are shared; none where the device plugin only allocates whole GPUs."""
     found: dict[Engine, None] = {}

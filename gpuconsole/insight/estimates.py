@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Experience, Interval, Told, stretched
-from gpuconsole.insight.eta import Starts
-from gpuconsole.insight.past import began
+from gpuconsole.insight.calibration import Calibration, Interval, PastEstimate, stretched
+from gpuconsole.insight.eta import SimulatedStarts
+from gpuconsole.insight.workload_history import began
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.snapshot import Snapshot
 
@@ -48,15 +48,15 @@ class Estimate(Struct, frozen=True, kw_only=True):
         return self.never == self.runs
 
     @property
-    def told(self) -> Told:
+    def as_past_estimate(self) -> PastEstimate:
         """The record to keep of this estimate."""
-        return Told(workload=self.workload, asked=self.asked, median=self.median, interval=self.raw)
+        return PastEstimate(workload=self.workload, asked_at=self.asked, median=self.median, interval=self.raw)
 
 
-def estimate(found: Starts) -> Estimate:
+def estimate(found: SimulatedStarts) -> Estimate:
     """The estimate from the runs, widened as without earlier estimates."""
     raw = Interval(found.at(EARLY), found.at(LATE))
-    told = Estimate(
+    given = Estimate(
         workload=found.workload,
         asked=found.asked,
         horizon=found.horizon,
@@ -67,49 +67,49 @@ def estimate(found: Starts) -> Estimate:
         raw=raw,
         interval=raw,
     )
-    return corrected(told, Experience())
+    return corrected(given, Calibration())
 
 
-def corrected(found: Estimate, learned: Experience) -> Estimate:
+def corrected(found: Estimate, learned: Calibration) -> Estimate:
     """The estimate, calibrated with earlier estimates."""
     interval = stretched(found.raw, found.median, found.asked, learned, found.past)
     return replace(found, interval=interval, stretch=learned.stretch(found.past), calibrated_by=learned.by)
 
 
-def probability(found: Starts, told: Estimate, time: Time) -> float:
+def probability(found: SimulatedStarts, given: Estimate, time: Time) -> float:
     """Probability of a start by `time`: from the runs, stretched like the interval and consistent with it."""
-    part = found.by(told.median + round((time - told.median) / told.stretch))
-    for moment, chance in ((told.interval.first, EARLY), (told.median, 0.5), (told.interval.last, LATE)):
+    part = found.by(given.median + round((time - given.median) / given.stretch))
+    for moment, chance in ((given.interval.first, EARLY), (given.median, 0.5), (given.interval.last, LATE)):
         part = max(part, chance) if moment <= time else min(part, chance)
     return part
 
 
-class Memory:
+class EstimateHistory:
     """Recorded estimates of a cluster with their actual starts. Mutates."""
 
-    def __init__(self, earlier: Iterable[Told] = ()) -> None:
+    def __init__(self, earlier: Iterable[PastEstimate] = ()) -> None:
         """`earlier`, oldest first, are the records of earlier sessions."""
-        self._told = {one.workload: one for one in earlier}
-        self._open = {key for key, one in self._told.items() if one.started is None}
+        self._estimates = {one.workload: one for one in earlier}
+        self._open = {key for key, one in self._estimates.items() if one.started is None}
 
     @property
-    def earlier(self) -> Sequence[Told]:
+    def earlier(self) -> Sequence[PastEstimate]:
         """Oldest first."""
-        return tuple(self._told.values())
+        return tuple(self._estimates.values())
 
-    def note(self, estimates: Iterable[Told]) -> list[Told]:
+    def note(self, estimates: Iterable[PastEstimate]) -> list[PastEstimate]:
         """Record estimates; returns those that are the first of their workloads."""
         new = []
         for one in estimates:
-            if one.workload not in self._told:
-                self._told[one.workload] = one
+            if one.workload not in self._estimates:
+                self._estimates[one.workload] = one
                 self._open.add(one.workload)
                 new.append(one)
-        for key in list(self._told)[: max(0, len(self._told) - KEPT)]:
+        for key in list(self._estimates)[: max(0, len(self._estimates) - KEPT)]:
             self._forget(key)
         return new
 
-    def see(self, snapshot: Snapshot) -> list[Told]:
+    def record_starts(self, snapshot: Snapshot) -> list[PastEstimate]:
         """Record the starts in this Snapshot and return them; drop workloads that are gone without a start."""
         came = []
         for key in sorted(self._open):
@@ -117,11 +117,11 @@ class Memory:
             if workload is None:
                 self._forget(key)
             elif (start := began(snapshot, workload)) is not None:
-                self._told[key] = replace(self._told[key], started=start)
+                self._estimates[key] = replace(self._estimates[key], started=start)
                 self._open.discard(key)
-                came.append(self._told[key])
+                came.append(self._estimates[key])
         return came
 
     def _forget(self, key: str) -> None:
-        del self._told[key]
+        del self._estimates[key]
         self._open.discard(key)

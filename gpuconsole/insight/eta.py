@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.past import Arrival, Past
-from gpuconsole.insight.stand_ins import pods_of
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.pods_by_node import pods_by_node
+from gpuconsole.insight.unqueued_work import pods_of
+from gpuconsole.insight.workload_history import PastSubmission, WorkloadHistory
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -32,7 +32,7 @@ _AHEAD: Span = 15 * MINUTE
 """Simulated time between two checks of a run."""
 
 
-class Starts(Struct, frozen=True, kw_only=True):
+class SimulatedStarts(Struct, frozen=True, kw_only=True):
     """Start of a workload in each run, ascending; None (last) for runs in which it does not start by the horizon."""
 
     workload: str
@@ -65,29 +65,29 @@ class Starts(Struct, frozen=True, kw_only=True):
         return sum(start is not None and start <= time for start in self.times) / len(self.times)
 
 
-class Starting(Struct, frozen=True, kw_only=True):
+class StartsProgress(Struct, frozen=True, kw_only=True):
     """Progress of the runs: the number that is complete."""
 
     runs: int
-    starts: Mapping[str, Starts] | None = None
+    starts: Mapping[str, SimulatedStarts] | None = None
     """The result, once all runs are complete."""
 
 
 def starts(
-    simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
-) -> Mapping[str, Starts]:
+    simulation: "Simulation", workloads: Collection[str], known: WorkloadHistory, *, runs: int, seed: int, horizon: Span
+) -> Mapping[str, SimulatedStarts]:
     """Simulate the cluster `runs` times until these workloads have started, or to the horizon.
 
     The simulation is not modified. The same seed gives the same runs.
     """
-    *_, last = starting(simulation, workloads, known, runs=runs, seed=seed, horizon=horizon)
+    *_, last = start_steps(simulation, workloads, known, runs=runs, seed=seed, horizon=horizon)
     assert last.starts is not None
     return last.starts
 
 
-def starting(
-    simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
-) -> Iterator[Starting]:
+def start_steps(
+    simulation: "Simulation", workloads: Collection[str], known: WorkloadHistory, *, runs: int, seed: int, horizon: Span
+) -> Iterator[StartsProgress]:
     """`starts` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
 
     Work of which some pods run already starts when its other pods have nodes.
@@ -116,11 +116,11 @@ def starting(
                     came.setdefault(key, line.time)
             if len(came) == len(found):
                 break
-            yield Starting(runs=number)
+            yield StartsProgress(runs=number)
         for key, time in came.items():
             found[key].append(time)
-    told = {
-        key: Starts(
+    starts_so_far = {
+        key: SimulatedStarts(
             workload=key,
             asked=simulation.now,
             horizon=end,
@@ -129,7 +129,7 @@ def starting(
         )
         for key, times in found.items()
     }
-    yield Starting(runs=runs, starts=told)
+    yield StartsProgress(runs=runs, starts=starts_so_far)
 
 
 class _Part(Struct, frozen=True):
@@ -143,7 +143,7 @@ def _parts(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, _Part]:
     """Workloads of which only some pods have nodes: their STARTED line comes with the first pod."""
     found: dict[str, _Part] = {}
     for key in keys:
-        pods = whereabouts(snapshot).of(key).values() if key in snapshot.workloads else ()
+        pods = pods_by_node(snapshot).of(key).values() if key in snapshot.workloads else ()
         placed = frozenset(pod.key for pod in pods if pod.node)
         if 0 < len(placed) < len(pods):
             found[key] = _Part(len(pods), placed)
@@ -164,12 +164,12 @@ def _complete(line: HistoryEvent, bound: set[str], part: _Part) -> bool:
 
 def _waiting_pods(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, frozenset[str]]:
     """Job without a Workload → its pods without a node."""
-    waiting = whereabouts(snapshot).waiting
+    waiting = pods_by_node(snapshot).waiting
     unqueued = (key for key in keys if key not in snapshot.workloads)
     return {key: pods_of(snapshot, key) & waiting.keys() for key in unqueued}
 
 
-def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[HistoryEvent]]:
+def life(twin: "Simulation", known: WorkloadHistory, end: Time) -> Iterator[list[HistoryEvent]]:
     """Advance a fork to `end` while past arrivals repeat; yields its events in pieces."""
     coming = again(known, end, twin.seed)
     due = next(coming, None)
@@ -182,7 +182,7 @@ def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[HistoryEve
         yield [event for event in twin.drain() if isinstance(event, HistoryEvent)]
 
 
-def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:
+def again(known: WorkloadHistory, end: Time, seed: int) -> Iterator[PastSubmission]:
     """Sampled arrivals from now until `end`: each future day repeats a random past day, with its hours.
 
     With less than two days of history, the history repeats from a random moment.
@@ -205,14 +205,14 @@ def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:
                 time = one.time - first + then
                 if time <= end:
                     name = f"{one.workload.name}-again-{number}"
-                    yield Arrival(time, replace(one.workload, name=name, created=time))
+                    yield PastSubmission(time, replace(one.workload, name=name, created=time))
         begin, number = begin + block, number + 1
 
 
-def _between(arrivals: Sequence[Arrival], first: Time, last: Time) -> Sequence[Arrival]:
+def _between(arrivals: Sequence[PastSubmission], first: Time, last: Time) -> Sequence[PastSubmission]:
     """Arrivals from `first` (inclusive) to `last` (exclusive)."""
     return arrivals[bisect_left(arrivals, first, key=_time) : bisect_left(arrivals, last, key=_time)]
 
 
-def _time(arrival: Arrival) -> Time:
+def _time(arrival: PastSubmission) -> Time:
     return arrival.time

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
-from gpuconsole.insight.codes import Code
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.text import clean
 
@@ -43,10 +43,10 @@ def as_number(wanted: Any) -> int | float:
 
 def as_code(text: Any) -> str:
     try:
-        return Code(str(text)).value
+        return PendingReason(str(text)).value
     except ValueError:
-        near = get_close_matches(str(text), list(Code), 1)
-        remedy = f"did you mean {str(near[0])!r}?" if near else f"use one of {', '.join(Code)}"
+        near = get_close_matches(str(text), list(PendingReason), 1)
+        remedy = f"did you mean {str(near[0])!r}?" if near else f"use one of {', '.join(PendingReason)}"
         raise ExpectError(f"{clean(repr(text), 60)} is not a reason code; {remedy}") from None
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.insight.codes import Code
 from gpuconsole.insight.expect_forms import (
     INCLUDES,
     ExpectError,
@@ -23,8 +22,9 @@ from gpuconsole.insight.expect_forms import (
     as_number,
     read_form,
 )
-from gpuconsole.insight.look import Look
-from gpuconsole.insight.names import Names, UnknownName
+from gpuconsole.insight.expectation_state import ExpectationState
+from gpuconsole.insight.names import ObjectNames, UnknownName
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.pools import pools
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.model.clock import Span, parse_span
@@ -37,7 +37,7 @@ CLOSE = 0.8
 """Similarity from which on a key is suggested: `usageIncludes` does not mean `nodesIncludes`."""
 
 
-class Finding(Struct, frozen=True):
+class ExpectationCheck(Struct, frozen=True):
     """Result of one key, as text."""
 
     ok: bool
@@ -45,26 +45,28 @@ class Finding(Struct, frozen=True):
     got: str
 
 
-Check = Callable[[Look, Any, bool], Finding]
+Check = Callable[[ExpectationState, Any, bool], ExpectationCheck]
 
 
-def check_admitted(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_admitted(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     keys = sorted(map(look.names.subject, as_list(wanted)), key=look.names.label)
     names = list(map(look.names.label, keys))
     codes = {name: look.code(key) for name, key in zip(names, keys, strict=True) if name not in look.admitted}
-    waits = [f"{name} pending: {code}" for name, code in codes.items() if code is not Code.NOT_WAITING]
+    waits = [f"{name} pending: {code}" for name, code in codes.items() if code is not PendingReason.NOT_WAITING]
     more = f" ({', '.join(waits)})" if waits else ""
-    return Finding(_holds(names, look.admitted, includes), _join(names), f"{_join(look.admitted)}{more}")
+    return ExpectationCheck(_holds(names, look.admitted, includes), _join(names), f"{_join(look.admitted)}{more}")
 
 
-def check_pending(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_pending(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     codes = {look.names.label(look.names.subject(name)): as_code(code) for name, code in as_mapping(wanted).items()}
     got = look.pending
     ok = codes.items() <= got.items() if includes else codes == got
-    return Finding(ok, _join(f"{n}: {c}" for n, c in sorted(codes.items())), _join(f"{n}: {c}" for n, c in got.items()))
+    return ExpectationCheck(
+        ok, _join(f"{n}: {c}" for n, c in sorted(codes.items())), _join(f"{n}: {c}" for n, c in got.items())
+    )
 
 
-def check_evicted(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_evicted(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     entries = [_entry(look.names, entry) for entry in as_list(wanted)]
     left = list(look.evicted)
     ok = True
@@ -74,15 +76,15 @@ def check_evicted(look: Look, wanted: Any, includes: bool) -> Finding:
         if match is not None:
             left.remove(match)
     got = _join(_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted)
-    return Finding(ok and (includes or not left), _join(_evicted_text(*entry) for entry in entries), got)
+    return ExpectationCheck(ok and (includes or not left), _join(_evicted_text(*entry) for entry in entries), got)
 
 
-def check_no_evictions(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_no_evictions(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     got = [_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted]
-    return Finding(not got, "no evictions", _join(got))
+    return ExpectationCheck(not got, "no evictions", _join(got))
 
 
-def check_usage(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_usage(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     want, got = [], []
     for queue, flavors in as_mapping(wanted).items():
         uses = {(use.flavor, use.resource): use.used for use in _queue(look, queue).flavors}
@@ -92,22 +94,22 @@ def check_usage(look: Look, wanted: Any, includes: bool) -> Finding:
                     raise UnknownName(f"queue {queue} has no quota of {clean(f'{resource} in {flavor}', 120)}")
                 want.append(f"{queue} {flavor} {resource} {format_quantity(resource, as_amount(resource, value))}")
                 got.append(f"{queue} {flavor} {resource} {format_quantity(resource, uses[flavor, resource])}")
-    return Finding(want == got, _join(want), _join(got))
+    return ExpectationCheck(want == got, _join(want), _join(got))
 
 
-def check_borrowed(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_borrowed(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     return _numbers(wanted, lambda queue: _queue(look, queue).gpus.borrowed)
 
 
-def check_lent(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_lent(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     return _numbers(wanted, lambda queue: _queue(look, queue).gpus.lent)
 
 
-def check_share(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_share(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     return _numbers(wanted, lambda queue: _queue(look, queue).share_percent)
 
 
-def check_nodes(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_nodes(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     want, got, ok = [], [], True
     for node, pods in as_mapping(wanted).items():
         there = look.on_node(look.names.node(node))
@@ -115,22 +117,22 @@ def check_nodes(look: Look, wanted: Any, includes: bool) -> Finding:
         ok = ok and _holds(names, there, includes)
         want.append(f"{node}: {_join(names)}")
         got.append(f"{node}: {_join(there)}")
-    return Finding(ok, "; ".join(want), "; ".join(got))
+    return ExpectationCheck(ok, "; ".join(want), "; ".join(got))
 
 
-def check_free_nodes(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_free_nodes(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     return _number(wanted, look.free_nodes)
 
 
-def check_lost_gpu_hours(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_lost_gpu_hours(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     return _number(wanted, look.lost_gpu_hours)
 
 
-def check_cost(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_cost(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     return _number(wanted, look.cost)
 
 
-def check_pools(look: Look, wanted: Any, includes: bool) -> Finding:
+def check_pools(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
     """The given fields of a pool have to match; money is compared to as many decimals as are written."""
     found, want, got, ok = {pool.name: pool for pool in pools(look.snapshot)}, [], [], True
     for name, facts in as_mapping(wanted).items():
@@ -141,7 +143,7 @@ def check_pools(look: Look, wanted: Any, includes: bool) -> Finding:
             ok = ok and one.ok
             want.append(f"{name} {key} {one.wanted}")
             got.append(f"{name} {key} {one.got}")
-    return Finding(ok, _join(want), _join(got))
+    return ExpectationCheck(ok, _join(want), _join(got))
 
 
 CHECKS: dict[str, Check] = {
@@ -171,7 +173,7 @@ class Expectation(Struct, frozen=True):
     wanted: Mapping[str, Any]
     within: Span = 0
 
-    def check(self, look: Look) -> dict[str, Finding]:
+    def check(self, look: ExpectationState) -> dict[str, ExpectationCheck]:
         """Key → result. Raises ExpectError or UnknownName, with the key, if it cannot be checked."""
         return {key: _check(look, key, wanted) for key, wanted in self.wanted.items()}
 
@@ -200,7 +202,7 @@ def read_expectation(document: Mapping[str, Any]) -> Expectation:
     return Expectation(wanted, within)
 
 
-def _check(look: Look, key: str, wanted: Any) -> Finding:
+def _check(look: ExpectationState, key: str, wanted: Any) -> ExpectationCheck:
     plain = key.removesuffix(INCLUDES)
     try:
         return CHECKS[plain](look, wanted, plain != key)
@@ -212,7 +214,7 @@ def _holds(wanted: list[str], got: list[str], includes: bool) -> bool:
     return set(wanted) <= set(got) if includes else wanted == got
 
 
-def _entry(names: Names, entry: Any) -> tuple[str, str, str]:
+def _entry(names: ObjectNames, entry: Any) -> tuple[str, str, str]:
     fields = as_mapping(entry)
     who, by = names.subject(fields["workload"]), fields.get("by")
     return names.label(who), names.label(names.subject(by)) if by else "", str(fields.get("reason") or "")
@@ -227,24 +229,24 @@ def _evicted_text(who: str, by: str, reason: str) -> str:
     return " ".join(part for part in (who, f"by {by}" if by else "", f"({reason})" if reason else "") if part)
 
 
-def _numbers(wanted: Any, number: Callable[[str], float]) -> Finding:
+def _numbers(wanted: Any, number: Callable[[str], float]) -> ExpectationCheck:
     want, got, ok = [], [], True
     for name, value in as_mapping(wanted).items():
         one = _number(value, number(name))
         ok = ok and one.ok
         want.append(f"{name} {one.wanted}")
         got.append(f"{name} {one.got}")
-    return Finding(ok, _join(want), _join(got))
+    return ExpectationCheck(ok, _join(want), _join(got))
 
 
-def _number(wanted: Any, got: float) -> Finding:
+def _number(wanted: Any, got: float) -> ExpectationCheck:
     """Compare to as many decimals as were written; whole numbers to two."""
     number = as_number(wanted)
     decimals = 2 if isinstance(number, int) else len(repr(number).partition(".")[2])
-    return Finding(round(got, decimals) == number, f"{number:g}", f"{round(got, max(2, decimals)):g}")
+    return ExpectationCheck(round(got, decimals) == number, f"{number:g}", f"{round(got, max(2, decimals)):g}")
 
 
-def _queue(look: Look, name: str) -> QuotaNode:
+def _queue(look: ExpectationState, name: str) -> QuotaNode:
     found = look.queues.get(look.names.queue(name))
     if found is None:
         raise UnknownName(f"queue {clean(name, 80)} no longer exists")

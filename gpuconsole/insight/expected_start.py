@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import QUOTA, latency_assumption, queue_assumptions
-from gpuconsole.insight.calibration import YOUNG, Experience, Record
+from gpuconsole.insight.calibration import YOUNG, Calibration, CoverageRecord
 from gpuconsole.insight.capacity import capacity
+from gpuconsole.insight.data_gaps import QUOTA, latency_assumption, queue_assumptions
 from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.insight.estimates import Estimate, estimate, probability
 from gpuconsole.insight.estimates import corrected as stretched
-from gpuconsole.insight.eta import HORIZON, RUNS, Starts, starting
-from gpuconsole.insight.explanation import Explanation
-from gpuconsole.insight.past import Past, past
+from gpuconsole.insight.eta import HORIZON, RUNS, SimulatedStarts, start_steps
+from gpuconsole.insight.explanation import PendingExplanation
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.positions import Position, pending, position
-from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.tables import counted
+from gpuconsole.insight.unqueued_work import unqueued_work
 from gpuconsole.insight.why import PLACES
+from gpuconsole.insight.workload_history import WorkloadHistory, workload_history
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import HistoryEvent
@@ -45,7 +45,7 @@ SETTINGS = "quotas, nodes and priorities do not change"
 RECORD = "coverage of {} past intervals: {:.0%} (target: 80%)"
 
 
-class CohortPlace(Struct, frozen=True):
+class CohortPosition(Struct, frozen=True):
     """Rank among the pending workloads of a cohort tree, by priority and age only; from 1."""
 
     cohort: str
@@ -53,7 +53,7 @@ class CohortPlace(Struct, frozen=True):
     of: int
 
 
-class Within(Struct, frozen=True):
+class StartProbability(Struct, frozen=True):
     """Probability (0 to 1) of a start within a span from now."""
 
     span: Span
@@ -71,12 +71,12 @@ class Eta(Struct, frozen=True, kw_only=True):
     phase: WorkloadPhase
     time: Time
     position: Position | None
-    cohort: CohortPlace | None
+    cohort: CohortPosition | None
     start: Estimate | None = None
     """None if it is not pending, and until the runs end. An admitted workload without nodes counts as pending."""
-    blocker: Explanation | None = None
+    blocker: PendingExplanation | None = None
     """Why it is pending, if no run saw it start."""
-    by_runs: Starts | None = None
+    by_runs: SimulatedStarts | None = None
     """The start in each run."""
     goes_by: str = ""
     """The group of past jobs from which its run time is drawn."""
@@ -87,20 +87,22 @@ class Eta(Struct, frozen=True, kw_only=True):
     arrivals: int = 0
     """Past submissions that are repeated."""
     arrivals_span: Span = 0
-    record: Record = Record()
+    record: CoverageRecord = CoverageRecord()
     """Coverage of earlier estimates."""
     assumptions: tuple[str, ...] = ()
     trust: tuple[str, ...] = ()
     """Calibration and coverage of the interval, in words."""
 
     @property
-    def within(self) -> tuple[Within, ...]:
+    def within(self) -> tuple[StartProbability, ...]:
         """Probabilities of a start within `SPANS`, up to the horizon of the runs."""
         found, start = self.by_runs, self.start
         if found is None or start is None:
             return ()
         ends = ((span, found.asked + span) for span in SPANS)
-        return tuple(Within(span, probability(found, start, end)) for span, end in ends if end <= found.horizon)
+        return tuple(
+            StartProbability(span, probability(found, start, end)) for span, end in ends if end <= found.horizon
+        )
 
 
 def expected_start(
@@ -118,11 +120,11 @@ def expected_start(
     history add run times of deleted work. The simulation is not modified; the same seed gives the same answer. Raises
     KeyError if there is no such workload.
     """
-    *_, last = expecting(simulation, workload, lines, runs=runs, seed=seed, horizon=horizon)
+    *_, last = expected_start_steps(simulation, workload, lines, runs=runs, seed=seed, horizon=horizon)
     return last
 
 
-def expecting(
+def expected_start_steps(
     simulation: "Simulation",
     workload: str,
     lines: Iterable[HistoryEvent] = (),
@@ -133,25 +135,25 @@ def expecting(
 ) -> Iterator[Eta]:
     """`expected_start` as an iterator whose last item has the start; to cancel, stop iterating."""
     snapshot = simulation.snapshot()
-    answer, told = stand(snapshot, workload), explain(snapshot, workload)
-    if not waits(answer, told):
+    answer, explanation = current_position(snapshot, workload), explain(snapshot, workload)
+    if not waits(answer, explanation):
         yield answer
         return
-    known = past(snapshot, lines)
-    for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
+    known = workload_history(snapshot, lines)
+    for piece in start_steps(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
         if piece.starts is None:
             yield answer
         else:
             taken = assumptions(known, simulation)
-            yield _answered(answer, known, piece.starts[workload], snapshot, told, taken)
+            yield _answered(answer, known, piece.starts[workload], snapshot, explanation, taken)
 
 
-def stand(snapshot: Snapshot, workload: str) -> Eta:
+def current_position(snapshot: Snapshot, workload: str) -> Eta:
     """Position of a workload, without an estimate. Raises KeyError if there is no such workload."""
     subject = _subject(snapshot, workload)
     queued = workload in snapshot.workloads
-    door = snapshot.local_queues.get(subject.local_queue) if queued else None
-    queue = door.cluster_queue if door is not None else "" if queued else subject.queue
+    local_queue = snapshot.local_queues.get(subject.local_queue) if queued else None
+    queue = local_queue.cluster_queue if local_queue is not None else "" if queued else subject.queue
     gpus, unit = in_one_unit(wanted_units(snapshot, subject))
     return Eta(
         workload=workload,
@@ -165,14 +167,19 @@ def stand(snapshot: Snapshot, workload: str) -> Eta:
     )
 
 
-def waits(answer: Eta, told: Explanation) -> bool:
+def waits(answer: Eta, explanation: PendingExplanation) -> bool:
     """True for a workload that has no quota, or no nodes, yet."""
-    placeless = answer.phase in PLACED and told.code in PLACES
+    placeless = answer.phase in PLACED and explanation.code in PLACES
     return answer.phase in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED) or placeless
 
 
 def _answered(
-    answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation, taken: tuple[str, ...]
+    answer: Eta,
+    known: WorkloadHistory,
+    found: SimulatedStarts,
+    snapshot: Snapshot,
+    explanation: PendingExplanation,
+    taken: tuple[str, ...],
 ) -> Eta:
     """The answer with the estimate and the data behind it."""
     subject = _subject(snapshot, answer.workload)
@@ -183,7 +190,7 @@ def _answered(
     return replace(
         answer,
         start=start,
-        blocker=told if start.beyond else None,
+        blocker=explanation if start.beyond else None,
         by_runs=found,
         goes_by=group,
         samples=curve.ends if curve is not None else 0,
@@ -191,16 +198,16 @@ def _answered(
         arrivals=len(known.arrivals),
         arrivals_span=known.span,
         assumptions=(*taken, *((TAIL,) if start.never and not start.beyond else ())),
-        trust=tuple(_trust(start, Experience(), Record())),
+        trust=tuple(_trust(start, Calibration(), CoverageRecord())),
     )
 
 
 def _subject(snapshot: Snapshot, key: str) -> Workload:
     """The Workload, or its substitute for a job or pod without one. Raises KeyError."""
-    return snapshot.workloads.get(key) or stand_ins(snapshot)[key]
+    return snapshot.workloads.get(key) or unqueued_work(snapshot)[key]
 
 
-def corrected(answer: Eta, learned: Experience, kept: Record) -> Eta:
+def corrected(answer: Eta, learned: Calibration, kept: CoverageRecord) -> Eta:
     """The answer, calibrated with earlier estimates, and their coverage."""
     if answer.start is None:
         return answer
@@ -208,7 +215,7 @@ def corrected(answer: Eta, learned: Experience, kept: Record) -> Eta:
     return replace(answer, start=start, record=kept, trust=tuple(_trust(start, learned, kept)))
 
 
-def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
+def _trust(start: Estimate, learned: Calibration, kept: CoverageRecord) -> Iterator[str]:
     """Calibration and coverage of the interval, in words."""
     if start.past < YOUNG:
         yield TOO_YOUNG.format(format_span(start.past), format_span(YOUNG))
@@ -220,7 +227,7 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
         yield RECORD.format(kept.judged, kept.covered / kept.judged)
 
 
-def assumptions(known: Past, simulation: "Simulation") -> tuple[str, ...]:
+def assumptions(known: WorkloadHistory, simulation: "Simulation") -> tuple[str, ...]:
     """Assumptions of the simulation runs, in words."""
     return (
         run_time_assumption(known),
@@ -233,7 +240,7 @@ def assumptions(known: Past, simulation: "Simulation") -> tuple[str, ...]:
     )
 
 
-def run_time_assumption(known: Past) -> str:
+def run_time_assumption(known: WorkloadHistory) -> str:
     """Assumption about run times, in words."""
     ended = sum(run.ended for run in known.runs)
     if not ended:
@@ -244,7 +251,7 @@ def run_time_assumption(known: Past) -> str:
     )
 
 
-def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPlace | None:
+def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPosition | None:
     """Rank among the pending workloads of the cohort tree; None without a cohort, or if it is not pending.
 
     It has none if cohorts form a cycle either: nothing is admitted there, see `capacity.circle`.
@@ -257,4 +264,4 @@ def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPlace
     waiting = [entry.workload for name in mates for entry in pending(snapshot, name)]
     waiting.sort(key=lambda one: (-one.priority, one.created, one.key))
     place = next((place for place, one in enumerate(waiting, start=1) if one.key == subject.key), None)
-    return CohortPlace(tree.names[root], place, len(waiting)) if place is not None else None
+    return CohortPosition(tree.names[root], place, len(waiting)) if place is not None else None

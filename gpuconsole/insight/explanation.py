@@ -1,9 +1,9 @@
 """The explanation of why a workload, job or pod is pending, as data."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gpuconsole.insight.positions import Position
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.shortage import Holder, Remedy
 from gpuconsole.model.clock import Time
 
@@ -13,11 +13,11 @@ KUBELET = "kubelet"
 API_SERVER = "kube-apiserver"
 
 
-class Explanation(Struct, frozen=True, kw_only=True):
+class PendingExplanation(Struct, frozen=True, kw_only=True):
     """One answer: the dominant reason, its evidence, its arithmetic, and the next step."""
 
     subject: str
-    code: Code
+    code: PendingReason
     headline: str
     """One sentence."""
     text: str = ""
@@ -29,7 +29,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     since: Time | None = None
     """Start of the condition that gives the reason."""
     position: Position | None = None
-    parked: bool = False
+    inadmissible: bool = field(default=False, name="parked")
     lines: tuple[str, ...] = ()
     """The arithmetic, a line for each flavor or node reason."""
     holders: tuple[Holder, ...] = ()
@@ -37,6 +37,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
     remedies: tuple[Remedy, ...] = ()
 
 
-def fine(key: str, headline: str) -> Explanation:
+def not_waiting(key: str, headline: str) -> PendingExplanation:
     """Return an explanation for work that is not pending."""
-    return Explanation(subject=key, code=Code.NOT_WAITING, headline=headline)
+    return PendingExplanation(subject=key, code=PendingReason.NOT_WAITING, headline=headline)

@@ -9,9 +9,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import in_sentences
+from gpuconsole.insight.admission_forecaster import AdmissionForecaster, CyclesResult
+from gpuconsole.insight.data_gaps import in_sentences
 from gpuconsole.insight.device_demand import amount_of
-from gpuconsole.insight.foresight import Foresight, Outcome
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Preempt
 from gpuconsole.model.device_units import WHOLE_GPU
@@ -24,7 +24,7 @@ from gpuconsole.sim.policy import SimPolicy
 NO_KUEUE = "Kueue is not installed in this cluster"
 
 
-class Fate(StrEnum):
+class ForecastAction(StrEnum):
     """Result of the next cycles for a workload."""
 
     ADMITTED = "admitted"
@@ -36,7 +36,7 @@ class Fate(StrEnum):
     """It runs, and is a victim."""
 
 
-class Prospect(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkloadForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Forecast for one workload."""
 
     workload: str
@@ -47,7 +47,7 @@ class Prospect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: str = WHOLE_GPU.noun
     priority: int = 0
     created: Time = 0
-    fate: Fate
+    fate: ForecastAction
     cycle: int = 0
     """Number of the cycle that admits it, from 1; 0 if none does."""
     flavors: tuple[str, ...] = ()
@@ -68,35 +68,39 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Forecast at one moment, valid until the cluster changes."""
 
     time: Time = 0
-    prospects: Mapping[str, Prospect] = {}
+    prospects: Mapping[str, WorkloadForecast] = {}
     """By workload: all pending workloads and their victims."""
     assumed: tuple[str, ...] = ()
     """Assumptions about the cluster, in sentences."""
     queues: tuple[str, ...] = ()
     """Assumptions about Kueue's in-memory queues, in sentences."""
 
-    def of(self, workload: str) -> Prospect | None:
+    def of(self, workload: str) -> WorkloadForecast | None:
         return self.prospects.get(workload)
 
     @property
-    def expected(self) -> dict[str, Prospect]:
+    def expected(self) -> dict[str, WorkloadForecast]:
         """Workloads that are forecast to be admitted or to preempt others."""
-        return {key: one for key, one in self.prospects.items() if one.fate in (Fate.ADMITTED, Fate.AFTER_VICTIMS)}
+        return {
+            key: one
+            for key, one in self.prospects.items()
+            if one.fate in (ForecastAction.ADMITTED, ForecastAction.AFTER_VICTIMS)
+        }
 
-    def in_order(self) -> list[Prospect]:
+    def in_order(self) -> list[WorkloadForecast]:
         """Admissions by cycle, then preemptors, pending workloads and victims; each by priority and age."""
-        order = list(Fate)
+        order = list(ForecastAction)
         return sorted(
             self.prospects.values(),
             key=lambda one: (order.index(one.fate), one.cycle, -one.priority, one.created, one.workload),
         )
 
 
-class Foreseer:
+class Forecaster:
     """Repeated forecasts of one cluster, at the cost of the changes since the last one. Mutates by `forecast`."""
 
     def __init__(self) -> None:
-        self._foresight: Foresight | None = None
+        self._foresight: AdmissionForecaster | None = None
 
     def forecast(
         self, snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = (), supposed: bool = False
@@ -110,13 +114,13 @@ class Foreseer:
         outcome = self._engine(policy.kueue).ask(snapshot, keep=not supposed)
         return _as_forecast(snapshot, outcome, assumed)
 
-    def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, beside: str = "") -> Iterator[Forecast]:
+    def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, other: str = "") -> Iterator[Forecast]:
         """Forecasts on a hypothetical Snapshot, for the possible in-memory states of Kueue about this workload.
 
         Other refused workloads may be inadmissible, except the one named by `beside`.
         """
         if policy.kueue is not None:
-            for outcome in self._engine(policy.kueue).remembering(supposed, workload, beside):
+            for outcome in self._engine(policy.kueue).with_possible_state(supposed, workload, other):
                 yield _as_forecast(supposed, outcome, ())
 
     def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
@@ -128,18 +132,18 @@ class Foreseer:
         engine = self._foresight
         return engine.followed if engine is not None and engine.config == policy.kueue else None
 
-    def _engine(self, config: KueueConfig) -> Foresight:
+    def _engine(self, config: KueueConfig) -> AdmissionForecaster:
         if self._foresight is None or self._foresight.config != config:
-            self._foresight = Foresight(config)
+            self._foresight = AdmissionForecaster(config)
         return self._foresight
 
 
 def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:
     """A single forecast; see `Foreseer` for repeated ones."""
-    return Foreseer().forecast(snapshot, policy, assumed=assumed)
+    return Forecaster().forecast(snapshot, policy, assumed=assumed)
 
 
-def _as_forecast(snapshot: Snapshot, outcome: Outcome, assumed: Iterable[str]) -> Forecast:
+def _as_forecast(snapshot: Snapshot, outcome: CyclesResult, assumed: Iterable[str]) -> Forecast:
     victims: dict[str, list[str]] = {}
     for line in outcome.preempted:
         victims.setdefault(line.by, []).append(line.workload)
@@ -160,19 +164,19 @@ def assigned(admission: Admission) -> tuple[str, ...]:
     )
 
 
-def in_words(prospect: Prospect) -> str:
+def in_words(workload_forecast: WorkloadForecast) -> str:
     """The forecast for one workload in one line."""
-    match prospect.fate:
-        case Fate.ADMITTED:
-            on = f" on {', '.join(prospect.flavors)}" if prospect.flavors else ""
-            made_room = f", after preempting {_names(prospect.victims)}" if prospect.victims else ""
-            return f"admitted in cycle {prospect.cycle}{on}{made_room}"
-        case Fate.AFTER_VICTIMS:
-            return f"preempts {_names(prospect.victims)}"
-        case Fate.PREEMPTED:
-            return f"preempted by {prospect.by} ({prospect.rule})"
-        case Fate.WAITS:
-            return f"pending: {prospect.message}" if prospect.message else "pending"
+    match workload_forecast.fate:
+        case ForecastAction.ADMITTED:
+            on = f" on {', '.join(workload_forecast.flavors)}" if workload_forecast.flavors else ""
+            made_room = f", after preempting {_names(workload_forecast.victims)}" if workload_forecast.victims else ""
+            return f"admitted in cycle {workload_forecast.cycle}{on}{made_room}"
+        case ForecastAction.AFTER_VICTIMS:
+            return f"preempts {_names(workload_forecast.victims)}"
+        case ForecastAction.PREEMPTED:
+            return f"preempted by {workload_forecast.by} ({workload_forecast.rule})"
+        case ForecastAction.WAITS:
+            return f"pending: {workload_forecast.message}" if workload_forecast.message else "pending"
 
 
 def _names(workloads: Sequence[str]) -> str:
@@ -183,41 +187,43 @@ def _waits(workload: Workload) -> bool:
     return workload.active and not workload.reserved and not workload.finished
 
 
-def _victim(snapshot: Snapshot, decision: Preempt) -> Prospect:
+def _victim(snapshot: Snapshot, decision: Preempt) -> WorkloadForecast:
     victim = snapshot.workloads[decision.workload]
     gpus, unit = amount_of(snapshot, victim)
-    return Prospect(
+    return WorkloadForecast(
         workload=victim.key,
         queue=victim.cluster_queue,
         gpus=gpus,
         unit=unit,
         priority=victim.priority,
         created=victim.created,
-        fate=Fate.PREEMPTED,
+        fate=ForecastAction.PREEMPTED,
         by=decision.by,
         rule=decision.rule.value,
     )
 
 
-def _prospect(snapshot: Snapshot, workload: Workload, outcome: Outcome, victims: tuple[str, ...]) -> Prospect:
-    door = snapshot.local_queues.get(workload.local_queue)
+def _prospect(
+    snapshot: Snapshot, workload: Workload, outcome: CyclesResult, victims: tuple[str, ...]
+) -> WorkloadForecast:
+    local_queue = snapshot.local_queues.get(workload.local_queue)
     gpus, unit = amount_of(snapshot, workload)
-    made = Prospect(
+    made = WorkloadForecast(
         workload=workload.key,
-        queue=door.cluster_queue if door is not None else "",
+        queue=local_queue.cluster_queue if local_queue is not None else "",
         gpus=gpus,
         unit=unit,
         priority=workload.priority,
         created=workload.created,
         victims=victims,
-        fate=Fate.AFTER_VICTIMS if victims else Fate.WAITS,
+        fate=ForecastAction.AFTER_VICTIMS if victims else ForecastAction.WAITS,
     )
     reserved = outcome.reserved.get(workload.key)
     if reserved is not None:
         flavors = (flavor for part in reserved.admission.pod_sets for flavor in part.flavors.values())
         return replace(
             made,
-            fate=Fate.ADMITTED,
+            fate=ForecastAction.ADMITTED,
             cycle=reserved.cycle,
             flavors=tuple(dict.fromkeys(flavors)),
             given=assigned(reserved.admission),

@@ -21,7 +21,7 @@ from gpuconsole.model.workloads import Condition, Workload
 _UID = re.compile(r"\(UID: ([^,)\s]+)")
 
 
-class Fact(Struct, frozen=True, kw_only=True):
+class AdmissionFact(Struct, frozen=True, kw_only=True):
     """One decision of Kueue."""
 
     workload: str
@@ -40,7 +40,7 @@ class Fact(Struct, frozen=True, kw_only=True):
         return f"admitted: {'; '.join(self.given)}"
 
 
-def facts(before: Snapshot, after: Snapshot) -> list[Fact]:
+def facts(before: Snapshot, after: Snapshot) -> list[AdmissionFact]:
     """Kueue's decisions between two Snapshots, by workload; decisions undone in between are unknown."""
     found = (
         fact
@@ -51,16 +51,16 @@ def facts(before: Snapshot, after: Snapshot) -> list[Fact]:
     return sorted(found, key=lambda fact: (fact.workload, fact.preempted))
 
 
-def _facts(before: Workload | None, after: Workload) -> Iterator[Fact]:
+def _facts(before: Workload | None, after: Workload) -> Iterator[AdmissionFact]:
     reserved = _news(before, after, "QuotaReserved")
     if reserved is not None and after.admission is not None and after.admission != (before and before.admission):
         queue = after.admission.cluster_queue
-        yield Fact(workload=after.key, time=reserved.since, queue=queue, given=assigned(after.admission))
+        yield AdmissionFact(workload=after.key, time=reserved.since, queue=queue, given=assigned(after.admission))
     evicted = _news(before, after, "Evicted")
     if evicted is not None and evicted.reason == "Preempted" and before is not None and before.reserved:
         uid = _UID.search(evicted.message)
         by = uid[1] if uid is not None else ""
-        yield Fact(workload=after.key, time=evicted.since, queue=before.cluster_queue, preempted=True, by=by)
+        yield AdmissionFact(workload=after.key, time=evicted.since, queue=before.cluster_queue, preempted=True, by=by)
 
 
 def _news(before: Workload | None, after: Workload, type: str) -> Condition | None:
@@ -71,7 +71,9 @@ def _news(before: Workload | None, after: Workload, type: str) -> Condition | No
     return None if old is not None and old.status and old.since == new.since else new
 
 
-def hindsight(before: Snapshot, after: Snapshot, decided: Iterable[Fact], moment: Time | None = None) -> Snapshot:
+def hindsight(
+    before: Snapshot, after: Snapshot, decided: Iterable[AdmissionFact], moment: Time | None = None
+) -> Snapshot:
     """The cluster of `after` with Kueue's decisions undone.
 
     With a moment, as it was then: only later decisions are undone, and later arrivals and ends are unknown.
@@ -86,9 +88,9 @@ def hindsight(before: Snapshot, after: Snapshot, decided: Iterable[Fact], moment
             state.apply(Applied(after.time, kept))
         if workload.key in undone:
             restored.add(workload.key)
-    for thing in after.objects():
-        if not (isinstance(thing, Workload) or (isinstance(thing, Pod) and thing.workload in restored)):
-            state.apply(Applied(after.time, thing))
+    for obj in after.objects():
+        if not (isinstance(obj, Workload) or (isinstance(obj, Pod) and obj.workload in restored)):
+            state.apply(Applied(after.time, obj))
     for pod in before.pods.all():
         held = state.get(Workload, pod.workload) if pod.workload in restored else None
         if held is not None and held.reserved:

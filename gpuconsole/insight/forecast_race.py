@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast_facts import Fact, workload_with_uid
+from gpuconsole.insight.forecast_facts import AdmissionFact, workload_with_uid
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted
@@ -54,7 +54,7 @@ class Races:
             if event.table in _NAMES
         ]
 
-    def supposed(self, fact: Fact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
+    def supposed(self, fact: AdmissionFact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
         """The clusters with one object in another of its states in between; the change closest in time first."""
         tree = self._tree(fact.queue)
         concerned = [one for one in self._changes if self._is_in(one, tree)]
@@ -71,7 +71,7 @@ class Races:
                     if state != known:
                         yield self._race(change), _with(cluster, change, state)
 
-    def _as_decided_on(self, cluster: Snapshot, fact: Fact) -> tuple[Snapshot, Race | None]:
+    def _as_decided_on(self, cluster: Snapshot, fact: AdmissionFact) -> tuple[Snapshot, Race | None]:
         """The cluster with the decision's workloads in the state that the decision implies, and that change."""
         race = None
         by = workload_with_uid(fact.by, self._after, self._before)
@@ -88,7 +88,7 @@ class Races:
         span = self._after.time - self._before.time
         return Race(object=f"{change.kind.__name__} {change.key}", change=_words(change), span=span)
 
-    def _distance(self, change: _Change, fact: Fact) -> tuple[bool, Span, str]:
+    def _distance(self, change: _Change, fact: AdmissionFact) -> tuple[bool, Span, str]:
         """Sort key of a change: the decision's own workloads first, then by distance in time."""
         subjects = (fact.workload, workload_with_uid(fact.by, self._after, self._before))
         workload = change.new or change.old
@@ -96,11 +96,11 @@ class Races:
         return change.key not in subjects, abs(moment - fact.time), change.key
 
     def _is_in(self, change: _Change, tree: str) -> bool:
-        thing = change.new or change.old
-        if not isinstance(thing, Workload):
+        obj = change.new or change.old
+        if not isinstance(obj, Workload):
             return True
-        door = self._after.local_queues.get(thing.local_queue) or self._before.local_queues.get(thing.local_queue)
-        return door is not None and self._tree(door.cluster_queue) == tree
+        local_queue = self._after.local_queues.get(obj.local_queue) or self._before.local_queues.get(obj.local_queue)
+        return local_queue is not None and self._tree(local_queue.cluster_queue) == tree
 
     def _tree(self, cluster_queue: str) -> str:
         """The root of a ClusterQueue's cohort tree; its own name without a cohort."""
@@ -121,7 +121,7 @@ def _pair(before: Snapshot, after: Snapshot, event: Applied | Deleted) -> tuple[
     return getattr(before, event.table).get(event.key), getattr(after, event.table).get(event.key)
 
 
-def _states(change: _Change, fact: Fact) -> Iterator[Object | None]:
+def _states(change: _Change, fact: AdmissionFact) -> Iterator[Object | None]:
     """The states of an object between two observations, as far as they are known."""
     if change.kind is not Workload:
         yield from (change.old, change.new)

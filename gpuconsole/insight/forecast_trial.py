@@ -11,8 +11,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from gpuconsole.insight.forecast import Fate, Forecast, Foreseer
-from gpuconsole.insight.forecast_facts import Fact, hindsight, workload_with_uid
+from gpuconsole.insight.forecast import Forecast, ForecastAction, Forecaster
+from gpuconsole.insight.forecast_facts import AdmissionFact, hindsight, workload_with_uid
 from gpuconsole.insight.forecast_race import Race, Races
 from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.snapshot import Snapshot
@@ -24,7 +24,7 @@ MOST_RACES, MOST_OF_A_LOOK = 40, 120
 forecast."""
 
 
-class Cause(StrEnum):
+class DifferenceCause(StrEnum):
     """Cause of a difference between a forecast and a decision."""
 
     TIMING = "timing"
@@ -41,21 +41,26 @@ class Cause(StrEnum):
     """The engine decides differently from Kueue."""
 
 
-class Explanation(Struct, frozen=True):
+class DifferenceExplanation(Struct, frozen=True):
     """Cause of one difference, with its evidence."""
 
-    cause: Cause
+    cause: DifferenceCause
     detail: str = ""
     """Evidence for the cause."""
     race: Race | None = None
     """The object and the span of a race."""
 
 
-class Trial:
+class HindsightTrial:
     """Simulation of the decisions of one observation with what is known in hindsight."""
 
     def __init__(
-        self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
+        self,
+        before: Snapshot,
+        after: Snapshot,
+        decided: Sequence[AdmissionFact],
+        policy: SimPolicy,
+        foreseer: Forecaster,
     ) -> None:
         self._before = before
         self._after = after
@@ -69,26 +74,28 @@ class Trial:
         """Forecast with all decisions of the observation undone."""
         return self._forecast(None)
 
-    def explain(self, fact: Fact, *, deep: bool) -> Explanation:
+    def explain(self, fact: AdmissionFact, *, deep: bool) -> DifferenceExplanation:
         """The cause of a difference; only with `deep` are all explanations tried."""
         if self._right(self.everything, fact):
-            return Explanation(Cause.TIMING, "the cluster had changed before the decision")
+            return DifferenceExplanation(DifferenceCause.TIMING, "the cluster had changed before the decision")
         if deep and self._right(self._forecast(fact.time), fact):
-            return Explanation(Cause.TIMING, "other changes came after the decision")
+            return DifferenceExplanation(DifferenceCause.TIMING, "other changes came after the decision")
         if deep and self._right(self._foreseer.forecast(self._last(fact), self._policy, supposed=True), fact):
-            return Explanation(Cause.TIMING, "the other workloads were decided first")
+            return DifferenceExplanation(DifferenceCause.TIMING, "the other workloads were decided first")
         rival = self._equal(fact)
         if rival:
-            return Explanation(Cause.ORDER, f"{rival} has the same priority and timestamp")
+            return DifferenceExplanation(DifferenceCause.ORDER, f"{rival} has the same priority and timestamp")
         race = self._race(fact) if deep else None
         if race is not None:
             between = f"within the {format_span(race.span)} between two observations"
-            return Explanation(Cause.RACE, f"{race.object} {race.change} {between}", race)
+            return DifferenceExplanation(DifferenceCause.RACE, f"{race.object} {race.change} {between}", race)
         if deep and self._remembered(fact):
-            return Explanation(Cause.MEMORY, "if others were inadmissible, or its search resumed at another flavor")
-        return Explanation(Cause.DISAGREEMENT)
+            return DifferenceExplanation(
+                DifferenceCause.MEMORY, "if others were inadmissible, or its search resumed at another flavor"
+            )
+        return DifferenceExplanation(DifferenceCause.DISAGREEMENT)
 
-    def _race(self, fact: Fact) -> Race | None:
+    def _race(self, fact: AdmissionFact) -> Race | None:
         """The object with whose state in between the engine agrees; None if there is none."""
         clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
         for race, supposed in islice(self._races.supposed(fact, clusters), min(MOST_RACES, self._left)):
@@ -101,14 +108,14 @@ class Trial:
     def _races(self) -> Races:
         return Races(self._before, self._after)
 
-    def _remembered(self, fact: Fact) -> bool:
+    def _remembered(self, fact: AdmissionFact) -> bool:
         """True if the engine agrees with another in-memory state."""
         subject = workload_with_uid(fact.by, self._after, self._before) if fact.preempted else fact.workload
         clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
         possible = (one for supposed in clusters for one in self._foreseer.possible(supposed, self._policy, subject))
         return any(self._right(one, fact) for one in possible)
 
-    def _last(self, fact: Fact) -> Snapshot:
+    def _last(self, fact: AdmissionFact) -> Snapshot:
         """The cluster with only this decision undone."""
         return hindsight(self._before, self._after, [fact])
 
@@ -116,15 +123,15 @@ class Trial:
         supposed = hindsight(self._before, self._after, self._decided, moment)
         return self._foreseer.forecast(supposed, self._policy, supposed=True)
 
-    def _right(self, foreseen: Forecast, fact: Fact) -> bool:
-        return agrees(foreseen, fact, self._before, self._after)
+    def _right(self, forecast: Forecast, fact: AdmissionFact) -> bool:
+        return agrees(forecast, fact, self._before, self._after)
 
-    def _equal(self, fact: Fact) -> str:
+    def _equal(self, fact: AdmissionFact) -> str:
         """A workload that the engine chose instead, with the same priority and timestamp."""
         if fact.preempted:
             mine = self._known(fact.workload)
             taken = {one.workload for one in self._decided if one.preempted}
-            others = self._foreseen(Fate.PREEMPTED) - taken
+            others = self._workloads_with(ForecastAction.PREEMPTED) - taken
             return next((key for key in sorted(others) if mine and _held(mine) == _held(self._known(key))), "") or (
                 self._rivals()
             )
@@ -133,12 +140,12 @@ class Trial:
     def _rivals(self) -> str:
         """A workload that the engine would have admitted instead of an equal one that Kueue admitted."""
         admitted = {one.workload for one in self._decided if not one.preempted}
-        expected = self._foreseen(Fate.ADMITTED) | self._foreseen(Fate.AFTER_VICTIMS)
+        expected = self._workloads_with(ForecastAction.ADMITTED) | self._workloads_with(ForecastAction.AFTER_VICTIMS)
         preferred = {_waited(self._known(key)) for key in admitted - expected}
         return next((key for key in sorted(expected - admitted) if _waited(self._known(key)) in preferred), "")
 
-    def _foreseen(self, fate: Fate) -> set[str]:
-        return {key for key, prospect in self.everything.prospects.items() if prospect.fate is fate}
+    def _workloads_with(self, action: ForecastAction) -> set[str]:
+        return {key for key, prospect in self.everything.prospects.items() if prospect.fate is action}
 
     def _known(self, key: str) -> Workload:
         known = self._before.workloads.get(key) or self._after.workloads.get(key)
@@ -159,15 +166,18 @@ def _held(workload: Workload) -> tuple[int, Time]:
     return workload.priority, (since.since if since is not None else workload.created) // SECOND
 
 
-def agrees(foreseen: Forecast, fact: Fact, before: Snapshot, after: Snapshot) -> bool:
-    prospect = foreseen.of(fact.workload)
+def agrees(forecast: Forecast, fact: AdmissionFact, before: Snapshot, after: Snapshot) -> bool:
+    prospect = forecast.of(fact.workload)
     if prospect is None:
         return False
     if fact.preempted:
-        return prospect.fate is Fate.PREEMPTED and workload_with_uid(fact.by, after, before) in ("", prospect.by)
-    if prospect.fate is Fate.AFTER_VICTIMS:
+        return prospect.fate is ForecastAction.PREEMPTED and workload_with_uid(fact.by, after, before) in (
+            "",
+            prospect.by,
+        )
+    if prospect.fate is ForecastAction.AFTER_VICTIMS:
         return all(_gave_way(after.workloads.get(victim)) for victim in prospect.victims)
-    return prospect.fate is Fate.ADMITTED and prospect.given == fact.given
+    return prospect.fate is ForecastAction.ADMITTED and prospect.given == fact.given
 
 
 def _gave_way(victim: Workload | None) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.gpu_slices import gpu_slice_of, takes
 from gpuconsole.insight.gpumap import CLAIMS, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.largest_gang import SIZES, GangLimits, LargestGang, gang_limits, largest
-from gpuconsole.insight.once import once
-from gpuconsole.insight.parts import part_of, takes
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, order_of
 from gpuconsole.model.labels import HOSTNAME
@@ -105,7 +105,7 @@ class Usefulness(Struct, frozen=True, kw_only=True):
     fragments: Fragments
 
 
-@once(
+@memoized(
     *("nodes", "pods", "flavors", "topologies", "workloads", "local_queues", "cluster_queues", "cohorts", "seen"),
     *("resource_slices", "admission_checks", "volcano_queues", "kai_queues", "pod_groups", "kai_pod_groups", "jobs"),
     *("namespaces", *CLAIMS),
@@ -225,21 +225,21 @@ def _count(size: int, idle: Iterable[int], widest: int) -> int:
 
 
 def _fragments(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow]) -> Fragments:
-    shapes, where = PodClasses(), whereabouts(snapshot)
+    shapes, where = PodClasses(), pods_by_node(snapshot)
     partial: dict[str, list[Pod]] = {}
     for here in where.by_node.values():
         for pod in here.values():
-            partial.setdefault(part_of(pod), []).append(pod)
+            partial.setdefault(gpu_slice_of(pod), []).append(pod)
     whole = partial.pop("", [])
     pods = typical_pods(shapes.of(pod.template) for pod in whole)
     measure = Fragmentation(pods)
     rooms = [_room(rows[node.name], node, where.on(node.name).values(), shapes) for node in nodes]
     total, every = sum(count for _, count in pods), len(whole) + sum(map(len, partial.values()))
     typical = [_typical(pod, round(100 * count / total * len(whole) / every), rooms) for pod, count in pods]
-    for part, alike in partial.items():
-        takers = sum(takes(node, tuple(where.on(node.name).values()), alike[0]) for node in snapshot.nodes.all())
-        cpu = alike[0].template.requests.get(CPU, 0)
-        percent = round(100 * len(alike) / every)
+    for part, similar in partial.items():
+        takers = sum(takes(node, tuple(where.on(node.name).values()), similar[0]) for node in snapshot.nodes.all())
+        cpu = similar[0].template.requests.get(CPU, 0)
+        percent = round(100 * len(similar) / every)
         typical.append(TypicalPod(gpus=0, part=part, cpu=cpu, model="", percent=percent, nodes=takers))
     return Fragments(
         idle=sum(room.idle for room in rooms) // MILLI,

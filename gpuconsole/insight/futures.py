@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from gpuconsole.insight.cost import nodes_hourly
-from gpuconsole.insight.course import LOSSES, Course, EvictionTimes
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.engine_shares import ENGINES
+from gpuconsole.insight.future_events import LOSSES, EvictionTimes, FutureEvents
 from gpuconsole.insight.gpu_time import GpuTime
 from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.overview import Waiting, waiting
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, leaves, queues_below
-from gpuconsole.insight.stand_ins import outermost
 from gpuconsole.insight.subjects import is_there, subjects_of
+from gpuconsole.insight.unqueued_work import outermost
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Later
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WAITING = (HistoryEventKind.PENDING, HistoryEventKind.GANG_WAITING)
 
 
-class Sums(Struct, frozen=True):
+class FutureTotals(Struct, frozen=True):
     """Totals of one Snapshot."""
 
     queues: Mapping[str, QuotaNode]
@@ -52,17 +52,17 @@ def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
     return found
 
 
-def sums_of(snapshot: Snapshot) -> Sums:
+def sums_of(snapshot: Snapshot) -> FutureTotals:
     """The totals by which two forks are compared."""
-    return Sums(serving_queues(queues(snapshot)), gpu_totals(snapshot), waiting(snapshot))
+    return FutureTotals(serving_queues(queues(snapshot)), gpu_totals(snapshot), waiting(snapshot))
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class FutureStatus(Struct, frozen=True, kw_only=True):
     """State of a fork at one moment, with the history since its start."""
 
-    course: Course
+    course: FutureEvents
     snapshot: Snapshot
-    sums: Sums
+    sums: FutureTotals
     gpu_hours: float
     """GPU-hours held by pods since the start."""
     capacity_hours: float
@@ -71,20 +71,20 @@ class Standing(Struct, frozen=True, kw_only=True):
     """USD an hour for the GPUs of all nodes."""
 
 
-class Way(Protocol):
+class FutureRunner(Protocol):
     """A fork that is advanced here or in another process."""
 
     def advancing(self, until: Time) -> Steps[None]:
         """Advance to a moment, in pieces; a fork elsewhere may not be there yet after the last one."""
 
-    def look(self) -> Standing:
+    def look(self) -> FutureStatus:
         """The state at the moment to which it was advanced."""
 
     def close(self) -> None:
         """Release its resources."""
 
 
-Elsewhere = Callable[["Future", Time], Way]
+Elsewhere = Callable[["Future", Time], FutureRunner]
 """Moves a fork to another process, to advance to a moment at most."""
 
 
@@ -101,7 +101,7 @@ class Future:
         self._moments = sorted({base.now + after for after in afters})
         """Times of commands that are still to come."""
         self.gpus = GpuTime(self.begun, base.now)
-        self.course = Course(begun=base.now)
+        self.course = FutureEvents(begun=base.now)
         self._jobs: dict[str, Job] = {}
         """Jobs that were created or changed."""
         self._owners: dict[str, str] = {}
@@ -143,13 +143,13 @@ class Future:
         gone = {key for key in self.course.asked if not is_there(key, snapshot)}
         self.course.asked = gone | subjects_of(self.commands, snapshot)
 
-    def look(self) -> Standing:
+    def look(self) -> FutureStatus:
         """The present state."""
         self._meet()
         # Whether other workloads are inadmissible is not needed here.
         self.simulation.show_inadmissible(self.course.asked)
         snapshot = self.simulation.snapshot()
-        return Standing(
+        return FutureStatus(
             course=self.course,
             snapshot=snapshot,
             sums=sums_of(snapshot),

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import pod_units
-from gpuconsole.insight.once import once
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.snapshot import Snapshot
 
 
-class Gang(Struct, frozen=True, kw_only=True):
+class PartiallyScheduledGang(Struct, frozen=True, kw_only=True):
     """A gang of which too few pods are scheduled."""
 
     key: tuple[str, str]
@@ -38,10 +38,10 @@ class Gang(Struct, frozen=True, kw_only=True):
         return counted(self.held_gpus, self.unit)
 
 
-class Deadlock(Struct, frozen=True):
+class GangDeadlock(Struct, frozen=True):
     """Gangs that hold GPUs and wait for those of each other."""
 
-    gangs: tuple[Gang, ...]
+    gangs: tuple[PartiallyScheduledGang, ...]
 
     @property
     def held_gpus(self) -> int:
@@ -63,13 +63,13 @@ def gang_key(pod: Pod) -> tuple[str, str]:
     return pod.namespace, pod.gang
 
 
-@once("pods", "pod_groups", "kai_pod_groups", "nodes", "resource_claim_templates", "resource_claims")
-def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
+@memoized("pods", "pod_groups", "kai_pod_groups", "nodes", "resource_claim_templates", "resource_claims")
+def waiting_gangs(snapshot: Snapshot) -> tuple[PartiallyScheduledGang, ...]:
     """Gangs of which too few pods are scheduled, the longest pending first.
 
     Once enough pods are scheduled, the gang runs, and its other pods are pending like any pods.
     """
-    where = whereabouts(snapshot)
+    where = pods_by_node(snapshot)
     members: dict[tuple[str, str], list[Pod]] = {
         gang_key(pod): [] for pod in where.waiting.values() if pod.gang and not pod.deleted
     }
@@ -85,14 +85,14 @@ def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
     )
 
 
-def _gang(snapshot: Snapshot, pods: list[Pod]) -> Gang:
+def _gang(snapshot: Snapshot, pods: list[Pod]) -> PartiallyScheduledGang:
     first = pods[0]
     placed = [pod for pod in pods if pod.node]
     waiting = [pod for pod in pods if not pod.node]
     needed = max(pod.gang_size for pod in pods) or _least(snapshot, first) or len(pods)
     asked = sorted(sum(pod_units(snapshot, pod).values()) for pod in waiting)
     held = added(*(pod_units(snapshot, pod) for pod in placed))
-    return Gang(
+    return PartiallyScheduledGang(
         key=gang_key(first),
         name=first.workload or first.job or f"{first.namespace}/{first.gang}",
         placed=len(placed),
@@ -114,7 +114,7 @@ def _least(snapshot: Snapshot, pod: Pod) -> int:
     return group.min_member if group is not None else 0
 
 
-def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> Deadlock | None:
+def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> GangDeadlock | None:
     """The gangs that block each other, if at least two hold GPUs and none can be completed from what is free.
 
     `free_gpus` is node → accelerators that a new pod could take; only these decide whether a gang can be completed.
@@ -123,4 +123,4 @@ def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> Deadlock | Non
     free = sum(free_gpus.values())
     if len(holding) < 2 or any(gang.missing_gpus <= free for gang in holding):
         return None
-    return Deadlock(holding)
+    return GangDeadlock(holding)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.once import once
+from gpuconsole.insight.derived import memoized
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_requests import NO_DEVICES, DeviceCounter, amount_of_gpus, gpus_claimable, gpus_of_node
@@ -48,7 +48,7 @@ class Holdings(Struct, frozen=True):
     """Total allocated shares."""
 
 
-@once("pods", "nodes", "resource_claim_templates", "resource_claims")
+@memoized("pods", "nodes", "resource_claim_templates", "resource_claims")
 def holdings_of(snapshot: Snapshot) -> Holdings:
     """Pod → its devices."""
     counter = DeviceCounter.of_snapshot(snapshot)
@@ -72,7 +72,7 @@ def _held(pod: Pod, node: Node | None, counter: DeviceCounter) -> Held:
     return Held(pod.node, pod.gpus, round(each), round(own)) if pod.gpus or own else NOTHING
 
 
-@once("nodes", "resource_slices")
+@memoized("nodes", "resource_slices")
 def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
     """GPU shares of each ready node."""
     devices = dra_devices_of(snapshot)
@@ -83,7 +83,7 @@ def _provided(node: Node, devices: int) -> int:
     return round(SHARES * (gpus_of_node(node) or devices))
 
 
-@once("resource_slices")
+@memoized("resource_slices")
 def dra_devices_of(snapshot: Snapshot) -> Mapping[str, int]:
     """GPUs that each node offers by DRA; all partitions of one GPU count once."""
     return gpus_claimable(snapshot.resource_slices.all())

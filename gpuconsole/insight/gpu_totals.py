@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.gpumap import CLAIMS, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.largest_gang import Idle, LargestGang, gang_limits, largest
-from gpuconsole.insight.once import once
 from gpuconsole.model.device_units import DeviceUnit, order_of
 from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import Snapshot
@@ -46,15 +46,15 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         return self.total - self.faulty
 
 
-class Sums:
+class RunningGpuTotals:
     """Sums over rows of the map. Mutates by `count` until it is shared."""
 
     def __init__(self) -> None:
         self.states: dict[DeviceUnit, Counter[GpuState]] = {}
         self.idle = Idle()
 
-    def copy(self) -> "Sums":
-        twin = Sums()
+    def copy(self) -> "RunningGpuTotals":
+        twin = RunningGpuTotals()
         twin.states = {unit: states.copy() for unit, states in self.states.items()}
         twin.idle = self.idle.copy()
         return twin
@@ -70,15 +70,15 @@ class Sums:
 
 Flavors = Mapping[str, tuple[str, ...]]
 """Node → its flavors."""
-_kept: list[tuple[tuple[GpuRow, ...], Flavors, Sums]] = []
+_kept: list[tuple[tuple[GpuRow, ...], Flavors, RunningGpuTotals]] = []
 
 
-def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
+def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> RunningGpuTotals:
     """The sums of these rows, updated from the previous sums."""
     # Replaced as one tuple: at worst, threads do the same work twice.
-    before, known, sums = _kept[0] if _kept else ((), flavors, Sums())
+    before, known, sums = _kept[0] if _kept else ((), flavors, RunningGpuTotals())
     if known is not flavors and known != flavors:
-        before, sums = (), Sums()
+        before, sums = (), RunningGpuTotals()
     sums = sums.copy()
     gone, come = row_changes(before, rows)
     for row in gone:
@@ -89,7 +89,7 @@ def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
     return sums
 
 
-@once(
+@memoized(
     *("nodes", "pods", "workloads", "local_queues", "cluster_queues", "pod_groups", "kai_pod_groups", "seen"),
     *("flavors", "cohorts", "volcano_queues", "kai_queues", "admission_checks", "topologies", "jobs", "namespaces"),
     *("resource_slices", "resource_quotas", *CLAIMS),

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from gpuconsole.insight.borrowing import borrowed_parts
 from gpuconsole.insight.demand import held as held_quota
 from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import CLAIMED, counted_as
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
-from gpuconsole.insight.once import once
-from gpuconsole.insight.seating import guessed_seats, known_seats, told_otherwise
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.gpu_assignment import guessed_gpu_indices, known_gpu_indices, nodes_with_new_owners
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
@@ -158,14 +158,14 @@ def dra_devices(snapshot: Snapshot, node: str) -> int:
     return sum(cell.unit == DRA_DEVICE for cell in row.devices) if row is not None else 0
 
 
-class GpuMap:
+class GpuMapIndex:
     """The map of one Snapshot, with its inputs."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
         self.telemetry = snapshot.telemetry
         self.workloads = snapshot.workloads
-        self.where = whereabouts(snapshot)
+        self.where = pods_by_node(snapshot)
         self.free = GpuState.IDLE if snapshot.seen.all_of(Pod) else GpuState.UNKNOWN
         """State of GPUs that no visible pod has."""
         self.own = _own_parts(snapshot)
@@ -184,7 +184,7 @@ class GpuMap:
         self.by_node: dict[str, GpuRow] = {}
         self.rows: tuple[GpuRow, ...] = ()
 
-    def draw(self, old: "GpuMap | None") -> None:
+    def draw(self, old: "GpuMapIndex | None") -> None:
         """Draw all rows; unchanged rows are taken from the old map."""
         kept = old.by_node if old is not None else {}
         stale = self._stale(old) if old is not None else set()
@@ -196,7 +196,7 @@ class GpuMap:
                 self.by_node[node.name] = self._row(node) if row is None or node.name in stale else row
         self.rows = tuple(self.by_node.values())
 
-    def _stale(self, old: "GpuMap") -> set[str]:
+    def _stale(self, old: "GpuMapIndex") -> set[str]:
         """Nodes to redraw: the node, its pods, or the inputs of their cells changed."""
         before, after = old.where.by_node, self.where.by_node
         if old.free is not self.free:
@@ -211,7 +211,7 @@ class GpuMap:
         gone, come = row_changes(old.workloads.rows, self.workloads.rows)
         # Cells show only the name and the queue of a workload, nothing that changes while it is pending or running.
         owners = {key for key, _ in _queues(gone) ^ _queues(come)}
-        stale |= told_otherwise(old.telemetry, self.telemetry)
+        stale |= nodes_with_new_owners(old.telemetry, self.telemetry)
         charged = {pod for (pod, _), _ in old.own.items() ^ self.own.items()}
         known = [self.where.of(key) for key in owners if key in self.where.by_workload]
         stale |= {pod.node for pods in known for pod in pods.values()}
@@ -227,7 +227,7 @@ class GpuMap:
         pods = self.where.on(node.name).values()
         cells: list[GpuCell | None] = [None] * min(node.gpus, MOST_CELLS)
         unit = _gpu_unit(node)
-        known = known_seats(pods, self.telemetry.get(node.name), len(cells))
+        known = known_gpu_indices(pods, self.telemetry.get(node.name), len(cells))
         # Pods whose GPUs are known come first; guesses take what is left, always in the same order.
         for pod in sorted(pods, key=lambda pod: (not known[pod.key], not pod.gpus, pod.bound, pod.key)):
             self._place(pod, node, cells, known[pod.key], unit)
@@ -258,7 +258,7 @@ class GpuMap:
     ) -> None:
         assumed = not indices
         if assumed:
-            indices = guessed_seats(pod, [index for index, cell in enumerate(cells) if cell is None])
+            indices = guessed_gpu_indices(pod, [index for index, cell in enumerate(cells) if cell is None])
         own = self.own.get((pod.key, ""), len(indices))
         for nth, index in enumerate(indices):
             if 0 <= index < len(cells):
@@ -342,13 +342,13 @@ class GpuMap:
         return GpuState.HELD if node.unschedulable or nominated else self.free
 
 
-_kept: list[GpuMap] = []
+_kept: list[GpuMapIndex] = []
 
 
-def gpu_map(snapshot: Snapshot) -> GpuMap:
+def gpu_map(snapshot: Snapshot) -> GpuMapIndex:
     """The map of a Snapshot, drawn on top of the last one."""
     old = _kept[0] if _kept else None
-    new = GpuMap(snapshot)
+    new = GpuMapIndex(snapshot)
     if (
         old is not None
         and old.nodes is new.nodes
@@ -359,7 +359,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
         and old.claims is new.claims
         and old.free is new.free
         and old.incomplete == new.incomplete
-        and not told_otherwise(old.telemetry, new.telemetry)
+        and not nodes_with_new_owners(old.telemetry, new.telemetry)
     ):
         # GPU metrics change all the time and do not affect the map.
         old.telemetry = new.telemetry
@@ -369,13 +369,13 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
     return new
 
 
-@once("pods", "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", *CLAIMS)
+@memoized("pods", "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", *CLAIMS)
 def _own_parts(snapshot: Snapshot) -> dict[tuple[str, str], int]:
     """(Pod, resource) of a borrowing workload → its amount within nominal quota; the first pods come first."""
     borrowed = borrowed_parts(snapshot)
     if not borrowed:
         return {}
-    where = whereabouts(snapshot)
+    where = pods_by_node(snapshot)
     devices = Counter[str]()
     for claim in snapshot.resource_claims.all():
         if claim.allocation is not None and claim.reserved:

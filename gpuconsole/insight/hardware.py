@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.bandwidth import Connection, connection
+from gpuconsole.insight.bandwidth import GpuConnection, connection
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_map
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.gpus.instances import Division, division_of
@@ -24,7 +24,7 @@ NO_PLACE = -1
 """GPU index of devices whose GPU is unknown."""
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class GpuUnit(Struct, frozen=True, kw_only=True):
     """One allocatable device: a GPU, a replica of one, a MIG instance, or a DRA device."""
 
     gpu: int
@@ -38,7 +38,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     """State and owner."""
 
 
-class Inside(Struct, frozen=True, kw_only=True):
+class NodeGpus(Struct, frozen=True, kw_only=True):
     """Device layout of one node."""
 
     model: str
@@ -47,7 +47,7 @@ class Inside(Struct, frozen=True, kw_only=True):
     """MiB of each GPU; 0 if unknown."""
     gpus: int
     """Number of physical GPUs."""
-    units: tuple[Unit, ...]
+    units: tuple[GpuUnit, ...]
     wiring: Wiring | None
     """None if the GPUs cannot be told apart."""
     slices: int = 0
@@ -55,19 +55,19 @@ class Inside(Struct, frozen=True, kw_only=True):
     sharing: str = ""
     """Sharing mode: `MIG mixed`, `time-slicing ×4`, `MPS ×4, 20480 MiB and 25% of the threads each`."""
 
-    def on(self, gpu: int) -> list[Unit]:
+    def on(self, gpu: int) -> list[GpuUnit]:
         """The devices of one GPU."""
         return [unit for unit in self.units if unit.gpu == gpu]
 
 
-class Team(Struct, frozen=True):
+class PodGroupGpus(Struct, frozen=True):
     """Pods of one owner that work together, and the slowest link between their GPUs."""
 
     owner: str
-    connection: Connection
+    connection: GpuConnection
 
 
-def inside(snapshot: Snapshot, node: Node, row: GpuRow, pods: Iterable[Pod]) -> Inside:
+def node_gpus(snapshot: Snapshot, node: Node, row: GpuRow, pods: Iterable[Pod]) -> NodeGpus:
     """Build the device layout of a node from its pods."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     among = replicas(node.labels)
@@ -77,9 +77,9 @@ def inside(snapshot: Snapshot, node: Node, row: GpuRow, pods: Iterable[Pod]) -> 
         units = _divided(snapshot, row, division, list(pods))
     else:
         units = tuple(_turn(node, cell, among) for cell in row.cells)
-    units += tuple(Unit(gpu=NO_PLACE, part=cell.device or cell.unit.profile, cell=cell) for cell in devices)
+    units += tuple(GpuUnit(gpu=NO_PLACE, part=cell.device or cell.unit.profile, cell=cell) for cell in devices)
     model = model_of(node.labels)
-    return Inside(
+    return NodeGpus(
         model=row.gpu_type,
         memory=_memory(node, model.memory if model is not None else 0),
         gpus=gpus,
@@ -107,30 +107,30 @@ def _sharing(node: Node, division: Division | None, among: int) -> str:
     return f"{node.labels.get(STRATEGY) or 'shared'} ×{among}{each}"
 
 
-def _turn(node: Node, cell: GpuCell, among: int) -> Unit:
+def _turn(node: Node, cell: GpuCell, among: int) -> GpuUnit:
     """A GPU, or one of its replicas."""
     gpu = device(cell.index, node.gpus, node.labels)
     if among == 1:
-        return Unit(gpu=gpu, cell=cell)
+        return GpuUnit(gpu=gpu, cell=cell)
     turn = cell.index // max(1, node.gpus // among) + 1
-    return Unit(gpu=gpu, part=f"{turn}/{among}", cell=cell)
+    return GpuUnit(gpu=gpu, part=f"{turn}/{among}", cell=cell)
 
 
-def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod]) -> tuple[Unit, ...]:
+def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod]) -> tuple[GpuUnit, ...]:
     """MIG instances with their owners, and the GPUs without MIG."""
-    seats = _Seats(snapshot, row, division)
+    seats = _InstanceAllocator(snapshot, row, division)
     for pod in pods:
         seats.take_known(pod)
     units = [*seats.guess(), *(seats.unit(one) for one in seats.instances)]
     divided = {one.gpu for one in seats.instances}
     whole = [gpu for gpu in range(division.gpus) if gpu not in divided]
     units += [
-        Unit(gpu=gpu, cell=cell, span=division.geometry.slices) for gpu, cell in zip(whole, row.cells, strict=False)
+        GpuUnit(gpu=gpu, cell=cell, span=division.geometry.slices) for gpu, cell in zip(whole, row.cells, strict=False)
     ]
     return tuple(units)
 
 
-class _Seats:
+class _InstanceAllocator:
     """Assigns the MIG instances of one node to its pods, by the GPU map. Mutates as instances are assigned."""
 
     def __init__(self, snapshot: Snapshot, row: GpuRow, division: Division) -> None:
@@ -160,30 +160,30 @@ class _Seats:
         state = held if self.row.ready else GpuState.FAULT
         return GpuCell(one.gpu, state, pod.key, pod.workload or pod.job, queue, pod.bound)
 
-    def guess(self) -> list[Unit]:
+    def guess(self) -> list[GpuUnit]:
         """Assign the first instances of their profile to all other pods; return the cells left without an instance.
 
         A live cluster gives the number of instances that a pod has, but not which; telemetry may name their GPU.
         """
-        told = self._told()
-        self._cells.sort(key=lambda cell: not told.get((cell.pod, cell.unit.profile)))
-        left: list[Unit] = []
+        measured = self._measured_gpus()
+        self._cells.sort(key=lambda cell: not measured.get((cell.pod, cell.unit.profile)))
+        left: list[GpuUnit] = []
         for cell in self._cells:
             free = [one for one in self.instances if one not in self.owned and self._is(one, cell)]
-            gpus = told.get((cell.pod, cell.unit.profile))
+            gpus = measured.get((cell.pod, cell.unit.profile))
             gpu = gpus.pop(0) if gpus else NO_PLACE
             exact = [one for one in free if one.gpu == gpu]
             for one in (exact or free)[:1]:
                 self.owned[one] = replace(cell, index=one.gpu, assumed=not exact)
             if not free:
-                left.append(Unit(gpu=NO_PLACE, part=cell.unit.profile, cell=cell))
+                left.append(GpuUnit(gpu=NO_PLACE, part=cell.unit.profile, cell=cell))
         return left
 
-    def _told(self) -> dict[tuple[str, str], list[int]]:
+    def _measured_gpus(self) -> dict[tuple[str, str], list[int]]:
         """(Pod, profile) → the GPUs of its instances, if telemetry names as many as the pod has."""
         found: dict[tuple[str, str], list[int]] = {}
-        told = self.snapshot.telemetry.get(self.row.node)
-        for one in told.devices if told is not None else ():
+        measured = self.snapshot.telemetry.get(self.row.node)
+        for one in measured.devices if measured is not None else ():
             profile = self.division.geometry.by_name.get(one.profile)
             if one.pod and one.instance >= 0 and profile is not None:
                 found.setdefault((one.pod, _suffix(profile.resource)), []).append(one.gpu)
@@ -194,7 +194,7 @@ class _Seats:
         profile = self.division.geometry.by_name.get(one.profile)
         return profile is not None and _suffix(profile.resource) == cell.unit.profile
 
-    def unit(self, one: MigInstance) -> Unit:
+    def unit(self, one: MigInstance) -> GpuUnit:
         """A MIG instance with its owner."""
         profile = self.division.geometry.by_name.get(one.profile)
         span = profile.span if profile is not None else 1
@@ -202,14 +202,14 @@ class _Seats:
         free = GpuState.FAULT if not row.ready else GpuState.HELD if row.cordoned else gpu_map(self.snapshot).free
         unit = DeviceUnit(UnitKind.MIG, _suffix(profile.resource) if profile is not None else one.profile)
         cell = self.owned.get(one) or GpuCell(one.gpu, free, unit=unit)
-        return Unit(gpu=one.gpu, part=one.profile, start=one.start, span=span, cell=cell)
+        return GpuUnit(gpu=one.gpu, part=one.profile, start=one.start, span=span, cell=cell)
 
 
 def _suffix(resource: str) -> str:
     return resource.removeprefix(MIG_PREFIX)
 
 
-class DeviceUse(Struct, frozen=True):
+class NodeDeviceUse(Struct, frozen=True):
     """Devices of one unit on a node: their number, and how many each owner has."""
 
     unit: DeviceUnit
@@ -219,47 +219,47 @@ class DeviceUse(Struct, frozen=True):
     """Workload, or pod without one → number of devices."""
 
 
-def guessed_uses(inside: Inside) -> tuple[DeviceUse, ...]:
+def guessed_uses(inside: NodeGpus) -> tuple[NodeDeviceUse, ...]:
     """Device use where it is unknown which devices a pod has; empty if all are known."""
     found: dict[DeviceUnit, list[GpuCell]] = {}
     for unit in inside.units:
         if unit.cell.unit != WHOLE_GPU:
             found.setdefault(unit.cell.unit, []).append(unit.cell)
     return tuple(
-        DeviceUse(unit, len(cells), sum(map(bool, owners)), Counter(filter(None, owners)))
+        NodeDeviceUse(unit, len(cells), sum(map(bool, owners)), Counter(filter(None, owners)))
         for unit, cells in sorted(found.items())
         if any(cell.assumed for cell in cells)
         for owners in [[cell.workload or cell.pod for cell in cells]]
     )
 
 
-_kept: list[dict[str, tuple[Node, GpuRow, Inside]]] = [{}]
+_kept: list[dict[str, tuple[Node, GpuRow, NodeGpus]]] = [{}]
 
 
-def look_inside(snapshot: Snapshot) -> Mapping[str, Inside]:
+def all_node_gpus(snapshot: Snapshot) -> Mapping[str, NodeGpus]:
     """The layout of every node with GPUs or MIG instances; unchanged layouts are the same objects."""
-    rows, where = gpu_map(snapshot).by_node, whereabouts(snapshot)
-    before, found = _kept[0], dict[str, tuple[Node, GpuRow, Inside]]()
+    rows, where = gpu_map(snapshot).by_node, pods_by_node(snapshot)
+    before, found = _kept[0], dict[str, tuple[Node, GpuRow, NodeGpus]]()
     for name, row in rows.items():
         node = snapshot.nodes[name]
         known = before.get(name)
         if known is None or known[0] is not node or known[1] is not row:
-            known = (node, row, inside(snapshot, node, row, where.on(name).values()))
+            known = (node, row, node_gpus(snapshot, node, row, where.on(name).values()))
         found[name] = known
     _kept[0] = found
     return {name: one for name, (_, _, one) in found.items() if one.units}
 
 
-def teams(snapshot: Snapshot, node: str) -> tuple[Team, ...]:
+def pod_group_gpus(snapshot: Snapshot, node: str) -> tuple[PodGroupGpus, ...]:
     """Owners of several GPUs, some of them on this node, with the link between them; most GPUs first."""
-    here = {pod.workload or pod.job or pod.key for pod in whereabouts(snapshot).on(node).values() if pod.gpus}
+    here = {pod.workload or pod.job or pod.key for pod in pods_by_node(snapshot).on(node).values() if pod.gpus}
     members: dict[str, list[Pod]] = {owner: [] for owner in here}
     if here:
-        for pods in whereabouts(snapshot).by_node.values():
+        for pods in pods_by_node(snapshot).by_node.values():
             for pod in pods.values():
                 owner = pod.workload or pod.job or pod.key
                 if owner in here:
                     members[owner].append(pod)
     found = ((owner, connection(snapshot, pods)) for owner, pods in members.items())
-    known = [Team(owner, joined) for owner, joined in found if joined is not None]
+    known = [PodGroupGpus(owner, joined) for owner, joined in found if joined is not None]
     return tuple(sorted(known, key=lambda team: (-team.connection.gpus, team.owner)))

@@ -56,17 +56,17 @@ def headroom(snapshot: Snapshot) -> tuple[Headroom, ...]:
         if queue.kind is NodeKind.LOCAL_QUEUE:
             found.append(_headroom(snapshot, queue, None))
         else:
-            found += [_headroom(snapshot, door, queue) for door in queue.children]
+            found += [_headroom(snapshot, local_queue, queue) for local_queue in queue.children]
     return tuple(sorted(found, key=lambda one: one.key))
 
 
-def _headroom(snapshot: Snapshot, door: QuotaNode, queue: QuotaNode | None) -> Headroom:
-    namespace, _, name = door.name.partition("/")
+def _headroom(snapshot: Snapshot, local_queue: QuotaNode, queue: QuotaNode | None) -> Headroom:
+    namespace, _, name = local_queue.name.partition("/")
     flavors = queue.flavors if queue is not None else ()
     return Headroom(
         namespace=namespace,
         name=name,
-        cluster_queue=snapshot.local_queues[door.name].cluster_queue,
+        cluster_queue=snapshot.local_queues[local_queue.name].cluster_queue,
         flavors=tuple(
             FlavorHeadroom(
                 use.flavor,
@@ -78,15 +78,15 @@ def _headroom(snapshot: Snapshot, door: QuotaNode, queue: QuotaNode | None) -> H
             for use in flavors
             if use.resource in quota_accelerators(snapshot)
         ),
-        pending=queue.pending if queue is not None else door.pending,
-        problem=_problem(snapshot, door, queue, namespace),
+        pending=queue.pending if queue is not None else local_queue.pending,
+        problem=_problem(snapshot, local_queue, queue, namespace),
     )
 
 
-def _problem(snapshot: Snapshot, door: QuotaNode, queue: QuotaNode | None, namespace: str) -> str:
-    if door.problem:
-        return door.problem
-    for node in (door, queue):
+def _problem(snapshot: Snapshot, local_queue: QuotaNode, queue: QuotaNode | None, namespace: str) -> str:
+    if local_queue.problem:
+        return local_queue.problem
+    for node in (local_queue, queue):
         if node is not None and node.stop is not StopPolicy.NONE:
             return f"{node.name} is stopped ({node.stop})"
     selector = snapshot.cluster_queues[queue.name].namespace_selector if queue is not None else None

@@ -80,10 +80,10 @@ class KueueWatch:
     def _no_workloads(self, at: float) -> KueueProblem | None:
         """Jobs without a Workload while no status changes: Kueue creates a Workload within a second."""
         waiting = [since for since in self._jobs.since.values() if at - since >= PATIENCE]
-        quiet_since = max(self._changed, self._jobs.created)
-        if not waiting or at - quiet_since < PATIENCE:
+        unchanged_since = max(self._changed, self._jobs.created)
+        if not waiting or at - unchanged_since < PATIENCE:
             return None
-        span = format_span(int(at - max(min(waiting), quiet_since)) * SECOND)
+        span = format_span(int(at - max(min(waiting), unchanged_since)) * SECOND)
         return KueueProblem(
             f"Kueue: no Workloads created for {span}",
             f"{counted(len(waiting), 'job')} without a Workload for {span}: check that Kueue's controller is running.",

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.basis import undecidable
+from gpuconsole.insight.data_gaps import missing_for_admission
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import CLAIMED, counted_as, quota_accelerators
-from gpuconsole.insight.doors import admits_none
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.gpumap import GpuRow, GpuState
-from gpuconsole.insight.once import once
+from gpuconsole.insight.local_queues import no_start_reason
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, leaves_available, queues_below
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.quantity import MIG_PREFIX
@@ -28,7 +28,7 @@ SIZES = (1, 2, 4, 8, 16, 64)
 """Slot sizes in GPUs."""
 
 
-class Kind(Struct, frozen=True, order=True):
+class GpuKind(Struct, frozen=True, order=True):
     """Flavor, model and unit that all pods of a gang share."""
 
     flavor: str
@@ -64,7 +64,7 @@ class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):
         return self.pods * self.gpus
 
 
-class Quota(Struct, frozen=True):
+class AdmittableQuota(Struct, frozen=True):
     """The largest available quota of one queue."""
 
     available: int
@@ -75,9 +75,9 @@ class Idle:
     """Numbers of nodes by total and idle units. Mutates by `count`."""
 
     def __init__(self) -> None:
-        self.free: dict[Kind, Counter[int]] = {}
+        self.free: dict[GpuKind, Counter[int]] = {}
         """Kind → idle units of a node → number of nodes."""
-        self.sizes: dict[Kind, Counter[int]] = {}
+        self.sizes: dict[GpuKind, Counter[int]] = {}
         """Kind → units of a node → number of nodes."""
 
     def copy(self) -> "Idle":
@@ -90,13 +90,13 @@ class Idle:
         """Add a node (1), or take it out (-1)."""
         for flavor in flavors:
             if row.cells:
-                self._count(Kind(flavor, row.gpu_type, row.unit), row.gpus, row.counts[GpuState.IDLE], sign)
+                self._count(GpuKind(flavor, row.gpu_type, row.unit), row.gpus, row.counts[GpuState.IDLE], sign)
             for unit, states in row.by_unit.items() if row.devices else ():
                 if unit != row.unit or not row.cells:
                     total, idle = sum(states.values()), states.get(GpuState.IDLE, 0)
-                    self._count(Kind(flavor, row.gpu_type, unit, _resource(unit)), total, idle, sign)
+                    self._count(GpuKind(flavor, row.gpu_type, unit, _resource(unit)), total, idle, sign)
 
-    def _count(self, kind: Kind, total: int, idle: int, sign: int) -> None:
+    def _count(self, kind: GpuKind, total: int, idle: int, sign: int) -> None:
         self.sizes.setdefault(kind, Counter())[total] += sign
         self.free.setdefault(kind, Counter())[idle] += sign
 
@@ -113,7 +113,7 @@ class GangLimits(Struct, frozen=True, eq=False):
 
     flavors: Mapping[str, tuple[str, ...]]
     """Node → its flavors; one empty name where there are no flavors."""
-    quota: Mapping[tuple[str, str], Quota] | None
+    quota: Mapping[tuple[str, str], AdmittableQuota] | None
     """(Flavor, counted resource) → largest available quota; None if quota does not limit gangs, or unknown."""
 
     def of_flavor(self, flavor: str) -> "GangLimits":
@@ -131,18 +131,18 @@ class GangLimits(Struct, frozen=True, eq=False):
         """The largest gang of each kind, by flavor and model."""
         return tuple(self._of(kind, idle) for kind in sorted(idle.free) if +idle.sizes[kind])
 
-    def _of(self, kind: Kind, idle: Idle) -> LargestGang:
+    def _of(self, kind: GpuKind, idle: Idle) -> LargestGang:
         quota = self.quota.get((kind.flavor, kind.resource), NO_QUOTA) if self.quota is not None else None
         found = [_fit(kind, size, idle.free[kind], quota) for size in _sizes(kind, idle.sizes[kind])]
         return next((fit for fit in found if fit.pods > 1), found[-1])
 
 
-NO_QUOTA = Quota(0, "")
+NO_QUOTA = AdmittableQuota(0, "")
 NO_LIMITS = GangLimits({}, None)
 """Initial limits: no node has a flavor, so no gang fits."""
 
 
-def _sizes(kind: Kind, nodes: Counter[int]) -> list[int]:
+def _sizes(kind: GpuKind, nodes: Counter[int]) -> list[int]:
     """Pod sizes in GPUs, descending."""
     if kind.unit != WHOLE_GPU:
         return [1]
@@ -150,7 +150,7 @@ def _sizes(kind: Kind, nodes: Counter[int]) -> list[int]:
     return sorted({widest, *(size for size in SIZES if size <= widest)}, reverse=True)
 
 
-def _fit(kind: Kind, size: int, free: Counter[int], quota: Quota | None) -> LargestGang:
+def _fit(kind: GpuKind, size: int, free: Counter[int], quota: AdmittableQuota | None) -> LargestGang:
     by_nodes = sum(idle // size * nodes for idle, nodes in free.items())
     by_quota = quota.available // size if quota is not None else None
     return LargestGang(
@@ -172,10 +172,10 @@ def largest(gangs: Sequence[LargestGang]) -> LargestGang | None:
 
 def gang_limits(snapshot: Snapshot) -> GangLimits:
     """Compute the limits of gangs: the flavors of nodes, and the available quota."""
-    return GangLimits(node_flavors(snapshot), None if undecidable(snapshot) else _quota(snapshot))
+    return GangLimits(node_flavors(snapshot), None if missing_for_admission(snapshot) else _quota(snapshot))
 
 
-@once("nodes", "flavors", "volcano_queues", "kai_queues")
+@memoized("nodes", "flavors", "volcano_queues", "kai_queues")
 def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     """Node → the flavors whose labels and GPUs it has; an empty name without Kueue."""
     flavors = sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name)
@@ -189,26 +189,26 @@ def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-@once(
+@memoized(
     *("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks", "topologies", "seen"),
     *("volcano_queues", "kai_queues", "pods", "pod_groups", "kai_pod_groups", "jobs", "nodes", "namespaces"),
     *("resource_quotas", "device_classes", "resource_claim_templates"),
 )
-def _quota(snapshot: Snapshot) -> Mapping[tuple[str, str], Quota] | None:
+def _quota(snapshot: Snapshot) -> Mapping[tuple[str, str], AdmittableQuota] | None:
     """(Flavor, counted resource) → largest available quota of an active queue; None without queueing."""
-    found: dict[tuple[str, str], Quota] = {}
+    found: dict[tuple[str, str], AdmittableQuota] = {}
     limited = False
     counted = quota_accelerators(snapshot)
     for node in queues_below(queues(snapshot)):
         if node.kind is NodeKind.CLUSTER_QUEUE:
             limited = True
-            if not admits_none(snapshot, node):
+            if not no_start_reason(snapshot, node):
                 for (flavor, resource), available in _available(node, counted).items():
-                    _keep(found, (flavor, resource), Quota(available, node.name))
+                    _keep(found, (flavor, resource), AdmittableQuota(available, node.name))
         elif node.kind in ENGINES:
             limited = True
             for leaf, use in leaves_available(node):
-                quota = Quota(0 if leaf.shut else use.available, leaf.name)
+                quota = AdmittableQuota(0 if leaf.shut else use.available, leaf.name)
                 _keep(found, ("", counted_as(use.resource)), quota)
     return found if limited else None
 
@@ -222,7 +222,7 @@ def _available(node: QuotaNode, counted: Iterable[str]) -> dict[tuple[str, str],
     return found
 
 
-def _keep(found: dict[tuple[str, str], Quota], key: tuple[str, str], quota: Quota) -> None:
+def _keep(found: dict[tuple[str, str], AdmittableQuota], key: tuple[str, str], quota: AdmittableQuota) -> None:
     known = found.get(key, NO_QUOTA)
     if (-quota.available, quota.queue) < (-known.available, known.queue):
         found[key] = quota

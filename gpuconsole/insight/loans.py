@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_parts
-from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.capacity import QuotaCapacity, capacity
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.device_demand import quota_accelerators, quota_unit
 from gpuconsole.insight.lending import split
@@ -73,7 +73,7 @@ def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[
     return stands
 
 
-def _pairs(found: Capacity, column: int) -> dict[tuple[int, str], int]:
+def _pairs(found: QuotaCapacity, column: int) -> dict[tuple[int, str], int]:
     """(lender's node, borrowing ClusterQueue) → amount in one column."""
     tree, usage = found.tree, found.usage
     spare = {node: found.lent(node, column) for node in range(len(tree.names))}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.gpus import mig_parted
 from gpuconsole.model.gpus.mig_reconfigure import MigGpuChange, MigNodeChange, mig_node_changes
 from gpuconsole.model.gpus.models import model_of
@@ -20,7 +20,7 @@ def mig_changes(
 
     `configs` takes precedence over mig-parted's own configurations.
     """
-    here = whereabouts(snapshot)
+    here = pods_by_node(snapshot)
     found = [(node, model_of(node.labels)) for node in snapshot.nodes.all()]
     return tuple(
         mig_node_changes(node, model, tuple(here.on(node.name).values()), name, configs)

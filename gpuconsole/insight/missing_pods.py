@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.once import once
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.phases import pods_run
 from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
 from gpuconsole.model.job import Job
@@ -63,7 +63,7 @@ def _refused(
     return RefusedPods(templates, sum(not pod.done for pod in pods), refusal)
 
 
-@once("resource_quotas", "jobs", "pods", "workloads", "priority_classes", "seen")
+@memoized("resource_quotas", "jobs", "pods", "workloads", "priority_classes", "seen")
 def all_refused_pods(snapshot: Snapshot) -> Mapping[str, RefusedPods]:
     """Admitted workload, or job that makes its pods without one → its refused pods; empty without ResourceQuotas."""
     quotas = {name: quotas_of(snapshot, name) for name in {quota.namespace for quota in snapshot.resource_quotas.all()}}

@@ -17,7 +17,7 @@ class UnknownName(LookupError):
     """A name that no object has had so far; the text has the name and the expected kind."""
 
 
-class Names:
+class ObjectNames:
     """Index of all objects in a stream of events, by name. Mutates by `see`."""
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Names:
         self._queues: set[str] = set()
         self._nodes: set[str] = set()
 
-    def copy(self) -> "Names":
-        twin = Names()
+    def copy(self) -> "ObjectNames":
+        twin = ObjectNames()
         twin._subjects, twin._labels = self._subjects.copy(), self._labels.copy()
         twin._pods = {name: keys.copy() for name, keys in self._pods.items()}
         twin._owners = self._owners.copy()

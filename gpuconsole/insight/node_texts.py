@@ -2,8 +2,8 @@
 
 import re
 
-from gpuconsole.insight.codes import Code
-from gpuconsole.insight.reasons import Reason
+from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.reasons import ParsedReason
 
 _HEAD = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are (?:un)?available")
 """Volcano counts the nodes that are left, and calls them unavailable."""
@@ -30,18 +30,18 @@ _NODE_REASONS = tuple(
 )
 
 
-def read_nodes(text: str) -> tuple[Reason, ...]:
+def read_nodes(text: str) -> tuple[ParsedReason, ...]:
     """Parse a FailedScheduling message; `count` is the number of nodes that each reason excludes, most first.
 
     Nodes that the pod does not select come last: more capacity there would not help.
     """
     head = _HEAD.search(text)
     if head is None:
-        return (Reason(code=Code.OTHER, text=text),) if text else ()
+        return (ParsedReason(code=PendingReason.OTHER, text=text),) if text else ()
     body = text[head.end() :].partition(" preemption: ")[0]
     reasons = [
-        Reason(
-            code=Code.NODES,
+        ParsedReason(
+            code=PendingReason.NODES,
             text=match[0],
             count=int(match["count"]),
             resource=match.groupdict().get("resource") or "",
@@ -51,8 +51,8 @@ def read_nodes(text: str) -> tuple[Reason, ...]:
         for match in pattern.finditer(body)
     ]
     reasons.sort(key=lambda reason: (_unselected(reason), -reason.count))
-    return tuple(reasons) or (Reason(code=Code.NODES, text=text),)
+    return tuple(reasons) or (ParsedReason(code=PendingReason.NODES, text=text),)
 
 
-def _unselected(reason: Reason) -> bool:
+def _unselected(reason: ParsedReason) -> bool:
     return reason.text.endswith(("Pod's node affinity", "Pod's node affinity/selector", "match node selector"))

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.attention import attention
-from gpuconsole.insight.books import books
+from gpuconsole.insight.alert_kinds import Alert
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.checking import checking
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import claimed, in_units, pod_units, template_units
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.gpumap import CLAIMS
+from gpuconsole.insight.local_queue_index import QueueCounts
 from gpuconsole.insight.missing_pods import all_refused_pods
-from gpuconsole.insight.once import once
-from gpuconsole.insight.pages import Count
+from gpuconsole.insight.pods_by_node import pods_by_node
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.insight.quota_node import QuotaNode
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.trouble import Attention
-from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.device_units import DRA_DEVICE, NO_UNITS, Units, added
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -38,7 +38,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     oldest: str
     """Key of the longest pending workload; empty if none is pending."""
     oldest_since: Time
-    codes: Mapping[Code, int]
+    codes: Mapping[PendingReason, int]
     """Reason code → workloads; `nodes` and `gang` are admitted (or not queued) and unschedulable."""
     checking: int = 0
     """Quota reserved; admission checks or topology assignment are pending."""
@@ -53,7 +53,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     @property
     def by_quota(self) -> int:
-        return self.codes.get(Code.QUOTA, 0) + self.codes.get(Code.EXCEEDS_MAX, 0)
+        return self.codes.get(PendingReason.QUOTA, 0) + self.codes.get(PendingReason.EXCEEDS_MAX, 0)
 
     @property
     def otherwise(self) -> int:
@@ -113,7 +113,7 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     gpus: GpuTotals
     waiting: Waiting
     queues: tuple[QuotaNode, ...]
-    attention: tuple[Attention, ...]
+    attention: tuple[Alert, ...]
     """The most urgent first."""
 
 
@@ -124,32 +124,32 @@ def dashboard(snapshot: Snapshot) -> Dashboard:
         gpus=gpu_totals(snapshot),
         waiting=waiting(snapshot),
         queues=queues(snapshot),
-        attention=attention(snapshot, snapshot.recent),
+        attention=alerts(snapshot, snapshot.recent),
     )
 
 
-@once(
+@memoized(
     *("workloads", "local_queues", "pods", "cluster_queues", "cohorts", "nodes", "pod_groups", "kai_pod_groups"),
     *("jobs", "resource_quotas", "priority_classes", "seen"),
     *CLAIMS,
 )
 def waiting(snapshot: Snapshot) -> Waiting:
     """Count pending work: for quota by Kueue's condition, for checks by reserved quota, for nodes by its pods."""
-    codes: Counter[Code] = Counter()
+    codes: Counter[PendingReason] = Counter()
     wanted: Counter[str] = Counter()
-    total, oldest = Count(), ""
-    for book in books(snapshot).by_queue.values():
-        began = book.count.oldest
-        if began is not None and (total.oldest is None or (began, book.longest) < (total.oldest, oldest)):
-            oldest = book.longest
-        total.add(book.count)
-        codes.update(book.codes)
-        wanted.update(book.wanted)
+    total, oldest = QueueCounts(), ""
+    for index in queue_index(snapshot).by_queue.values():
+        began = index.count.oldest
+        if began is not None and (total.oldest is None or (began, index.longest) < (total.oldest, oldest)):
+            oldest = index.longest
+        total.add(index.count)
+        codes.update(index.codes)
+        wanted.update(index.wanted)
     gangs = {gang.key for gang in waiting_gangs(snapshot)}
     together: set[str] = set()
     alone: set[str] = set()
     unplaced: list[Units] = []
-    for pod in whereabouts(snapshot).waiting.values():
+    for pod in pods_by_node(snapshot).waiting.values():
         if not pod.gates and not pod.deleted and not _queued(snapshot, pod.workload):
             found = together if gang_key(pod) in gangs else alone
             found.add(pod.workload or pod.job or pod.key)
@@ -160,8 +160,8 @@ def waiting(snapshot: Snapshot) -> Waiting:
         for one in refused.values()
         for template in one.templates
     ]
-    codes[Code.GANG] += len(together)
-    codes[Code.NODES] += len(alone - together)
+    codes[PendingReason.GANG] += len(together)
+    codes[PendingReason.NODES] += len(alone - together)
     held = added(*(one.units for one in checking(snapshot)))
     return Waiting(
         workloads=total.pending,
@@ -170,11 +170,11 @@ def waiting(snapshot: Snapshot) -> Waiting:
         codes=dict(+codes),
         checking=len(checking(snapshot)),
         checking_units=held,
-        by_nodes=codes[Code.GANG] + codes[Code.NODES],
+        by_nodes=codes[PendingReason.GANG] + codes[PendingReason.NODES],
         by_resource_quota=len(refused),
         units=added(
             in_units(snapshot, wanted),
-            *({DRA_DEVICE: claimed(snapshot, book.waiting)} for book in books(snapshot).by_queue.values()),
+            *({DRA_DEVICE: claimed(snapshot, index.waiting)} for index in queue_index(snapshot).by_queue.values()),
             held,
             *unplaced,
         ),

@@ -6,23 +6,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.advice import Advice, advise
-from gpuconsole.insight.basis import not_known, undecidable
-from gpuconsole.insight.capacity import circle
+from gpuconsole.insight.capacity import cohort_cycle
+from gpuconsole.insight.data_gaps import missing_for_admission, not_known
 from gpuconsole.insight.demand import held
-from gpuconsole.insight.explanation import KUEUE, Explanation, fine
+from gpuconsole.insight.explanation import KUEUE, PendingExplanation, not_waiting
 from gpuconsole.insight.pending_pods import explain_failing, explain_podless, explain_pods
 from gpuconsole.insight.phases import pods_of_gang, pods_run
+from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.insight.positions import position
-from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
+from gpuconsole.insight.reasons import ParsedReason, PendingReason, dominant, read_kueue
 from gpuconsole.insight.refused_pods import (
     explain_refused,
     explain_refused_claims,
     explain_refused_group,
     explain_refused_workload,
 )
-from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
+from gpuconsole.insight.shortage import (
+    MOST_HOLDERS,
+    FlavorShortage,
+    Remedy,
+    describe_holder,
+    holders,
+    remedies,
+    shortages,
+)
 from gpuconsole.insight.slicing import undivided
-from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
@@ -32,25 +40,31 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 
-__all__ = ["Explanation", "Verdict", "explain", "workload_of"]
+__all__ = ["EngineVerdict", "PendingExplanation", "explain", "workload_of"]
 
 _JUDGED = (
-    *(Code.EXCEEDS_MAX, Code.QUOTA, Code.FLAVOR_MISMATCH, Code.TOPOLOGY, Code.NAMESPACE),
-    *(Code.WAITING_FOR_VICTIMS, Code.CONTENTION),
+    *(
+        PendingReason.EXCEEDS_MAX,
+        PendingReason.QUOTA,
+        PendingReason.FLAVOR_MISMATCH,
+        PendingReason.TOPOLOGY,
+        PendingReason.NAMESPACE,
+    ),
+    *(PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION),
 )
 """Reasons that only an admission attempt shows."""
-_UNTOLD = (Code.QUEUED, Code.PARKED)
+_UNEXPLAINED = (PendingReason.QUEUED, PendingReason.INADMISSIBLE)
 """Kueue's message gives no reason."""
 
 
-class Verdict(Struct, frozen=True):
+class EngineVerdict(Struct, frozen=True):
     """The engine's decision about a workload on the current cluster: a code, and the message that Kueue would write."""
 
-    code: Code
+    code: PendingReason
     text: str = ""
 
 
-def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Explanation:
+def explain(snapshot: Snapshot, key: str, verdict: EngineVerdict | None = None) -> PendingExplanation:
     """Explain a workload (`ns/name`), a job (`Kind/ns/name`) or a pod (`ns/name`).
 
     The current state of the objects outranks older messages of a scheduler: a queue that was stopped since outranks a
@@ -69,18 +83,22 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
         return refused
     if pods:
         found = explain_pods(snapshot, key, pods) or explain_failing(key, pods)
-        return found or fine(key, "Running: all pods are scheduled.")
+        return found or not_waiting(key, "Running: all pods are scheduled.")
     if job is not None:
         return _unqueued(snapshot, job) or explain_podless(snapshot, job)
-    return Explanation(subject=key, code=Code.OTHER, headline=f"{key} not found: it may have been deleted.")
+    return PendingExplanation(
+        subject=key, code=PendingReason.OTHER, headline=f"{key} not found: it may have been deleted."
+    )
 
 
-def _unqueued(snapshot: Snapshot, job: Job) -> Explanation | None:
+def _unqueued(snapshot: Snapshot, job: Job) -> PendingExplanation | None:
     """Return code `unseen` for a queued job whose Workload is not visible."""
     lacking = snapshot.seen.missing_reasons(Workload, within=job.namespace)
     if job.ended or not job.queue or not lacking:
         return None
-    return Explanation(subject=job.key, code=Code.UNSEEN, headline=f"Pending; the reason is {not_known(lacking)}.")
+    return PendingExplanation(
+        subject=job.key, code=PendingReason.UNSEEN, headline=f"Pending; the reason is {not_known(lacking)}."
+    )
 
 
 def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
@@ -91,7 +109,7 @@ def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
     return workload
 
 
-def _explain_workload(snapshot: Snapshot, workload: Workload, verdict: Verdict | None) -> Explanation:
+def _explain_workload(snapshot: Snapshot, workload: Workload, verdict: EngineVerdict | None) -> PendingExplanation:
     if workload.finished:
         return _explain_finished(workload)
     if workload.reserved:
@@ -99,11 +117,11 @@ def _explain_workload(snapshot: Snapshot, workload: Workload, verdict: Verdict |
     return _explain_waiting(snapshot, workload, verdict)
 
 
-def _explain_finished(workload: Workload) -> Explanation:
+def _explain_finished(workload: Workload) -> PendingExplanation:
     said = workload.condition("Finished")
-    return Explanation(
+    return PendingExplanation(
         subject=workload.key,
-        code=Code.NOT_WAITING,
+        code=PendingReason.NOT_WAITING,
         headline="Finished.",
         text=said.message if said is not None else "",
         source=KUEUE if said is not None and said.message else "",
@@ -111,14 +129,14 @@ def _explain_finished(workload: Workload) -> Explanation:
     )
 
 
-def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
+def _explain_reserved(snapshot: Snapshot, workload: Workload) -> PendingExplanation:
     queue = workload.cluster_queue
     evicted = workload.condition("Evicted")
     if evicted is not None and evicted.status:
         headline = "Evicted; its quota is released when its pods terminate."
-        return Explanation(
+        return PendingExplanation(
             subject=workload.key,
-            code=Code.NOT_WAITING,
+            code=PendingReason.NOT_WAITING,
             headline=headline,
             text=evicted.message,
             source=KUEUE,
@@ -131,9 +149,9 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
         late = why is not None and why.reason == conditions.TOPOLOGY_PENDING
         checks = ", ".join(check.name for check in open_checks) or "its admission checks"
         names = "its topology assignment" if late else checks
-        return Explanation(
+        return PendingExplanation(
             subject=workload.key,
-            code=Code.CHECKS,
+            code=PendingReason.CHECKS,
             headline=f"Quota reserved in {queue}; waiting for {names}.",
             text="; ".join(check.message for check in open_checks if check.message),
             source=KUEUE,
@@ -143,17 +161,17 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
     return explain_admitted(snapshot, workload)
 
 
-def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
+def explain_admitted(snapshot: Snapshot, workload: Workload) -> PendingExplanation:
     """Explain why not all pods of an admitted workload run, or that they do."""
     queue = workload.cluster_queue
-    pods = list(whereabouts(snapshot).of(workload.key).values())
+    pods = list(pods_by_node(snapshot).of(workload.key).values())
     runs = pods_run(snapshot, workload)
     refused = None if runs or workload.cluster else _refused(snapshot, workload)
     refused = refused or explain_refused_claims(snapshot, workload.key, pods, queue)
     if refused is not None:
         return refused
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
-    if found is not None and found.code is Code.GATED:
+    if found is not None and found.code is PendingReason.GATED:
         return _part_placed(workload, found) or found
     if found is not None:
         return found
@@ -161,19 +179,19 @@ def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
     if runs or (runs is None and workload.is_true(PODS_READY)):
         unseen = snapshot.seen.missing_reasons(Pod, within=workload.namespace) if not (pods or where) else ()
         by = f" (by condition PodsReady; its pods are {not_known(unseen)})" if unseen else ""
-        return fine(workload.key, f"Running{where}, admitted by {queue}{by}.")
+        return not_waiting(workload.key, f"Running{where}, admitted by {queue}{by}.")
     code, why = _not_running(snapshot, workload, pods)
     admitted = workload.condition("Admitted")
-    return Explanation(
+    return PendingExplanation(
         subject=workload.key,
         code=code,
         headline=f"Admitted by {queue}{where}{why}",
         queue=queue,
-        since=admitted.since if admitted is not None and code is not Code.NOT_WAITING else None,
+        since=admitted.since if admitted is not None and code is not PendingReason.NOT_WAITING else None,
     )
 
 
-def _refused(snapshot: Snapshot, workload: Workload) -> Explanation | None:
+def _refused(snapshot: Snapshot, workload: Workload) -> PendingExplanation | None:
     """Explain that ResourceQuotas prevent its pods from being created; pods that have ended are not missing."""
     if not any(quota.namespace == workload.namespace for quota in snapshot.resource_quotas.all()):
         return None
@@ -181,24 +199,24 @@ def _refused(snapshot: Snapshot, workload: Workload) -> Explanation | None:
     return explain_refused(snapshot, workload.key, workload, pods, workload.cluster_queue)
 
 
-def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) -> tuple[Code, str]:
+def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) -> tuple[PendingReason, str]:
     """Return why a workload whose visible pods are all scheduled is not running: a code and the end of a sentence."""
     count = pods_of_gang(workload)
     late = sum(pod.phase is not PodPhase.RUNNING and not pod.deleted for pod in pods)
     if late:
-        return Code.STARTING, f"; {late} of {max(count, len(pods))} pods are starting."
+        return PendingReason.STARTING, f"; {late} of {max(count, len(pods))} pods are starting."
     unseen = snapshot.seen.missing_reasons(Pod, within=workload.namespace)
     if unseen and not workload.cluster:
-        return Code.NOT_WAITING, f"; the state of its pods is {not_known(unseen)}."
+        return PendingReason.NOT_WAITING, f"; the state of its pods is {not_known(unseen)}."
     if workload.cluster:
-        return Code.NOT_WAITING, "; the state of its pods there is unknown."
-    there = whereabouts(snapshot).succeeded.get(workload.key, 0) + sum(not pod.deleted for pod in pods)
+        return PendingReason.NOT_WAITING, "; the state of its pods there is unknown."
+    there = pods_by_node(snapshot).succeeded.get(workload.key, 0) + sum(not pod.deleted for pod in pods)
     if not there and workload.owner and workload.owner not in snapshot.jobs:
-        return Code.NOT_WAITING, "; the state of its pods is unknown: none is known to belong to it."
-    return Code.NO_PODS, f"; {there} of its {count} pods exist." if there else "; it has no pods."
+        return PendingReason.NOT_WAITING, "; the state of its pods is unknown: none is known to belong to it."
+    return PendingReason.NO_PODS, f"; {there} of its {count} pods exist." if there else "; it has no pods."
 
 
-def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
+def _part_placed(workload: Workload, gated: PendingExplanation) -> PendingExplanation | None:
     """Explain that Kueue's topology assignment covers only some pods, so that the others stay gated (kueue#15277)."""
     parts = {part.name: part for part in workload.pod_sets}
     for assignment in workload.admission.pod_sets if workload.admission is not None else ():
@@ -211,7 +229,7 @@ def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
         assigned = f"Kueue assigned topology domains to {placed} of {count} pods of {assignment.name}{why}"
         return replace(
             gated,
-            code=Code.TOPOLOGY,
+            code=PendingReason.TOPOLOGY,
             headline=f"{assigned}. The others stay gated.",
             lines=(f"{odd.helps}, each of which is assigned a topology domain",) if odd is not None else (),
             remedies=(Remedy(True, odd.helps),) if odd is not None else (),
@@ -219,33 +237,35 @@ def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
     return None
 
 
-def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | None) -> Explanation:
-    door = snapshot.local_queues.get(workload.local_queue)
-    queue = snapshot.cluster_queues.get(door.cluster_queue) if door is not None else None
+def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: EngineVerdict | None) -> PendingExplanation:
+    local_queue = snapshot.local_queues.get(workload.local_queue)
+    queue = snapshot.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
     refused = workload.condition("QuotaReserved")
     text = refused.message if refused is not None and not refused.status else ""
     judged = verdict.text if verdict is not None else text
     reasons = read_kueue(judged) if judged else ()
-    lacking = undecidable(snapshot)
+    lacking = missing_for_admission(snapshot)
     code = _obstacle(snapshot, workload)
     if code is None:
         code = verdict.code if verdict is not None else _code(workload, reasons, queue)
-        code = Code.UNSEEN if lacking and code in _UNTOLD else code
+        code = PendingReason.UNSEEN if lacking and code in _UNEXPLAINED else code
     # Usage is wrong where workloads that hold quota are not visible.
     compared = queue if not lacking else None
-    gaps = shortages(snapshot, workload, compared, reasons) if compared is not None and code is Code.QUOTA else ()
+    gaps = (
+        shortages(snapshot, workload, compared, reasons) if compared is not None and code is PendingReason.QUOTA else ()
+    )
     unseen = Advice(f"Pending; the reason is {not_known(lacking)}.")
-    advice = unseen if code is Code.UNSEEN else advise(snapshot, workload, queue, code, reasons, gaps)
-    base = Explanation(
+    advice = unseen if code is PendingReason.UNSEEN else advise(snapshot, workload, queue, code, reasons, gaps)
+    base = PendingExplanation(
         subject=workload.key,
         code=code,
         headline=advice.headline,
         text=text,
         source=KUEUE if text else "",
-        queue=door.cluster_queue if door is not None else "",
+        queue=local_queue.cluster_queue if local_queue is not None else "",
         since=refused.since if refused is not None and text else workload.created,
         position=position(snapshot, workload.key),
-        parked=workload.inadmissible,
+        inadmissible=workload.inadmissible,
         lines=(*((_kueues_word(lacking),) if lacking and code in _JUDGED else ()), *advice.lines),
         remedies=advice.remedies,
     )
@@ -253,8 +273,12 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
 
 
 def _with_holders(
-    snapshot: Snapshot, workload: Workload, queue: ClusterQueue | None, base: Explanation, gaps: Sequence[Shortage]
-) -> Explanation:
+    snapshot: Snapshot,
+    workload: Workload,
+    queue: ClusterQueue | None,
+    base: PendingExplanation,
+    gaps: Sequence[FlavorShortage],
+) -> PendingExplanation:
     if queue is None or not gaps:
         return base
     held_by = holders(snapshot, queue.name, [(gap.flavor, gap.resource) for gap in gaps])
@@ -266,28 +290,28 @@ def _with_holders(
     )
 
 
-def _holds(workload: Workload, gap: Shortage) -> bool:
+def _holds(workload: Workload, gap: FlavorShortage) -> bool:
     return any(pair == (gap.flavor, gap.resource) for pair, _ in held(workload))
 
 
-def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
+def _obstacle(snapshot: Snapshot, workload: Workload) -> PendingReason | None:
     """Return the code of what prevents an admission attempt. A queue that may just not be visible does not."""
     if not workload.active:
-        return Code.DEACTIVATED
-    door = snapshot.local_queues.get(workload.local_queue)
-    queue = snapshot.cluster_queues.get(door.cluster_queue) if door is not None else None
+        return PendingReason.DEACTIVATED
+    local_queue = snapshot.local_queues.get(workload.local_queue)
+    queue = snapshot.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
     seen = snapshot.seen
-    if door is None:
-        return Code.QUEUE_MISSING if seen.all_of(LocalQueue, within=workload.namespace) else None
+    if local_queue is None:
+        return PendingReason.QUEUE_MISSING if seen.all_of(LocalQueue, within=workload.namespace) else None
     if queue is None:
-        missing = Code.QUEUE_MISSING if seen.all_of(ClusterQueue) else None
-        return missing if door.stop_policy is StopPolicy.NONE else Code.QUEUE_STOPPED
-    if door.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
-        return Code.QUEUE_STOPPED
-    if not active_condition(queue, snapshot, seen=seen).active or circle(snapshot, queue.cohort):
-        return Code.QUEUE_INACTIVE
+        missing = PendingReason.QUEUE_MISSING if seen.all_of(ClusterQueue) else None
+        return missing if local_queue.stop_policy is StopPolicy.NONE else PendingReason.QUEUE_STOPPED
+    if local_queue.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
+        return PendingReason.QUEUE_STOPPED
+    if not active_condition(queue, snapshot, seen=seen).active or cohort_cycle(snapshot, queue.cohort):
+        return PendingReason.QUEUE_INACTIVE
     if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
-        return Code.BACKOFF
+        return PendingReason.BACKOFF
     return None
 
 
@@ -295,9 +319,9 @@ def _kueues_word(lacking: Sequence[str]) -> str:
     return f"From Kueue's message only; not verified: {'; '.join(lacking)}."
 
 
-def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | None) -> Code:
+def _code(workload: Workload, reasons: Sequence[ParsedReason], queue: ClusterQueue | None) -> PendingReason:
     if not reasons:
-        return Code.PARKED if workload.inadmissible else Code.QUEUED
+        return PendingReason.INADMISSIBLE if workload.inadmissible else PendingReason.QUEUED
     return dominant(reasons, resource_groups(queue) if queue is not None else {})
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.engine_texts import Kind, Told, dominant_told, skipped, writer
-from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUBELET, Explanation, fine
-from gpuconsole.insight.gangs import Gang, gang_key, waiting_gangs
+from gpuconsole.insight.engine_texts import SchedulerText, SchedulerTextKind, dominant_text, skipped, writer
+from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUBELET, PendingExplanation, not_waiting
+from gpuconsole.insight.gangs import PartiallyScheduledGang, gang_key, waiting_gangs
 from gpuconsole.insight.node_texts import read_nodes
-from gpuconsole.insight.reasons import Code, Reason
+from gpuconsole.insight.reasons import ParsedReason, PendingReason
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.volcano_limits import beyond, takers
@@ -25,22 +25,22 @@ MOST_TEXTS = 4
 
 
 _CODES = {
-    Kind.QUEUE_MISSING: Code.QUEUE_MISSING,
-    Kind.OVERUSED: Code.QUOTA,
-    Kind.VICTIMS: Code.WAITING_FOR_VICTIMS,
-    Kind.GANG: Code.GANG,
+    SchedulerTextKind.QUEUE_MISSING: PendingReason.QUEUE_MISSING,
+    SchedulerTextKind.OVERUSED: PendingReason.QUOTA,
+    SchedulerTextKind.VICTIMS: PendingReason.WAITING_FOR_VICTIMS,
+    SchedulerTextKind.GANG: PendingReason.GANG,
 }
 """Messages of Volcano and KAI about queues and victims mean the same as Kueue's."""
 
 
-def _code(told: Told, gang: Gang | None) -> Code:
+def _code(parsed: SchedulerText, gang: PartiallyScheduledGang | None) -> PendingReason:
     """Return the code of a message; an incomplete gang waits for more than the victims on one node."""
-    if gang is not None and told.kind not in (Kind.QUEUE_MISSING, Kind.OVERUSED):
-        return Code.GANG
-    return _CODES.get(told.kind, Code.NODES)
+    if gang is not None and parsed.kind not in (SchedulerTextKind.QUEUE_MISSING, SchedulerTextKind.OVERUSED):
+        return PendingReason.GANG
+    return _CODES.get(parsed.kind, PendingReason.NODES)
 
 
-def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
+def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> PendingExplanation | None:
     """Explain why pods are not scheduled; None if all are."""
     waiting = [pod for pod in pods if not pod.node and not pod.done]
     if not waiting:
@@ -48,9 +48,9 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
     first = next((pod for pod in waiting if pod.message and not skipped(pod.message)), waiting[0])
     gang = next((gang for gang in waiting_gangs(snapshot) if gang.key == gang_key(first)), None)
     reasons = _decisive_first(snapshot, read_nodes(first.message))
-    told = dominant_told((*group_texts(snapshot, first), *dict.fromkeys(pod.message for pod in waiting)))
-    if told is not None:
-        return _told(key, told, gang, waiting, queue)
+    parsed = dominant_text((*group_texts(snapshot, first), *dict.fromkeys(pod.message for pod in waiting)))
+    if parsed is not None:
+        return _explain_engine_text(key, parsed, gang, waiting, queue)
     if gang is not None:
         holds = f"; they hold {counted(gang.held_gpus, gang.unit)} without running" if gang.held_gpus else ""
         state = "Partially scheduled gang" if gang.placed else "Gang not scheduled"
@@ -62,9 +62,9 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
         worst = f": {reasons[0].text}" if reasons and reasons[0].count else ""
         headline = f"{len(waiting)} of {len(pods)} pods unschedulable{worst}."
         remedy = _node_remedy(reasons)
-    return Explanation(
+    return PendingExplanation(
         subject=key,
-        code=Code.GANG if gang is not None else Code.GATED if first.gates else Code.NODES,
+        code=PendingReason.GANG if gang is not None else PendingReason.GATED if first.gates else PendingReason.NODES,
         headline=headline,
         text=first.message,
         source=(writer(first.message) or KUBE_SCHEDULER) if first.message else "",
@@ -75,10 +75,10 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
     )
 
 
-def _decisive_first(snapshot: Snapshot, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+def _decisive_first(snapshot: Snapshot, reasons: Sequence[ParsedReason]) -> tuple[ParsedReason, ...]:
     """Sort the reasons: first a resource that is insufficient on every node that has it, as other nodes cannot help."""
 
-    def decides(reason: Reason) -> bool:
+    def decides(reason: ParsedReason) -> bool:
         having = sum(1 for node in snapshot.nodes.all() if node.allocatable.get(reason.resource))
         return bool(reason.resource and snapshot.nodes.rows) and having <= reason.count
 
@@ -92,7 +92,7 @@ _BROKEN = (
 )
 
 
-def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
+def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> PendingExplanation | None:
     """Explain why scheduled pods do not run: an image or a container fails; None if they run."""
     failing = [pod for pod in pods if pod.node and not pod.deleted and pod.reason in (*_IMAGE, *_BROKEN)]
     if not failing:
@@ -102,9 +102,9 @@ def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanati
     what = "its image cannot be pulled" if image else "its container fails"
     headline = f"{len(failing)} of {len(pods)} pods do not start: {what} ({first.reason})."
     remedy = "check the image name, its tag and imagePullSecrets" if image else "see the container's logs"
-    return Explanation(
+    return PendingExplanation(
         subject=key,
-        code=Code.IMAGE if image else Code.POD_FAILURE,
+        code=PendingReason.IMAGE if image else PendingReason.POD_FAILURE,
         headline=headline,
         text=first.message,
         source=KUBELET if first.message else "",
@@ -115,21 +115,23 @@ def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanati
     )
 
 
-def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[Pod], queue: str) -> Explanation:
+def _explain_engine_text(
+    key: str, found: tuple[str, SchedulerText], gang: PartiallyScheduledGang | None, pods: Sequence[Pod], queue: str
+) -> PendingExplanation:
     """Explain by the message of Volcano or KAI, with the messages of its pods about nodes."""
-    text, told = found
+    text, parsed = found
     others = dict.fromkeys(pod.message for pod in pods if pod.message and pod.message != text)
     if gang is not None and gang.held_gpus:
         others[f"{gang.placed} of {gang.needed} pods placed; they hold {counted(gang.held_gpus, gang.unit)}"] = None
     nodes = next((reason for other in others for reason in read_nodes(other) if reason.count), None)
-    remedies = [Remedy(True, told.remedy)] if told.remedy else []
+    remedies = [Remedy(True, parsed.remedy)] if parsed.remedy else []
     about_nodes = _node_remedy((nodes,)) if nodes is not None else None
-    return Explanation(
+    return PendingExplanation(
         subject=key,
-        code=_code(told, gang),
-        headline=told.headline,
+        code=_code(parsed, gang),
+        headline=parsed.headline,
         text=text,
-        source=told.source,
+        source=parsed.source,
         queue=queue,
         since=min((pod.created for pod in pods), default=None),
         lines=tuple(others)[:MOST_TEXTS],
@@ -137,16 +139,18 @@ def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[P
     )
 
 
-def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
+def explain_podless(snapshot: Snapshot, job: Job) -> PendingExplanation:
     """Explain a job without pods: ended, suspended by Kueue, or its PodGroup is not enqueued yet."""
     if job.ended:
-        return fine(job.key, "Finished." if job.phase is JobPhase.SUCCEEDED else "Failed.")
+        return not_waiting(job.key, "Finished." if job.phase is JobPhase.SUCCEEDED else "Failed.")
     if isinstance(job.rules, CronRules):
-        return fine(job.key, f"Not pending: it creates a Job on the schedule {job.rules.schedule}.")
+        return not_waiting(job.key, f"Not pending: it creates a Job on the schedule {job.rules.schedule}.")
     if isinstance(job.rules, TemplateRules):
-        return fine(job.key, "Template: JobFlows create Jobs from it.")
+        return not_waiting(job.key, "Template: JobFlows create Jobs from it.")
     if isinstance(job.rules, FlowRules):
-        return fine(job.key, "No pods of its own: it creates each Job once the Jobs that it depends on are completed.")
+        return not_waiting(
+            job.key, "No pods of its own: it creates each Job once the Jobs that it depends on are completed."
+        )
     names = (f"{job.namespace}/{name}" for name in (f"{job.name}-{job.uid}", job.name))
     groups = [snapshot.pod_groups.get(name) for name in names]
     refusal = refused(snapshot, job, next((group.queue for group in groups if group is not None), ""))
@@ -154,27 +158,27 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
         return refusal
     for group in groups:
         conditions = [one for one in group.conditions if one.status and one.message] if group is not None else []
-        told = dominant_told(one.message for one in conditions)
-        if told is not None:
+        parsed = dominant_text(one.message for one in conditions)
+        if parsed is not None:
             since = max(one.since for one in conditions)
-            answer = _told(job.key, told, None, (), "")
-            answer = replace(answer, code=_CODES.get(told[1].kind, Code.GANG), since=since)
+            answer = _explain_engine_text(job.key, parsed, None, (), "")
+            answer = replace(answer, code=_CODES.get(parsed[1].kind, PendingReason.GANG), since=since)
             return _by_limits(snapshot, group, answer) if group is not None else answer
         if group is not None and group.phase in ("", "Pending"):
             never = beyond(snapshot, group)
             headline = never or "Volcano has not enqueued its PodGroup, so it has no pods yet."
-            code = Code.EXCEEDS_MAX if never else Code.GANG
-            return Explanation(subject=job.key, code=code, headline=headline, since=group.created)
+            code = PendingReason.EXCEEDS_MAX if never else PendingReason.GANG
+            return PendingExplanation(subject=job.key, code=code, headline=headline, since=group.created)
     headline = "Suspended." if job.suspended else "No pods exist yet."
-    return Explanation(subject=job.key, code=Code.QUEUED, headline=headline, since=job.created)
+    return PendingExplanation(subject=job.key, code=PendingReason.QUEUED, headline=headline, since=job.created)
 
 
-def _by_limits(snapshot: Snapshot, group: PodGroup, answer: Explanation) -> Explanation:
+def _by_limits(snapshot: Snapshot, group: PodGroup, answer: PendingExplanation) -> PendingExplanation:
     """Refine an answer about quota of a Volcano queue: its limits never allow it, or which jobs use them."""
-    if answer.code is not Code.QUOTA:
+    if answer.code is not PendingReason.QUOTA:
         return answer
     if never := beyond(snapshot, group):
-        return replace(answer, code=Code.EXCEEDS_MAX, headline=never)
+        return replace(answer, code=PendingReason.EXCEEDS_MAX, headline=never)
     return replace(answer, lines=(*takers(snapshot, group.queue or VOLCANO_DEFAULT), *answer.lines))
 
 
@@ -189,7 +193,7 @@ def group_texts(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _node_remedy(reasons: Sequence[Reason]) -> Remedy | None:
+def _node_remedy(reasons: Sequence[ParsedReason]) -> Remedy | None:
     if not reasons:
         return None
     first = reasons[0]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuconsole.insight.whereabouts import NOWHERE, Whereabouts, whereabouts
+from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, PodsByNode, pods_by_node
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import Snapshot
@@ -24,7 +24,7 @@ def pods_run(snapshot: Snapshot, workload: Workload) -> bool | None:
     # A stand-in may have the name of a Workload whose pods are not its own.
     if snapshot.workloads.get(workload.key) is not workload:
         return None
-    return _run(workload, whereabouts(snapshot), snapshot.seen)
+    return _run(workload, pods_by_node(snapshot), snapshot.seen)
 
 
 def pods_of_gang(workload: Workload) -> int:
@@ -33,7 +33,7 @@ def pods_of_gang(workload: Workload) -> int:
     return max(1, sum(part.count for part in parts) - sum(workload.reclaimable.values()))
 
 
-def _run(workload: Workload, where: Whereabouts, seen: Visibility) -> bool | None:
+def _run(workload: Workload, where: PodsByNode, seen: Visibility) -> bool | None:
     """As Kueue's Job.PodsReady: all admitted pods run or have succeeded, and none is starting."""
     key = workload.key
     pods, succeeded = where.of(key), where.succeeded.get(key, 0)
@@ -54,7 +54,7 @@ class RunningIndex:
     """The admitted workloads that run. Immutable."""
 
     def __init__(
-        self, rows: Sequence[Workload | None], where: Whereabouts, seen: Visibility, queues: Mapping[str, Queues]
+        self, rows: Sequence[Workload | None], where: PodsByNode, seen: Visibility, queues: Mapping[str, Queues]
     ) -> None:
         self.rows = rows
         self.where = where
@@ -65,23 +65,23 @@ class RunningIndex:
         """Number of running workloads per queue."""
 
 
-_kept: list[RunningIndex] = [RunningIndex((), NOWHERE, EVERYTHING, {})]
+_kept: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
 
 
 def running(snapshot: Snapshot) -> RunningIndex:
     """Return the running workloads; only workloads that changed since the last call, or their pods, are checked."""
     # Replaced as one object: threads may at worst do the same work twice.
     known = _kept[0]
-    rows, where, seen = snapshot.workloads.rows, whereabouts(snapshot), snapshot.seen
+    rows, where, seen = snapshot.workloads.rows, pods_by_node(snapshot), snapshot.seen
     if known.rows is rows and known.where is where and known.seen == seen:
         return known
     if known.seen != seen:
-        known = RunningIndex((), NOWHERE, seen, {})
+        known = RunningIndex((), NO_PODS_BY_NODE, seen, {})
     made = _kept[0] = _carried_on(known, snapshot, where)
     return made
 
 
-def _carried_on(old: RunningIndex, snapshot: Snapshot, where: Whereabouts) -> RunningIndex:
+def _carried_on(old: RunningIndex, snapshot: Snapshot, where: PodsByNode) -> RunningIndex:
     gone, come = row_changes(old.rows, snapshot.workloads.rows)
     queues = dict(old.queues)
     for workload in gone:

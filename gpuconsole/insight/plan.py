@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.course import more_evictions
+from gpuconsole.insight.future_events import more_evictions
 from gpuconsole.insight.futures import Future
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.plan_kinds import Kind, kinds, subjects
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.plan_kinds import PlanKind, kinds, subjects
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.commands import Command, SetPriority
@@ -26,7 +26,7 @@ PARTS = 12
 """Number of steps of a run to the horizon."""
 
 
-class Option(Struct, frozen=True, kw_only=True):
+class PlanOption(Struct, frozen=True, kw_only=True):
     """A simulated change, and its effect on the requested workloads."""
 
     kind: str
@@ -52,19 +52,19 @@ class Option(Struct, frozen=True, kw_only=True):
     """Cost of the work that others lose, USD."""
 
 
-class Obstacle(Struct, frozen=True, kw_only=True):
+class PlanObstacle(Struct, frozen=True, kw_only=True):
     """Why a requested workload does not run without a change."""
 
     workload: str
     """Empty if it cannot be submitted."""
-    code: Code
+    code: PendingReason
     why: str
     """A sentence."""
     remedies: tuple[str, ...] = ()
     """Remedies that no option covers, such as creating or resuming a queue."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class CapacityPlan(Struct, frozen=True, kw_only=True):
     """The request, the result without a change, and the options, cheapest first."""
 
     time: Time
@@ -72,59 +72,63 @@ class Plan(Struct, frozen=True, kw_only=True):
     workloads: tuple[str, ...]
     wanted: Span
     horizon: Span
-    without: Option
-    options: tuple[Option, ...]
+    without: PlanOption
+    options: tuple[PlanOption, ...]
     """The smallest sufficient option of each kind, by cost.
 
     Options whose workloads keep running come first; those whose workloads are evicted again come after them.
     """
-    failed: tuple[Option, ...]
+    failed: tuple[PlanOption, ...]
     """Kinds that do not meet the target with the largest amount that was tried."""
-    obstacles: tuple[Obstacle, ...] = ()
+    obstacles: tuple[PlanObstacle, ...] = ()
     """Why they are pending at the horizon without a change."""
 
     @property
-    def best(self) -> Option | None:
+    def best(self) -> PlanOption | None:
         """The cheapest option that holds; if none does, the cheapest that meets the target temporarily."""
         return self.options[0] if self.options else None
 
 
-class Planning(Struct, frozen=True, kw_only=True):
+class PlanProgress(Struct, frozen=True, kw_only=True):
     """Progress of a plan: the kind that is simulated, and the number of kinds done."""
 
     kind: str = ""
     done: int
     of: int
-    plan: Plan | None = None
+    plan: CapacityPlan | None = None
     """The result, once all kinds are done."""
 
 
-def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Plan:
+def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> CapacityPlan:
     """Find changes that let the workloads that `commands` submit run with a p95 wait of at most `wanted`.
 
     `base` is not modified. Every option is simulated in a fork of it, to `horizon` (at least `wanted`).
     """
-    *_, last = planning(base, commands, wanted, horizon)
+    *_, last = plan_steps(base, commands, wanted, horizon)
     assert last.plan is not None
     return last.plan
 
 
-def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Iterator[Planning]:
+def plan_steps(
+    base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR
+) -> Iterator[PlanProgress]:
     """`plan` as an iterator whose last item has the plan; to cancel, stop iterating."""
     search = _Search(base, commands, wanted, max(wanted, horizon))
-    without = yield from _told(search.plainly(), Planning(kind="no change", done=0, of=1))
-    options: list[Option] = []
-    failed: list[Option] = []
+    without = yield from _with_progress(search.plainly(), PlanProgress(kind="no change", done=0, of=1))
+    options: list[PlanOption] = []
+    failed: list[PlanOption] = []
     tried = [] if without.holds or not search.subjects else kinds(search.snapshot, search.workloads, base.policy)
     for done, kind in enumerate(tried, start=1):
-        found = yield from _told(search.least(kind), Planning(kind=kind.name, done=done, of=len(tried) + 1))
+        found = yield from _with_progress(
+            search.least(kind), PlanProgress(kind=kind.name, done=done, of=len(tried) + 1)
+        )
         if not found.soon:
             failed.append(found)
         elif not any(subjects(found.commands) == subjects(other.commands) for other in options):
             options.append(found)
     if without.soon:
         options.append(without)
-    made = Plan(
+    made = CapacityPlan(
         time=base.now,
         workloads=tuple(sorted(search.subjects)),
         wanted=wanted,
@@ -134,25 +138,25 @@ def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, hori
         failed=tuple(failed),
         obstacles=tuple(search.obstacles()),
     )
-    yield Planning(done=len(tried) + 1, of=len(tried) + 1, plan=made)
+    yield PlanProgress(done=len(tried) + 1, of=len(tried) + 1, plan=made)
 
 
-def _rank(option: Option) -> tuple[bool, float, int, str]:
+def _rank(option: PlanOption) -> tuple[bool, float, int, str]:
     return not option.holds, option.hourly + option.lost, option.victims, option.kind
 
 
-Trial = Generator[None, None, Option]
+Trial = Generator[None, None, PlanOption]
 """The simulation of an option on its way to the horizon."""
 
 
-def _told(trial: Trial, state: Planning) -> Generator[Planning, None, Option]:
+def _with_progress(trial: Trial, state: PlanProgress) -> Generator[PlanProgress, None, PlanOption]:
     """Yield the progress with every step of a simulation; returns its result."""
     while True:
         yield state
         try:
             next(trial)
         except StopIteration as over:
-            found: Option = over.value
+            found: PlanOption = over.value
             return found
 
 
@@ -182,20 +186,20 @@ class _Search:
         yield from self._run(self._plain)
         return self._judged("nothing", "no change", (), 0.0, self._plain)
 
-    def obstacles(self) -> Iterator[Obstacle]:
+    def obstacles(self) -> Iterator[PlanObstacle]:
         """Why they do not run at the horizon without a change; the baseline run has to be complete."""
         self._plain.simulation.show_inadmissible(self.subjects)
         later = self._plain.simulation.snapshot()
         for line in self._plain.course.lines:
             if line.what is HistoryEventKind.COMMAND_REFUSED:
-                yield Obstacle(workload="", code=Code.INVALID, why=f"refused: {line.message}")
+                yield PlanObstacle(workload="", code=PendingReason.INVALID, why=f"refused: {line.message}")
         for key in sorted(self.subjects):
-            told = explain(later, key)
-            if told.code is not Code.NOT_WAITING:
-                remedies = tuple(remedy.text for remedy in told.remedies if remedy.works)
-                yield Obstacle(workload=key, code=told.code, why=told.headline, remedies=remedies)
+            explanation = explain(later, key)
+            if explanation.code is not PendingReason.NOT_WAITING:
+                remedies = tuple(remedy.text for remedy in explanation.remedies if remedy.works)
+                yield PlanObstacle(workload=key, code=explanation.code, why=explanation.headline, remedies=remedies)
 
-    def least(self, kind: Kind) -> Trial:
+    def least(self, kind: PlanKind) -> Trial:
         """The smallest amount of a kind that holds; if none does, the smallest that meets the target temporarily.
 
         It is the largest amount if that does not meet the target either. First all parts get the same number; then each
@@ -209,13 +213,15 @@ class _Search:
         found = yield from self._halved(kind, numbers, every, found, least=1)
         if len(every) == 1:
             return found
-        beside: dict[int, list[int]] = {}
-        while open := [part for part in reversed(every) if beside.get(part) != numbers]:
+        tried_with: dict[int, list[int]] = {}
+        while open := [part for part in reversed(every) if tried_with.get(part) != numbers]:
             found = yield from self._halved(kind, numbers, open[:1], found, least=0)
-            beside[open[0]] = [*numbers]
+            tried_with[open[0]] = [*numbers]
         return found
 
-    def _halved(self, kind: Kind, numbers: list[int], parts: Sequence[int], found: Option, *, least: int) -> Trial:
+    def _halved(
+        self, kind: PlanKind, numbers: list[int], parts: Sequence[int], found: PlanOption, *, least: int
+    ) -> Trial:
         """Binary search for the smallest number of `parts` that holds; mutates `numbers`. `found` holds so far.
 
         The requested amount is tried first: with more quota, other workloads may be admitted first, so that more is
@@ -234,7 +240,7 @@ class _Search:
             numbers[part] = above
         return found
 
-    def _tried(self, kind: Kind, numbers: Sequence[int]) -> Trial:
+    def _tried(self, kind: PlanKind, numbers: Sequence[int]) -> Trial:
         """Simulate an option to the horizon: its changes, then the requested workloads, then their priorities."""
         changes = [make(number) for make, number in zip(kind.parts, numbers, strict=True) if number]
         more = tuple(command for change in changes for command in change.commands)
@@ -252,7 +258,7 @@ class _Search:
             future.advance(self._start + self.horizon * part // PARTS)
             yield
 
-    def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> Option:
+    def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> PlanOption:
         wait_of = {key: self._wait(future, key) for key in self.subjects}
         waits = sorted(wait_of.values())
         evictions = future.course.evictions()
@@ -264,7 +270,7 @@ class _Search:
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
         running = sum(wait <= self.horizon for wait in waits)
         soon = p95 is not None and p95 <= self.wanted and self._all_but_few(running)
-        return Option(
+        return PlanOption(
             kind=kind,
             words=words,
             commands=more,

@@ -30,7 +30,7 @@ RAISED = 1_000
 """Maximum increase of a priority that is tried."""
 
 
-class Change(Struct, frozen=True):
+class PlanChange(Struct, frozen=True):
     """A change of one sort, with its amount and cost."""
 
     sort: str
@@ -41,11 +41,11 @@ class Change(Struct, frozen=True):
     """USD per hour."""
 
 
-Make = Callable[[int], Change]
+Make = Callable[[int], PlanChange]
 """Amount → the change."""
 
 
-class Kind(Struct, frozen=True):
+class PlanKind(Struct, frozen=True):
     """Changes that are tried together."""
 
     name: str
@@ -74,18 +74,18 @@ _Wanted = Mapping[str, _Demand]
 """Extended resource, or CLAIMED for DRA devices → requested amount; no entry for zero."""
 
 
-def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) -> list[Kind]:
+def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) -> list[PlanKind]:
     """The kinds of changes to try for these workloads."""
     queues = _queues(snapshot, workloads)
-    found: list[Kind] = []
+    found: list[PlanKind] = []
     shared = [queue for queue in queues if queue.cohort]
     kept = [queue for queue in shared if queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY]
     if kept:
-        found.append(Kind("preemption", 1, 1, tuple(map(_reclaiming, kept))))
+        found.append(PlanKind("preemption", 1, 1, tuple(map(_reclaiming, kept))))
     if workloads and policy.kueue is not None:
-        found.append(Kind("priority", RAISED, 1, (_raising(workloads),)))
+        found.append(PlanKind("priority", RAISED, 1, (_raising(workloads),)))
         if shared and not policy.kueue.fair_sharing:
-            found.append(Kind("fair sharing", 1, 1, (_fair_sharing,)))
+            found.append(PlanKind("fair sharing", 1, 1, (_fair_sharing,)))
     wanted = _wanted(snapshot, workloads)
     for flavor in dict.fromkeys(name for queue in queues for name, _ in _pairs(snapshot, queue, wanted)) or [""]:
         found += _capacity(snapshot, wanted, queues, flavor, policy.prices)
@@ -109,15 +109,15 @@ def _subject(command: Command) -> tuple[object, ...]:
 
 def _queues(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[ClusterQueue]:
     """The ClusterQueues of the requested workloads."""
-    doors = (snapshot.local_queues.get(workload.local_queue) for workload in workloads)
-    names = dict.fromkeys(door.cluster_queue for door in doors if door is not None)
+    local_queues = (snapshot.local_queues.get(workload.local_queue) for workload in workloads)
+    names = dict.fromkeys(local_queue.cluster_queue for local_queue in local_queues if local_queue is not None)
     found = (snapshot.cluster_queues.get(name) for name in names)
     return [queue for queue in found if queue is not None]
 
 
 def _capacity(
     snapshot: Snapshot, wanted: _Wanted, queues: Sequence[ClusterQueue], flavor: str, prices: Prices
-) -> Iterator[Kind]:
+) -> Iterator[PlanKind]:
     """More quota of a flavor, more of its nodes, and both."""
     asked = max((demand.pods for demand in wanted.values()), default=0)
     most = max(MOST, asked)
@@ -125,13 +125,13 @@ def _capacity(
     like = _cheapest(snapshot, flavor, wanted, prices)
     quotas = tuple(_quota(snapshot, *pair, wanted) for pair in pairs)
     if quotas:
-        yield Kind("quota", most, asked, quotas)
+        yield PlanKind("quota", most, asked, quotas)
     if like is not None:
         nodes = _nodes(like, _hourly(snapshot, like, prices))
-        yield Kind("nodes", most, asked, (nodes,))
+        yield PlanKind("nodes", most, asked, (nodes,))
         if quotas:
             # Nodes cost money: they are made few first.
-            yield Kind("quota and nodes", most, asked, (*quotas, nodes))
+            yield PlanKind("quota and nodes", most, asked, (*quotas, nodes))
 
 
 def _wanted(snapshot: Snapshot, workloads: Iterable[Workload]) -> _Wanted:
@@ -169,42 +169,42 @@ def _quota(snapshot: Snapshot, queue: ClusterQueue, pair: tuple[str, str], wante
     demand, unit = wanted.get(_name(pair[1])), quota_unit(snapshot, pair[1])
     step = demand.largest if demand is not None else 1
 
-    def make(number: int) -> Change:
+    def make(number: int) -> PlanChange:
         amount = queue.quotas()[pair].nominal + number * step
         words = f"quota {queue.name} +{counted_units(number * step, unit)} of {pair[0]}"
-        return Change("quota", words, (SetQuota(queue.name, *pair, amount),))
+        return PlanChange("quota", words, (SetQuota(queue.name, *pair, amount),))
 
     return make
 
 
 def _nodes(like: Node, price: float) -> Make:
-    def make(number: int) -> Change:
+    def make(number: int) -> PlanChange:
         words = f"{number} more node{'s' if number > 1 else ''} like {like.name}"
-        return Change("nodes", words, (AddNodes(like.name, number),), number * price)
+        return PlanChange("nodes", words, (AddNodes(like.name, number),), number * price)
 
     return make
 
 
 def _raising(workloads: Sequence[Workload]) -> Make:
-    def make(number: int) -> Change:
+    def make(number: int) -> PlanChange:
         # By job: the hash in a Workload's name changes each time that it is created.
         named = ((workload.owner or workload.key, workload.priority) for workload in workloads)
         raised = tuple(SetPriority(name, priority + number) for name, priority in named)
-        return Change("priority", f"priority +{number}", raised)
+        return PlanChange("priority", f"priority +{number}", raised)
 
     return make
 
 
 def _reclaiming(queue: ClusterQueue) -> Make:
-    def make(number: int) -> Change:
+    def make(number: int) -> PlanChange:
         policy = SetPreemption(queue.name, reclaim_within_cohort=PreemptionPolicy.ANY)
-        return Change("preemption", f"reclaimWithinCohort: Any in {queue.name}", (policy,))
+        return PlanChange("preemption", f"reclaimWithinCohort: Any in {queue.name}", (policy,))
 
     return make
 
 
-def _fair_sharing(number: int) -> Change:
-    return Change("fair sharing", "enable fair sharing", (Reconfigure(fair_sharing=True),))
+def _fair_sharing(number: int) -> PlanChange:
+    return PlanChange("fair sharing", "enable fair sharing", (Reconfigure(fair_sharing=True),))
 
 
 def _cheapest(snapshot: Snapshot, flavor: str, wanted: _Wanted, prices: Prices) -> Node | None:

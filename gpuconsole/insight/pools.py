@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from gpuconsole.insight.gpu_allocations import gpu_allocations
 from gpuconsole.insight.gpumap import gpu_map
-from gpuconsole.insight.holdings import holdings
-from gpuconsole.insight.whereabouts import Pods, whereabouts
+from gpuconsole.insight.pods_by_node import Pods, pods_by_node
 from gpuconsole.model.autoscaling import SPOT, NodeGroup, ProvisionedInstance
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_units import WHOLE_GPU, added, in_one_unit
@@ -15,7 +15,7 @@ from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.snapshot import Snapshot
 
 
-class Pool(Struct, frozen=True, kw_only=True):
+class MachinePool(Struct, frozen=True, kw_only=True):
     """A NodePool or a node group of an autoscaler."""
 
     name: str
@@ -44,7 +44,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     interrupted: int
 
 
-def pools(snapshot: Snapshot) -> tuple[Pool, ...]:
+def pools(snapshot: Snapshot) -> tuple[MachinePool, ...]:
     """Every pool, by name."""
     groups = sorted(snapshot.node_groups.all(), key=lambda group: group.name)
     return tuple(_pool(snapshot, group) for group in groups)
@@ -70,18 +70,18 @@ def device_use(snapshot: Snapshot, nodes: Collection[str]) -> DeviceUse:
     """Count the accelerators of nodes in their units; a shared GPU counts by its allocated part."""
     rows = gpu_map(snapshot).by_node
     total, unit = in_one_unit(added(*(rows[name].units for name in nodes if name in rows)))
-    held = holdings(snapshot)
+    held = gpu_allocations(snapshot)
     pods = [one for name in nodes for one in held.get(name, ())]
     return DeviceUse(total, round(sum(one.gpus for one in pods)) + sum(sum(one.parts.values()) for one in pods), unit)
 
 
-def _pool(snapshot: Snapshot, group: NodeGroup) -> Pool:
-    where = whereabouts(snapshot)
+def _pool(snapshot: Snapshot, group: NodeGroup) -> MachinePool:
+    where = pods_by_node(snapshot)
     offered = device_use(snapshot, [one.name for one in group.instances])
     whole = offered.unit == WHOLE_GPU.noun
     held = {one.name: _held(snapshot, one.name, where.on(one.name)) for one in group.instances}
     ready = [one for one in group.instances if one.ready is not None and one.leaving is None]
-    return Pool(
+    return MachinePool(
         name=group.name,
         autoscaler=group.autoscaler,
         nodes=len(ready),

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import Book, books
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import wanted_units
-from gpuconsole.insight.once import once
-from gpuconsole.insight.reasons import Code, code_of
+from gpuconsole.insight.queue_index import ClusterQueueIndex, queue_index
+from gpuconsole.insight.reasons import PendingReason, code_of
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.device_units import WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, StopPolicy
@@ -51,35 +51,37 @@ def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
 
     Workloads of a stopped LocalQueue are in none of Kueue's queues.
     """
-    book = books(snapshot).book(cluster_queue)
-    waiting = _preemptor_first(snapshot, cluster_queue, book)
-    doors = [door for door in map(snapshot.local_queues.get, book.pages) if door is not None]
-    stopped = {door.key for door in doors if door.stop_policy is not StopPolicy.NONE}
+    index = queue_index(snapshot).cluster_queue(cluster_queue)
+    waiting = _preemptor_first(snapshot, cluster_queue, index)
+    local_queues = [
+        local_queue for local_queue in map(snapshot.local_queues.get, index.pages) if local_queue is not None
+    ]
+    stopped = {local_queue.key for local_queue in local_queues if local_queue.stop_policy is not StopPolicy.NONE}
     if stopped:
         waiting = [workload for workload in waiting if workload.local_queue not in stopped]
-    usage = {door.key: door.usage for door in doors if door.usage is not None}
+    usage = {local_queue.key: local_queue.usage for local_queue in local_queues if local_queue.usage is not None}
     return sorted(waiting, key=lambda w: usage.get(w.local_queue, 0.0)) if usage else waiting
 
 
-def _preemptor_first(snapshot: Snapshot, cluster_queue: str, book: Book) -> list[Workload]:
+def _preemptor_first(snapshot: Snapshot, cluster_queue: str, index: ClusterQueueIndex) -> list[Workload]:
     """BestEffortFIFO keeps a preemptor that waits for its victims at the head (Kueue 0.19 cluster_queue.go)."""
     queue = snapshot.cluster_queues.get(cluster_queue)
-    if not book.codes[Code.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
-        return book.queue
-    return sorted(book.queue, key=lambda workload: not _awaits_victims(workload))
+    if not index.codes[PendingReason.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
+        return index.queue
+    return sorted(index.queue, key=lambda workload: not _awaits_victims(workload))
 
 
 def _awaits_victims(workload: Workload) -> bool:
     said = workload.condition("QuotaReserved")
-    return said is not None and code_of(said.message) is Code.WAITING_FOR_VICTIMS
+    return said is not None and code_of(said.message) is PendingReason.WAITING_FOR_VICTIMS
 
 
-@once("workloads", "local_queues", "cluster_queues")
+@memoized("workloads", "local_queues", "cluster_queues")
 def positions(snapshot: Snapshot) -> Mapping[str, int]:
     """Pending workload → its position in its ClusterQueue, from 1."""
     return {
         workload.key: place
-        for name in books(snapshot).by_queue
+        for name in queue_index(snapshot).by_queue
         if name
         for place, workload in enumerate(_in_order(snapshot, name), start=1)
     }
@@ -93,22 +95,22 @@ def position(snapshot: Snapshot, workload: str) -> Position | None:
     if not snapshot.seen.all_of(Workload, LocalQueue):
         return None
     subject = snapshot.workloads.get(workload)
-    door = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
-    if subject is None or door is None:
+    local_queue = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
+    if subject is None or local_queue is None:
         return None
-    waiting = _in_order(snapshot, door.cluster_queue)
+    waiting = _in_order(snapshot, local_queue.cluster_queue)
     place = next((place for place, other in enumerate(waiting) if other.key == workload), None)
     if place is None:
         return None
-    same_door = [other for other in waiting if other.local_queue == subject.local_queue]
+    same_local_queue = [other for other in waiting if other.local_queue == subject.local_queue]
     gpus, unit = in_one_unit(added(*(wanted_units(snapshot, other) for other in waiting[:place])))
     return Position(
         workload=workload,
-        cluster_queue=door.cluster_queue,
+        cluster_queue=local_queue.cluster_queue,
         in_cluster_queue=place + 1,
         of_cluster_queue=len(waiting),
-        in_local_queue=next(n for n, other in enumerate(same_door, start=1) if other.key == workload),
-        of_local_queue=len(same_door),
+        in_local_queue=next(n for n, other in enumerate(same_local_queue, start=1) if other.key == workload),
+        of_local_queue=len(same_local_queue),
         gpus_ahead=gpus,
         unit=unit,
     )

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.snapshot import Snapshot
 
 NO_USAGE: Mapping[FlavorResource, float] = {}
-NOBODY: Mapping[str, float] = {}
+NO_EVICTIONS: Mapping[str, float] = {}
 
 
 class QueueMetrics(Struct, frozen=True, kw_only=True):
@@ -35,12 +35,12 @@ class QueueMetrics(Struct, frozen=True, kw_only=True):
     wait_median: float | None = None
     """Seconds from creation (or requeueing) to admission, of workloads admitted since the start."""
     wait_p95: float | None = None
-    evicted: Mapping[str, float] = NOBODY
+    evicted: Mapping[str, float] = NO_EVICTIONS
     """Reason → evictions since the start."""
     usage: Mapping[FlavorResource, float] = NO_USAGE
 
 
-class Counted(Struct, frozen=True):
+class MetricComparison(Struct, frozen=True):
     """One number, by Kueue's metrics and by our count."""
 
     name: str
@@ -52,10 +52,10 @@ class Counted(Struct, frozen=True):
         return self.theirs == self.ours
 
 
-def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[Counted]:
+def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[MetricComparison]:
     """Compare the numbers that both Kueue's metrics and our counts have, in display order."""
-    book = books(snapshot).book(metrics.queue)
-    count = book.count
+    index = queue_index(snapshot).cluster_queue(metrics.queue)
+    count = index.count
     both = (
         ("Pending", metrics.pending, count.pending),
         ("Quota reserved", metrics.reserving, count.reserved),
@@ -63,7 +63,7 @@ def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[Counted]:
     )
     for name, theirs, ours in both:
         if theirs is not None:
-            yield Counted(name, theirs, ours)
+            yield MetricComparison(name, theirs, ours)
     for (flavor, resource), amount in sorted(metrics.usage.items()):
         if is_counted(resource):
-            yield Counted(f"{flavor} {resource}", amount, book.usage.get((flavor, resource), 0))
+            yield MetricComparison(f"{flavor} {resource}", amount, index.usage.get((flavor, resource), 0))

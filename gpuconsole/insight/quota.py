@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from gpuconsole.insight.books import Book, Books, books
-from gpuconsole.insight.capacity import Capacity, capacity, circle
+from gpuconsole.insight.capacity import QuotaCapacity, capacity, cohort_cycle
+from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.device_demand import claimed, quota_accelerators, quota_unit
-from gpuconsole.insight.doors import local_queues_by_cluster_queue
-from gpuconsole.insight.once import once
-from gpuconsole.insight.pages import Count
+from gpuconsole.insight.local_queue_index import QueueCounts
+from gpuconsole.insight.local_queues import local_queues_by_cluster_queue
 from gpuconsole.insight.phases import running
+from gpuconsole.insight.queue_index import ClusterQueueIndex, QueueIndex, queue_index
 from gpuconsole.insight.quota_node import SEVERAL_UNITS, NodeKind, QuotaNode, QuotaUse, sum_up
 from gpuconsole.insight.starved import starved_queues
 from gpuconsole.model.device_units import WHOLE_GPU, common
@@ -27,7 +27,7 @@ NO_USE = QuotaUse(resource="gpu")
 NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-@once(
+@memoized(
     *("workloads", "pods", "local_queues", "cluster_queues", "cohorts", "flavors"),
     *("admission_checks", "topologies", "seen"),
     *("nodes", "device_classes", "resource_claim_templates", "resource_claims"),
@@ -46,13 +46,13 @@ class _Builder:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.capacity: Capacity = capacity(snapshot)
-        self.books: Books = books(snapshot)
+        self.capacity: QuotaCapacity = capacity(snapshot)
+        self.queue_index: QueueIndex = queue_index(snapshot)
         self.running = running(snapshot).count
         self.accelerators = quota_accelerators(snapshot)
         self.units = {resource: quota_unit(snapshot, resource) for resource in self.accelerators}
         self.starved = starved_queues(snapshot)
-        self.doors = local_queues_by_cluster_queue(snapshot)
+        self.local_queues = local_queues_by_cluster_queue(snapshot)
 
     def roots(self) -> tuple[QuotaNode, ...]:
         tree = self.capacity.tree
@@ -72,7 +72,7 @@ class _Builder:
         nodes = []
         for name in sorted(self.capacity.tree.broken):
             queues = [queue for queue in self.snapshot.cluster_queues.all() if queue.cohort == name]
-            problem = circle(self.snapshot, name)
+            problem = cohort_cycle(self.snapshot, name)
             members = [
                 self.cluster_queue(queue, None, problem) for queue in sorted(queues, key=lambda queue: queue.name)
             ]
@@ -81,13 +81,15 @@ class _Builder:
 
     def homeless(self) -> list[QuotaNode]:
         """LocalQueues whose ClusterQueue does not exist or is not visible."""
-        lost = sorted(name for name in self.doors if name not in self.snapshot.cluster_queues)
+        lost = sorted(name for name in self.local_queues if name not in self.snapshot.cluster_queues)
         unseen = "; ".join(self.snapshot.seen.missing_reasons(ClusterQueue))
         why = f"its ClusterQueue is not visible: {unseen}" if unseen else ""
         return [
-            self.local_queue(door, NOWHERE, self.books.book(name), why or f"ClusterQueue {name} doesn't exist")
+            self.local_queue(
+                local_queue, NOWHERE, self.queue_index.cluster_queue(name), why or f"ClusterQueue {name} doesn't exist"
+            )
             for name in lost
-            for door in sorted(self.doors[name], key=lambda door: door.key)
+            for local_queue in sorted(self.local_queues[name], key=lambda local_queue: local_queue.key)
         ]
 
     def cohort(self, node: int, members: Sequence[QuotaNode]) -> QuotaNode:
@@ -105,7 +107,7 @@ class _Builder:
         unit = self.unit(flavors)
         return _cohort_node(name, members, flavors, cohort is not None, gpus=gpus, unit=unit, weighted_share=share)
 
-    def counts(self, count: Count, pending: Iterable[Workload]) -> Mapping[str, Any]:
+    def counts(self, count: QueueCounts, pending: Iterable[Workload]) -> Mapping[str, Any]:
         """The counts as fields of a QuotaNode, with the devices that the pending workloads claim (DRA)."""
         fields = _counts(count)
         devices = claimed(self.snapshot, pending)
@@ -135,10 +137,10 @@ class _Builder:
         )
 
     def cluster_queue(self, queue: ClusterQueue, node: int | None, problem: str = "") -> QuotaNode:
-        book = self.books.book(queue.name)
+        index = self.queue_index.cluster_queue(queue.name)
         quotas = queue.quotas()
-        pairs = dict.fromkeys([*quotas, *sorted(book.usage)])
-        flavors = tuple(self._use(queue, node, book, pair, quotas.get(pair, NO_QUOTA)) for pair in pairs)
+        pairs = dict.fromkeys([*quotas, *sorted(index.usage)])
+        flavors = tuple(self._use(queue, node, index, pair, quotas.get(pair, NO_QUOTA)) for pair in pairs)
         gpus = sum_up((use for use in flavors if use.resource in self.accelerators), "gpu")
         bare = QuotaNode(
             kind=NodeKind.CLUSTER_QUEUE,
@@ -152,21 +154,23 @@ class _Builder:
             starved=self.starved.get(queue.name),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot) or problem,
-            running=sum(self.running[queue.name, page] for page in book.pages),
-            **self.counts(book.count, book.waiting),
+            running=sum(self.running[queue.name, page] for page in index.pages),
+            **self.counts(index.count, index.waiting),
         )
-        doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
-        return replace(bare, children=tuple(self.local_queue(door, bare, book) for door in doors))
+        local_queues = sorted(self.local_queues.get(queue.name, ()), key=lambda local_queue: local_queue.key)
+        return replace(bare, children=tuple(self.local_queue(local_queue, bare, index) for local_queue in local_queues))
 
-    def _use(self, queue: ClusterQueue, node: int | None, book: Book, pair: tuple[str, str], quota: Quota) -> QuotaUse:
-        used = book.usage.get(pair, 0)
+    def _use(
+        self, queue: ClusterQueue, node: int | None, index: ClusterQueueIndex, pair: tuple[str, str], quota: Quota
+    ) -> QuotaUse:
+        used = index.usage.get(pair, 0)
         reach = self.capacity.reach(node, pair)
         return QuotaUse(
             flavor=pair[0],
             resource=pair[1],
             nominal=quota.nominal,
             used=used,
-            admitted=used - book.unadmitted.get(pair, 0),
+            admitted=used - index.unadmitted.get(pair, 0),
             borrowed=max(0, used - quota.nominal) if queue.cohort else 0,
             lent=reach.lent,
             borrowing_limit=quota.borrowing_limit,
@@ -175,9 +179,11 @@ class _Builder:
             potential=reach.potential,
         )
 
-    def local_queue(self, door: LocalQueue, above: QuotaNode, book: Book, problem: str = "") -> QuotaNode:
+    def local_queue(
+        self, local_queue: LocalQueue, above: QuotaNode, index: ClusterQueueIndex, problem: str = ""
+    ) -> QuotaNode:
         """A LocalQueue has no quota: it shows its usage against the maximum capacity of its ClusterQueue."""
-        page = book.page(door.key)
+        page = index.local_queue(local_queue.key)
         flavors = tuple(
             QuotaUse(
                 flavor=pair[0],
@@ -199,15 +205,15 @@ class _Builder:
         )
         return QuotaNode(
             kind=NodeKind.LOCAL_QUEUE,
-            name=door.key,
+            name=local_queue.key,
             flavors=flavors,
             gpus=gpus,
             unit=above.unit,
             share_percent=_share(gpus, flavors),
-            stop=door.stop_policy,
+            stop=local_queue.stop_policy,
             problem=problem or above.problem,
-            running=self.running[door.cluster_queue, door.key],
-            **self.counts(book.local_count(door.key), (place[4] for place in page.waiting.values())),
+            running=self.running[local_queue.cluster_queue, local_queue.key],
+            **self.counts(index.local_count(local_queue.key), (place[4] for place in page.waiting.values())),
         )
 
 
@@ -246,7 +252,7 @@ def _cohort_node(
     weighted_share: int = 0,
     problem: str = "",
 ) -> QuotaNode:
-    total = Count()
+    total = QueueCounts()
     for member in members:
         total.add(_count_of(member))
     return QuotaNode(
@@ -265,13 +271,13 @@ def _cohort_node(
     )
 
 
-def _counts(count: Count) -> Mapping[str, Any]:
+def _counts(count: QueueCounts) -> Mapping[str, Any]:
     """The counts as fields of a QuotaNode."""
     return asdict(count)
 
 
-def _count_of(node: QuotaNode) -> Count:
-    return Count(node.pending, node.parked, node.reserved, node.admitted, node.pending_gpus, node.oldest)
+def _count_of(node: QuotaNode) -> QueueCounts:
+    return QueueCounts(node.pending, node.inadmissible, node.reserved, node.admitted, node.pending_gpus, node.oldest)
 
 
 def _share(gpus: QuotaUse, flavors: Iterable[QuotaUse]) -> float:

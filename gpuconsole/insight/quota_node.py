@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.insight.starved import StarvedQueue
@@ -80,7 +80,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     """Running ones included; of Volcano and KAI: those with pods on nodes."""
     reserved: int = 0
     """Workloads with reserved quota: admitted, waiting for checks, or terminating after an eviction."""
-    parked: int = 0
+    inadmissible: int = field(default=0, name="parked")
     """Pending workloads that are inadmissible until something in their cohort tree changes."""
     pending_gpus: int = 0
     oldest: Time | None = None

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.explanation import API_SERVER, Explanation
+from gpuconsole.insight.explanation import API_SERVER, PendingExplanation
 from gpuconsole.insight.missing_pods import quotas_of, refused_pods
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
 from gpuconsole.model.devices import ResourceClaim
@@ -21,7 +21,7 @@ from gpuconsole.scheduling.devices.dra_inventory import claim_keys
 
 def explain_refused(
     snapshot: Snapshot, key: str, owner: Workload | Job, pods: Sequence[Pod], queue: str = ""
-) -> Explanation | None:
+) -> PendingExplanation | None:
     """Explain why pods of an admitted workload or an unqueued job are missing; None if ResourceQuotas allow them.
 
     `pods` are those that it has.
@@ -30,9 +30,9 @@ def explain_refused(
     if refused is None:
         return None
     default = default_class(snapshot.priority_classes.all())[1]
-    return Explanation(
+    return PendingExplanation(
         subject=key,
-        code=Code.RESOURCE_QUOTA,
+        code=PendingReason.RESOURCE_QUOTA,
         headline=f"{refused.text}.",
         text=refused.refusal.text,
         source=API_SERVER,
@@ -41,7 +41,7 @@ def explain_refused(
     )
 
 
-def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
+def explain_refused_group(snapshot: Snapshot, job: Job) -> PendingExplanation | None:
     """Explain why pods of a job's groups or replicas are missing, by the first of these that lacks some."""
     if not job.makes_jobs or not quotas_of(snapshot, job.namespace):
         return None
@@ -52,7 +52,9 @@ def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
     return None
 
 
-def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
+def explain_refused_claims(
+    snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = ""
+) -> PendingExplanation | None:
     """Explain why ResourceClaims of some of these pods are missing; None if no ResourceQuota refuses them."""
     quotas = quotas_of(snapshot, pods[0].namespace) if pods else []
     refused = [found for pod in pods if (found := _refused_claim(snapshot, quotas, pod)) is not None] if quotas else []
@@ -62,9 +64,9 @@ def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], qu
     enough = written(resource, quota.used.get(resource, 0) + len(refused))
     wait = f"wait for pods of {quota.namespace} to end"
     more = f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or {wait}"
-    return Explanation(
+    return PendingExplanation(
         subject=key,
-        code=Code.RESOURCE_QUOTA,
+        code=PendingReason.RESOURCE_QUOTA,
         headline=f"{len(refused)} of {len(pods)} pods have no ResourceClaim: ResourceQuota {quota.name} of namespace"
         f" {quota.namespace} would be exceeded.",
         text=refused[0].text,
@@ -74,7 +76,7 @@ def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], qu
     )
 
 
-def explain_refused_workload(snapshot: Snapshot, job: Job) -> Explanation | None:
+def explain_refused_workload(snapshot: Snapshot, job: Job) -> PendingExplanation | None:
     """Explain why a queued job has no Workload; None if no ResourceQuota refuses it."""
     if not job.queue or not job.suspended or job.ended or job.makes_jobs or not snapshot.seen.all_of(Workload):
         return None
@@ -86,9 +88,9 @@ def explain_refused_workload(snapshot: Snapshot, job: Job) -> Explanation | None
     more = (
         f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or delete ended jobs of {quota.namespace}"
     )
-    return Explanation(
+    return PendingExplanation(
         subject=job.key,
-        code=Code.RESOURCE_QUOTA,
+        code=PendingReason.RESOURCE_QUOTA,
         headline=f"Kueue cannot create its Workload: ResourceQuota {quota.name} of namespace {quota.namespace}"
         " would be exceeded.",
         text=refusal.text,

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import latency_assumption, queue_assumptions
+from gpuconsole.insight.admission_view import AdmissionView, view_of
 from gpuconsole.insight.cost import UNKNOWN
+from gpuconsole.insight.data_gaps import latency_assumption, queue_assumptions
 from gpuconsole.insight.eta import again
+from gpuconsole.insight.expectation_state import DELETED
 from gpuconsole.insight.expected_start import SETTINGS, run_time_assumption
-from gpuconsole.insight.ledger import ledger
-from gpuconsole.insight.look import DELETED
-from gpuconsole.insight.past import Arrival, past
+from gpuconsole.insight.loan_ledger import ledger
 from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.insight.spot_interruptions import spot_interruptions
-from gpuconsole.insight.standing import Standing, standing_of
 from gpuconsole.insight.tables import counted
+from gpuconsole.insight.workload_history import PastSubmission, workload_history
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST
 from gpuconsole.model.commands import InterruptSpot, Submit
@@ -66,7 +66,7 @@ _REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 """Reasons of evictions that no scheduler decided, in words."""
 
 
-class Cause(Struct, frozen=True):
+class EvictionCause(Struct, frozen=True):
     """Cause of a workload's first eviction, with the number of runs."""
 
     reason: str
@@ -76,7 +76,7 @@ class Cause(Struct, frozen=True):
     runs: int
 
 
-class Turn(Struct, frozen=True):
+class ReclaimPosition(Struct, frozen=True):
     """Rank (from 1) in the preemption order if a lender reclaims all its nominal quota of a flavor."""
 
     lender: str
@@ -84,7 +84,7 @@ class Turn(Struct, frozen=True):
     place: int
 
 
-class Danger(Struct, frozen=True, kw_only=True):
+class WorkloadRisk(Struct, frozen=True, kw_only=True):
     """Preemption risk of one running workload, or of a job or pod without a Workload."""
 
     workload: str
@@ -100,9 +100,9 @@ class Danger(Struct, frozen=True, kw_only=True):
     """Fraction of the runs in which it is evicted before the horizon; None if it cannot be simulated."""
     median: Span | None
     """Median time until the eviction, in runs with an eviction."""
-    causes: tuple[Cause, ...]
+    causes: tuple[EvictionCause, ...]
     """The most frequent first."""
-    turns: tuple[Turn, ...]
+    turns: tuple[ReclaimPosition, ...]
     lost_gpu_hours: float | None
     """Work that an eviction now would lose; None if unknown, as the cost."""
     cost: float | None
@@ -119,11 +119,11 @@ class Risk(Struct, frozen=True, kw_only=True):
     wanted_horizon: Time
     """The end of the time that was asked for."""
     wanted_runs: int
-    dangers: tuple[Danger, ...]
+    workloads: tuple[WorkloadRisk, ...] = field(name="dangers")
     assumptions: tuple[str, ...]
 
 
-class Foreboding(Struct, frozen=True, kw_only=True):
+class EvictionRiskProgress(Struct, frozen=True, kw_only=True):
     """Progress of the Monte Carlo runs: number of complete runs, and the time that the present one has reached."""
 
     runs: int
@@ -134,7 +134,7 @@ class Foreboding(Struct, frozen=True, kw_only=True):
     """No run follows; the result is that of the previous item."""
 
 
-class _Fall(Struct, frozen=True):
+class _Eviction(Struct, frozen=True):
     """One eviction in one Monte Carlo run."""
 
     after: Span
@@ -149,7 +149,7 @@ def risk(
     runs: int = RUNS,
     seed: int = 0,
     horizon: Span = HORIZON,
-    found: Standing | None = None,
+    found: AdmissionView | None = None,
     effort: int | None = EFFORT,
 ) -> Risk:
     """Estimate for each running workload the probability and cause of an eviction before the horizon, and the
@@ -159,61 +159,61 @@ def risk(
     started from: the workloads that run there count, and evictions by the simulation's first cycle. `effort` bounds the
     steps of all runs together; None runs all of them to the horizon.
     """
-    *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
+    *_, last = eviction_risk_steps(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
     assert last.risk is not None
     return last.risk
 
 
-def foreboding(
+def eviction_risk_steps(
     simulation: "Simulation",
     lines: Iterable[HistoryEvent] = (),
     *,
     runs: int = RUNS,
     seed: int = 0,
     horizon: Span = HORIZON,
-    found: Standing | None = None,
+    found: AdmissionView | None = None,
     effort: int | None = EFFORT,
     clock: Callable[[], float] | None = None,
     limit: float = LIMIT,
-) -> Iterator[Foreboding]:
+) -> Iterator[EvictionRiskProgress]:
     """The same as an iterator with an answer after each run; to cancel, stop iterating.
 
     With a `clock` the runs also end after `limit` seconds; then the answer depends on the speed of the machine.
     """
     budget = _Budget(effort, clock, limit)
-    standing = found or standing_of(simulation)
+    standing = found or view_of(simulation)
     snapshot = standing.snapshot
     chances = _Chances(simulation, snapshot, list(lines))
     running = runners(snapshot, simulation.policy.prices)
     keys = {name: one.key for one in running for name in (one.key, *one.pods)}
     at_once = _at_once(simulation, running) if found is not None else {}
-    falls: dict[str, list[_Fall]] = {}
-    turns = _turns(standing)
+    falls: dict[str, list[_Eviction]] = {}
+    turns = _reclaim_positions(standing)
     end, over = snapshot.time + horizon, 0
     answer: Risk | None = None
     while over < runs and (answer is None or budget.spent() < 1):
         life = chances.life(draw(seed, "risk", over).getrandbits(48), end, budget)
         # The first run determines the horizon of all runs.
         for reached in life.advancing(budget.part(min(runs, FEWEST)) if answer is None else _OVERTIME):
-            yield Foreboding(runs=over, reached=reached - snapshot.time)
+            yield EvictionRiskProgress(runs=over, reached=reached - snapshot.time)
         if answer is not None and life.reached < end:
             break
         end, over = life.reached, over + 1
-        for key, fall in {**at_once, **_falls(life.told, keys, snapshot.time)}.items():
+        for key, fall in {**at_once, **_first_evictions(life.history, keys, snapshot.time)}.items():
             falls.setdefault(key, []).append(fall)
-        dangers = [_danger(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
-        dangers.sort(key=_rank)
+        workload_risks = [_workload_risk(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
+        workload_risks.sort(key=_rank)
         answer = Risk(
             time=snapshot.time,
             horizon=end,
             runs=over,
             wanted_horizon=snapshot.time + horizon,
             wanted_runs=runs,
-            dangers=tuple(dangers),
+            workloads=tuple(workload_risks),
             assumptions=chances.assumptions,
         )
-        yield Foreboding(runs=over, reached=0, risk=answer)
-    yield Foreboding(runs=over, reached=0, risk=answer, last=True)
+        yield EvictionRiskProgress(runs=over, reached=0, risk=answer)
+    yield EvictionRiskProgress(runs=over, reached=0, risk=answer, last=True)
 
 
 class _Budget:
@@ -245,7 +245,7 @@ class _Chances:
     def __init__(self, simulation: "Simulation", snapshot: Snapshot, lines: Sequence[HistoryEvent]) -> None:
         self._simulation = simulation
         self._streams = simulation.policy.arrivals
-        self._known = replace(past(snapshot, lines), shortest=_RECORDED)
+        self._known = replace(workload_history(snapshot, lines), shortest=_RECORDED)
         self._spot = spot_interruptions(snapshot, simulation.policy, lines or snapshot.recent)
         self._run_times = learn(self._known.runs, self._known.lasted(simulation.progress()))
         self.assumptions = (
@@ -281,10 +281,10 @@ class _Chances:
 class _Life:
     """One run of the cluster. Mutates by `advancing`."""
 
-    def __init__(self, twin: "Simulation", coming: Iterator[Arrival], end: Time, budget: _Budget) -> None:
+    def __init__(self, twin: "Simulation", coming: Iterator[PastSubmission], end: Time, budget: _Budget) -> None:
         self._twin, self._coming, self._end, self._budget = twin, coming, end, budget
         self._begun = self.reached = twin.now
-        self.told: list[HistoryEvent] = []
+        self.history: list[HistoryEvent] = []
         """Events up to `reached`."""
 
     def advancing(self, most: float) -> Iterator[Time]:
@@ -306,50 +306,57 @@ class _Life:
                     return
                 if steps % _LOOK_STEPS == 0:
                     yield self.reached
-            self.told += [event for event in self._twin.drain() if isinstance(event, HistoryEvent)]
+            self.history += [event for event in self._twin.drain() if isinstance(event, HistoryEvent)]
             self.reached = ahead
             if ahead - looked >= _LOOK:
                 looked = ahead
                 yield ahead
 
 
-def first_in_line(standing: Standing) -> Risk:
+def reclaim_risk(standing: AdmissionView) -> Risk:
     """Preemption order of Workloads only, for clusters whose nodes or pods are not all visible."""
-    snapshot, turns = standing.snapshot, _turns(standing)
+    snapshot, turns = standing.snapshot, _reclaim_positions(standing)
     running = [one for one in runners(snapshot, standing.policy.prices) if one.key in snapshot.workloads]
-    dangers = [
-        replace(_danger(replace(one, loss=UNKNOWN), (), 1, turns.get(one.key, ())), probability=None) for one in running
+    workload_risks = [
+        replace(_workload_risk(replace(one, loss=UNKNOWN), (), 1, turns.get(one.key, ())), probability=None)
+        for one in running
     ]
-    dangers.sort(key=_rank)
+    workload_risks.sort(key=_rank)
     now = snapshot.time
     return Risk(
-        time=now, horizon=now, runs=0, wanted_horizon=now, wanted_runs=0, dangers=tuple(dangers), assumptions=()
+        time=now,
+        horizon=now,
+        runs=0,
+        wanted_horizon=now,
+        wanted_runs=0,
+        workloads=tuple(workload_risks),
+        assumptions=(),
     )
 
 
-def _rank(one: Danger) -> tuple[float, float, str]:
+def _rank(one: WorkloadRisk) -> tuple[float, float, str]:
     """Sort key: highest risk first, then rank in the preemption order."""
     return -(one.probability or 0.0), min((turn.place for turn in one.turns), default=inf), one.workload
 
 
-def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _Fall]:
+def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _Eviction]:
     """Evictions, by the simulation's first cycle, of workloads that run in the live or saved cluster."""
-    found: dict[str, _Fall] = {}
+    found: dict[str, _Eviction] = {}
     for one in running:
         workload = simulation.workload(one.key)
         if workload is not None and phase(workload) not in PLACED:
             why = workload.condition("Preempted") or workload.condition("Evicted")
-            found[one.key] = _Fall(0, rule_in_words(why.reason) if why is not None else "evicted", "")
+            found[one.key] = _Eviction(0, rule_in_words(why.reason) if why is not None else "evicted", "")
     return found
 
 
-def _falls(lines: Sequence[HistoryEvent], keys: Mapping[str, str], start: Time) -> dict[str, _Fall]:
+def _first_evictions(lines: Sequence[HistoryEvent], keys: Mapping[str, str], start: Time) -> dict[str, _Eviction]:
     """The first eviction of each workload, with the preemption that caused it.
 
     `keys` maps workloads and pods to their workload.
     """
     chosen: dict[str, HistoryEvent] = {}
-    found: dict[str, _Fall] = {}
+    found: dict[str, _Eviction] = {}
     for line in lines:
         key = keys.get(line.workload) or keys.get(line.pod)
         if key is None or key in found:
@@ -360,25 +367,27 @@ def _falls(lines: Sequence[HistoryEvent], keys: Mapping[str, str], start: Time) 
         elif lost or (line.what in (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED) and line.reason != DELETED):
             why = chosen.get(key, line)
             reason = _REASONS.get(why.reason) or rule_in_words(why.reason)
-            found[key] = _Fall(line.time - start, reason, why.by_queue)
+            found[key] = _Eviction(line.time - start, reason, why.by_queue)
     return found
 
 
-def _turns(standing: Standing) -> Mapping[str, Sequence[Turn]]:
+def _reclaim_positions(standing: AdmissionView) -> Mapping[str, Sequence[ReclaimPosition]]:
     """Workload → its ranks in the preemption orders of the lenders."""
-    found: dict[str, list[Turn]] = {}
+    found: dict[str, list[ReclaimPosition]] = {}
     if standing.session is None:
         return found
     for exposure in ledger(standing.snapshot, standing.session, standing.policy.prices).exposures:
         for place, leaving in enumerate(exposure.leaving, start=1):
-            found.setdefault(leaving.workload, []).append(Turn(exposure.lender, exposure.flavor, place))
+            found.setdefault(leaving.workload, []).append(ReclaimPosition(exposure.lender, exposure.flavor, place))
     return found
 
 
-def _danger(one: Runner, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn]) -> Danger:
+def _workload_risk(
+    one: Runner, falls: Sequence[_Eviction], runs: int, turns: Sequence[ReclaimPosition]
+) -> WorkloadRisk:
     counts = Counter((fall.reason, fall.by_queue) for fall in falls)
     spans = sorted(fall.after for fall in falls)
-    return Danger(
+    return WorkloadRisk(
         workload=one.key,
         queue=one.queue,
         gpus=one.gpus,
@@ -388,7 +397,7 @@ def _danger(one: Runner, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn
         probability=len(falls) / runs,
         median=spans[len(spans) // 2] if spans else None,
         causes=tuple(
-            Cause(reason, by_queue, number)
+            EvictionCause(reason, by_queue, number)
             for (reason, by_queue), number in sorted(counts.items(), key=lambda count: (-count[1], count[0]))
         ),
         turns=tuple(turns),

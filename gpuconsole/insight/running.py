@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.cost import Loss, loss_if_evicted, priced
+from gpuconsole.insight.cost import EvictionLoss, loss_if_evicted, priced
 from gpuconsole.insight.device_demand import device_counter, held_units, pod_units
-from gpuconsole.insight.stand_ins import outermost, stand_ins
-from gpuconsole.insight.unsaved import unsaved
+from gpuconsole.insight.uncheckpointed import uncheckpointed
+from gpuconsole.insight.unqueued_work import outermost, unqueued_work
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import WHOLE_GPU, Units, added, in_one_unit
@@ -30,7 +30,7 @@ class Runner(Struct, frozen=True, kw_only=True):
     borrowed: int | None
     """None if its ClusterQueue does not exist: its nominal quota is unknown."""
     priority: int
-    loss: Loss
+    loss: EvictionLoss
     pods: tuple[str, ...]
     """Keys of its pods that have a node."""
 
@@ -48,7 +48,7 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
     again = {line.workload: line.time for line in snapshot.recent if line.what is HistoryEventKind.STARTED}
     others = [
         _unqueued(snapshot, prices, key, one, pods[key], again.get(key, 0))
-        for key, one in stand_ins(snapshot).items()
+        for key, one in unqueued_work(snapshot).items()
         if any(pod.node for pod in pods.get(key, ()))
     ]
     return (
@@ -84,7 +84,7 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
 
 def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod], again: Time) -> Runner:
     """Counted from its pods, as it holds no quota. `again` is the time of its last restart, if recent."""
-    lost = unsaved(twin, snapshot.jobs.get(key), pods, snapshot.time, device_counter(snapshot), again=again)
+    lost = uncheckpointed(twin, snapshot.jobs.get(key), pods, snapshot.time, device_counter(snapshot), again=again)
     placed = [pod for pod in pods if pod.node]
     gpus, unit = in_one_unit(added(*(_held(snapshot, pod) for pod in placed)))
     return Runner(

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class ResourceShare(Struct, frozen=True, kw_only=True):
     """One resource of a share, over all flavors, in base units."""
 
     resource: str
@@ -42,13 +42,13 @@ class NodeShare(Struct, frozen=True, kw_only=True):
     """None for an implicit cohort (no Cohort object exists)."""
     dominant: str
     """The dominant resource; empty for a node that does not borrow, or cannot."""
-    parts: tuple[Part, ...]
+    parts: tuple[ResourceShare, ...]
     """By resource, the dominant one first."""
     share: str
     """The dominant ratio divided by the weight; `+Inf` for one that borrows with weight 0."""
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class CycleHead(Struct, frozen=True, kw_only=True):
     """The head of a queue, at its rank in the admission order of one cycle."""
 
     place: int
@@ -67,7 +67,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Shares(Struct, frozen=True, kw_only=True):
+class ShareReport(Struct, frozen=True, kw_only=True):
     """Fair shares and admission order of Kueue."""
 
     fair_sharing: bool
@@ -77,15 +77,15 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Sort criteria within a queue."""
     tree: tuple[NodeShare, ...]
     """Depth first from each root, siblings by descending share."""
-    turns: tuple[Turn, ...]
+    turns: tuple[CycleHead, ...]
 
 
-def shares(session: KueueSession, now: Time) -> Shares:
+def shares(session: KueueSession, now: Time) -> ShareReport:
     """Compute the shares and the admission order of the next cycle, on a fork of the session."""
     usage, config = session.tree.copy(), session.config
     declared = session.setup.objects.cohorts
     roots = sorted(node for node in range(len(usage.tree.names)) if usage.tree.parent[node] < 0)
-    return Shares(
+    return ShareReport(
         fair_sharing=config.fair_sharing,
         order=order_of(config),
         within=_within(config),
@@ -150,12 +150,12 @@ def _share(usage: UsageTree, declared: Container[str], node: int, depth: int) ->
     )
 
 
-def _part(resource: str, borrowed: int, lendable: int) -> Part:
+def _part(resource: str, borrowed: int, lendable: int) -> ResourceShare:
     ratio = borrowed * 1000.0 / lendable if lendable > 0 else 0.0
-    return Part(resource=resource, borrowed=borrowed, lendable=lendable, ratio=ratio)
+    return ResourceShare(resource=resource, borrowed=borrowed, lendable=lendable, ratio=ratio)
 
 
-def _turn(usage: UsageTree, place: int, entry: CycleEntry) -> Turn:
+def _turn(usage: UsageTree, place: int, entry: CycleEntry) -> CycleHead:
     workload, node, uses = entry.request.workload, entry.rules.node, entry.assignment.uses
     with_it = None
     if entry.assignment.mode != FlavorAssignmentMode.NO_FIT:
@@ -163,7 +163,7 @@ def _turn(usage: UsageTree, place: int, entry: CycleEntry) -> Turn:
         with_it = share_text(share(usage, node))
         usage.remove(node, uses)
     outcome = "admitted" if entry.status is EntryStatus.ASSUMED else "preempts" if entry.targets else "waits"
-    return Turn(
+    return CycleHead(
         place=place,
         workload=workload.key,
         queue=entry.rules.name,

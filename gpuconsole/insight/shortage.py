@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus, victim_order
-from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.capacity import QuotaCapacity, capacity
 from gpuconsole.insight.demand import FlavorResource, ends_at, held
 from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.losses import summed
-from gpuconsole.insight.reasons import Code, Reason
-from gpuconsole.insight.unsaved import unsaved_gpu_time
+from gpuconsole.insight.queue_index import queue_index
+from gpuconsole.insight.reasons import ParsedReason, PendingReason
+from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.clock import HOUR, Time, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, is_counted
 from gpuconsole.model.quantity import format_quantity
@@ -24,7 +24,7 @@ MOST_HOLDERS = 8
 MOST_TRIALS = 50
 
 
-class Shortage(Struct, frozen=True, kw_only=True):
+class FlavorShortage(Struct, frozen=True, kw_only=True):
     """One (flavor, resource) of which a workload could not get enough, in base units."""
 
     flavor: str
@@ -91,8 +91,8 @@ def freed(workload: Workload, short: Iterable[str]) -> str:
 
 
 def shortages(
-    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[Reason]
-) -> tuple[Shortage, ...]:
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[ParsedReason]
+) -> tuple[FlavorShortage, ...]:
     """Return the quota reasons of a refusal with current numbers, the smallest shortage first.
 
     Each (flavor, resource) comes once, with the need of all pod sets up to the last one that was refused.
@@ -105,13 +105,13 @@ def shortages(
     refused = {
         pair: reason
         for reason in reasons
-        if reason.code is Code.QUOTA and (pair := (reason.flavor, reason.resource)) in quotas
+        if reason.code is PendingReason.QUOTA and (pair := (reason.flavor, reason.resource)) in quotas
     }
     found = [_shortage(state, node, queue, pair, workload, reason) for pair, reason in refused.items()]
     return tuple(sorted(found, key=lambda one: (not is_counted(one.resource), one.short, one.flavor)))
 
 
-def _needed(workload: Workload, reason: Reason) -> int:
+def _needed(workload: Workload, reason: ParsedReason) -> int:
     """Total request of its pod sets up to the one that was refused."""
     total = 0
     for pod_set in workload.pod_sets:
@@ -122,14 +122,14 @@ def _needed(workload: Workload, reason: Reason) -> int:
 
 
 def _shortage(
-    state: Capacity, node: int, queue: ClusterQueue, pair: FlavorResource, workload: Workload, reason: Reason
-) -> Shortage:
+    state: QuotaCapacity, node: int, queue: ClusterQueue, pair: FlavorResource, workload: Workload, reason: ParsedReason
+) -> FlavorShortage:
     column, quota, needed = state.tree.numbers[pair], queue.quotas()[pair], _needed(workload, reason)
     whole = sum(pod_set.requests.get(reason.resource, 0) for pod_set in workload.pod_sets)
     used = state.usage.used(node, column)
     available = max(0, state.usage.available(node, column))
     own_left = min(available, max(0, quota.nominal - used))
-    return Shortage(
+    return FlavorShortage(
         flavor=pair[0],
         resource=pair[1],
         needed=needed,
@@ -142,7 +142,7 @@ def _shortage(
     )
 
 
-def _limited_by(state: Capacity, node: int, column: int, available: int, quota: Quota) -> str:
+def _limited_by(state: QuotaCapacity, node: int, column: int, available: int, quota: Quota) -> str:
     parent = state.tree.parent[node]
     if parent < 0:
         return "queue"
@@ -157,11 +157,11 @@ def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> 
     node = state.tree.queues.get(queue)
     if node is None:
         return []
-    known = books(snapshot)
+    known = queue_index(snapshot)
     found = [
         workload
         for member in state.tree.subtree_queues(state.tree.root(node))
-        for workload in known.book(state.tree.names[member]).holding
+        for workload in known.cluster_queue(state.tree.names[member]).holding
         if any(pair in wanted for pair, _ in held(workload))
     ]
     return sorted(found, key=lambda workload: (-amount_of(snapshot, workload)[0], workload.key))
@@ -181,7 +181,7 @@ def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
 
 
 def remedies(
-    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
     """Yield remedies for a shortage, computed with the scheduler's own quota arithmetic where possible."""
     if not gap.short:
@@ -197,7 +197,9 @@ def remedies(
     yield from _priority(snapshot, workload, queue, gap, held_by)
 
 
-def _endings(snapshot: Snapshot, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]) -> Iterator[Remedy]:
+def _endings(
+    snapshot: Snapshot, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
+) -> Iterator[Remedy]:
     """Yield workloads of which one alone would free enough, the smallest first."""
     state = capacity(snapshot)
     node = state.tree.queues[queue.name]
@@ -218,7 +220,7 @@ def _endings(snapshot: Snapshot, queue: ClusterQueue, gap: Shortage, held_by: Se
 
 
 def _priority(
-    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
     """Yield the lowest priority at which preemption within its ClusterQueue would free enough."""
     if queue.preemption.within_cluster_queue is PreemptionPolicy.NEVER:
@@ -234,7 +236,7 @@ def _priority(
     priority = max((victim.priority for victim in victims), default=0) + 1
     if freed < gap.short or priority <= workload.priority:
         return
-    losses = [unsaved_gpu_time(snapshot, victim) for victim in victims]
+    losses = [uncheckpointed_gpu_time(snapshot, victim) for victim in victims]
     lost = summed([None if one is None else one / HOUR for one in losses], ".1f")
     names = ", ".join(victim.key for victim in victims[:3]) + (" …" if len(victims) > 3 else "")
     yield Remedy(True, f"priority ≥ {priority}: preempts {names} ({lost} GPU-hours lost)")

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import Bound, undecidable
+from gpuconsole.insight.data_gaps import IdleBound, missing_for_admission
 from gpuconsole.insight.device_demand import quota_accelerators, quota_unit
-from gpuconsole.insight.doors import admits_none
 from gpuconsole.insight.engine_queues import queues as all_queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.fragmentation import Usefulness, idle_at_most, slots_of, usefulness, usefulness_at_most
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.largest_gang import SIZES
+from gpuconsole.insight.local_queues import no_start_reason
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, leaves_available, queues_below
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
@@ -32,7 +32,7 @@ Counts = Mapping[int, int]
 """Size of the gang in GPUs → number of gangs."""
 
 
-class Starts(Struct, frozen=True, kw_only=True):
+class StartableGangs(Struct, frozen=True, kw_only=True):
     """Gangs that one ClusterQueue could start now in one flavor; a queue of Volcano or KAI, on any nodes."""
 
     queue: str
@@ -58,39 +58,39 @@ class Starts(Struct, frozen=True, kw_only=True):
     """Why they differ."""
 
 
-def slots(snapshot: Snapshot, bound: Bound) -> tuple[Usefulness, tuple[Starts, ...]]:
+def slots(snapshot: Snapshot, bound: IdleBound) -> tuple[Usefulness, tuple[StartableGangs, ...]]:
     """Gangs that fit on idle GPUs, and gangs that each queue could start; empty if not everything needed is visible."""
-    useful = usefulness_at_most(snapshot) if bound is Bound.AT_MOST else usefulness(snapshot)
-    return useful, () if undecidable(snapshot) else starts(snapshot, bound)
+    useful = usefulness_at_most(snapshot) if bound is IdleBound.AT_MOST else usefulness(snapshot)
+    return useful, () if missing_for_admission(snapshot) else starts(snapshot, bound)
 
 
-def starts(snapshot: Snapshot, bound: Bound = Bound.EXACT) -> tuple[Starts, ...]:
+def starts(snapshot: Snapshot, bound: IdleBound = IdleBound.EXACT) -> tuple[StartableGangs, ...]:
     """All queues by name (of Volcano's and KAI's, the leaf queues), flavors as in the manifest.
 
     If the number of idle GPUs is only a bound, so are the counts, of ClusterQueues only, whose quota does not depend on
     nodes and pods; the text is empty then.
     """
-    rows = idle_at_most(snapshot) if bound is Bound.AT_MOST else {row.node: row for row in gpu_rows(snapshot)}
+    rows = idle_at_most(snapshot) if bound is IdleBound.AT_MOST else {row.node: row for row in gpu_rows(snapshot)}
     counted_here = quota_accelerators(snapshot)
     flavors = {flavor.name: flavor for flavor in snapshot.flavors.all()}
     nodes: dict[tuple[str, str], _Nodes] = {}
     found = []
     for node in queues_below(all_queues(snapshot)):
         if node.kind is NodeKind.CLUSTER_QUEUE:
-            shut = admits_none(snapshot, node)
+            shut = no_start_reason(snapshot, node)
             for use in node.flavors:
                 if use.resource in counted_here and use.potential > 0 and use.flavor in flavors:
                     key = use.flavor, use.resource
                     if key not in nodes:
                         nodes[key] = _Nodes(snapshot, flavors[use.flavor], rows, use.resource)
                     found.append(_starts(node, use, nodes[key], shut))
-        elif node.kind in ENGINES and bound is Bound.EXACT:
+        elif node.kind in ENGINES and bound is IdleBound.EXACT:
             for leaf, use in leaves_available(node):
                 key = "", use.resource
                 if key not in nodes:
                     nodes[key] = _Nodes(snapshot, ResourceFlavor(name=""), rows, use.resource)
                 found.append(_starts(leaf, use, nodes[key], leaf.shut))
-    if bound is not Bound.EXACT:
+    if bound is not IdleBound.EXACT:
         found = [replace(one, text="") for one in found]
     return tuple(sorted(found, key=lambda one: one.queue))
 
@@ -168,15 +168,15 @@ def _taints(node: Node, flavor: ResourceFlavor) -> list[str]:
 
 
 def _open(queue: QuotaNode) -> tuple[str, ...]:
-    return tuple(door.name for door in queue.children if door.stop is StopPolicy.NONE)
+    return tuple(local_queue.name for local_queue in queue.children if local_queue.stop is StopPolicy.NONE)
 
 
-def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Starts:
+def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> StartableGangs:
     available = 0 if closed else use.available
     by_quota = {size: available // size for size in SIZES}
     by_nodes, by_topology = nodes.whole.slots, nodes.by_topology
     limits = [by_quota, by_nodes, *([by_topology] if by_topology is not None else [])]
-    return Starts(
+    return StartableGangs(
         queue=queue.name,
         local_queues=_open(queue),
         flavor=use.flavor,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Set
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
-from gpuconsole.insight.capacity import Capacity, capacity
-from gpuconsole.insight.once import once
+from gpuconsole.insight.capacity import QuotaCapacity, capacity
+from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -44,26 +44,26 @@ class StarvedQueue(Struct, frozen=True, kw_only=True):
     """In the order of the manifest."""
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts")
+@memoized("workloads", "local_queues", "cluster_queues", "cohorts")
 def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
     """ClusterQueue → its starvation, the longest wait first; queues that are not starved are left out.
 
     Only resources that a pending workload of the queue requests or claims (DRA) count.
     """
-    found, known = capacity(snapshot), books(snapshot)
+    found, known = capacity(snapshot), queue_index(snapshot)
     borrowers = _Borrowers(found)
     starved = []
     for name in found.tree.queues:
-        book = known.book(name)
-        if not book.count.pending or found.tree.parent[found.tree.queues[name]] < 0:
+        index = known.cluster_queue(name)
+        if not index.count.pending or found.tree.parent[found.tree.queues[name]] < 0:
             continue
         quotas = tuple(one for one in _below_nominal(snapshot, found, name, borrowers) if one.borrowers)
-        wanted = _requested(book.waiting, {one.resource for one in quotas})
+        wanted = _requested(index.waiting, {one.resource for one in quotas})
         quotas = tuple(one for one in quotas if one.resource in wanted)
         if quotas:
-            since = book.count.oldest or 0
+            since = index.count.oldest or 0
             starved.append(
-                StarvedQueue(queue=name, pending=book.count.pending, oldest=book.longest, since=since, quotas=quotas)
+                StarvedQueue(queue=name, pending=index.count.pending, oldest=index.longest, since=since, quotas=quotas)
             )
     return {one.queue: one for one in sorted(starved, key=lambda one: (one.since, one.queue))}
 
@@ -84,7 +84,9 @@ def _requested(pending: Iterable[Workload], resources: Set[str]) -> Set[str]:
     return resources - left
 
 
-def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str, borrowers: "_Borrowers") -> Iterable[StarvedQuota]:
+def _below_nominal(
+    snapshot: Snapshot, found: QuotaCapacity, queue: str, borrowers: "_Borrowers"
+) -> Iterable[StarvedQuota]:
     tree, node = found.tree, found.tree.queues[queue]
     for (flavor, resource), quota in snapshot.cluster_queues[queue].quotas().items():
         column = tree.numbers.get((flavor, resource))
@@ -101,7 +103,7 @@ def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str, borrowers: "
 class _Borrowers:
     """The borrowers of each cohort tree, counted once for all its queues. Mutates by `below`."""
 
-    def __init__(self, found: Capacity) -> None:
+    def __init__(self, found: QuotaCapacity) -> None:
         self._found = found
         self._known: dict[tuple[int, int], tuple[tuple[str, int], ...]] = {}
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.demand import wanted_accelerators
 from gpuconsole.insight.device_demand import quota_accelerators, quota_unit, wanted_units
-from gpuconsole.insight.doors import closed, local_queues_by_cluster_queue
+from gpuconsole.insight.local_queues import closed_reason, local_queues_by_cluster_queue
 from gpuconsole.insight.positions import pending
 from gpuconsole.insight.starved import starved_queues
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
@@ -78,19 +78,19 @@ def _wanted(snapshot: Snapshot, head: Workload, resource: str) -> int:
 def _why_it_waits(
     snapshot: Snapshot, session: KueueSession, head: Workload, queue: str, flavor: str, resource: str, gpus: int
 ) -> str:
-    if shut := admits_nobody(snapshot, session, queue):
+    if shut := inadmissible_queue_reason(snapshot, session, queue):
         return shut
     victims = session.targets_for_amount(queue, flavor, resource, gpus, priority=head.priority)
     if victims:
         return f"it can reclaim them by preempting {', '.join(key for key, _ in victims)}"
-    return no_right(snapshot, queue) or (
+    return no_reclaim_reason(snapshot, queue) or (
         "its reclaimWithinCohort is LowerPriority, and no borrower has a lower priority"
         if snapshot.cluster_queues[queue].preemption.reclaim_within_cohort is PreemptionPolicy.LOWER_PRIORITY
         else "the preemptions that its policy allows do not free enough quota"
     )
 
 
-def admits_nobody(snapshot: Snapshot, session: KueueSession, queue: str) -> str:
+def inadmissible_queue_reason(snapshot: Snapshot, session: KueueSession, queue: str) -> str:
     """Reason why a queue admits no workloads, whatever is preempted: it is inactive (condition Active), or no
     workload can reach it. Empty if it admits.
     """
@@ -100,10 +100,10 @@ def admits_nobody(snapshot: Snapshot, session: KueueSession, queue: str) -> str:
     all_seen = snapshot.seen.all_of(LocalQueue)
     if all_seen and queue not in local_queues_by_cluster_queue(snapshot):
         return "no LocalQueue references it"
-    return closed(snapshot, snapshot.cluster_queues[queue])
+    return closed_reason(snapshot, snapshot.cluster_queues[queue])
 
 
-def no_right(snapshot: Snapshot, queue: str) -> str:
+def no_reclaim_reason(snapshot: Snapshot, queue: str) -> str:
     """Reason why a queue may not reclaim anything at all; empty if it may."""
     policy = snapshot.cluster_queues[queue].preemption.reclaim_within_cohort
     return "its reclaimWithinCohort is Never" if policy is PreemptionPolicy.NEVER else ""

@@ -45,7 +45,7 @@ def asks_only_for_work(commands: Iterable[Command]) -> bool:
 def _asks_for_work(command: Command) -> bool:
     match command:
         case Submit(objects):
-            return all(isinstance(thing, Workload | Job | Pod) for thing in objects)
+            return all(isinstance(obj, Workload | Job | Pod) for obj in objects)
         case Copy() | SetActive(_, True) | Requeue() | SetPriority():
             return True
         case Later(_, later):
@@ -62,12 +62,12 @@ def is_there(key: str, snapshot: Snapshot) -> bool:
 def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
     match command:
         case Submit(objects):
-            for thing in objects:
-                match thing:
+            for obj in objects:
+                match obj:
                     case Workload() | Job():
-                        yield thing.key
+                        yield obj.key
                     case Pod():
-                        yield thing.workload or thing.job or thing.key
+                        yield obj.workload or obj.job or obj.key
                     case _:
                         pass
         case Copy(of, name):

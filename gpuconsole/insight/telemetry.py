@@ -10,9 +10,9 @@ from statistics import fmean
 from msgspec import Struct
 
 from gpuconsole.insight.demand import admitted_since
+from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.gpu_alarm_rules import GpuAlarmRule, MeasuredGpu, triggered_rules
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_map
-from gpuconsole.insight.measured import Gpu, Rule, odd
-from gpuconsole.insight.once import once
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, Units, added, in_one_unit, order_of
@@ -27,7 +27,7 @@ LOW_UTILIZATION = 30.0
 """Percent; a cluster or a team whose average is below is underutilized."""
 
 
-class Use(Struct, frozen=True, kw_only=True):
+class GpuUtilization(Struct, frozen=True, kw_only=True):
     """GPU use of a workload: means over the GPUs that have samples."""
 
     gpus: int
@@ -77,10 +77,10 @@ class Utilization(Struct, frozen=True, kw_only=True):
     teams: tuple[Average, ...]
 
 
-class Alarm(Struct, frozen=True, kw_only=True):
+class GpuAlarm(Struct, frozen=True, kw_only=True):
     """One GPU alarm; `text` names the GPU or the workload."""
 
-    rule: Rule
+    rule: GpuAlarmRule
     text: str
     node: str
     workload: str = ""
@@ -134,28 +134,28 @@ class _Part(Struct, frozen=True):
     sums: tuple[_Sum, ...]
 
 
-class _Known(Struct, frozen=True, eq=False):
+class _NodeMeasurements(Struct, frozen=True, eq=False):
     """Everything derived from one node's telemetry; the same object while telemetry and allocations do not change."""
 
     telemetry: NodeTelemetry
     row: GpuRow | None
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[MeasuredGpu, ...]
     parts: Mapping[str, _Part]
     """By workload."""
     teams: Mapping[tuple[str, Time], _Part]
     """By namespace, and since when pods have run; of incomplete gangs, which wait for other pods, nothing counts."""
-    odd: tuple[tuple[Rule, Gpu, str], ...]
+    odd: tuple[tuple[GpuAlarmRule, MeasuredGpu, str], ...]
     """Devices with an alarm, and its text."""
-    idle: tuple[tuple[Gpu, Time], ...]
+    idle: tuple[tuple[MeasuredGpu, Time], ...]
     """Devices that are allocated and not used, and since when."""
 
 
-_kept: list[dict[str, _Known]] = [{}]
+_kept: list[dict[str, _NodeMeasurements]] = [{}]
 
 
-def _known(snapshot: Snapshot) -> Mapping[str, _Known]:
+def _node_measurements(snapshot: Snapshot) -> Mapping[str, _NodeMeasurements]:
     """The derived data of each node; only nodes with new samples or changed allocations are evaluated."""
-    before, found = _kept[0], dict[str, _Known]()
+    before, found = _kept[0], dict[str, _NodeMeasurements]()
     # Without telemetry, the GPU map of a large cluster would be computed for nothing.
     rows = gpu_map(snapshot).by_node if len(snapshot.telemetry) else {}
     for telemetry in snapshot.telemetry.all():
@@ -167,19 +167,19 @@ def _known(snapshot: Snapshot) -> Mapping[str, _Known]:
     return found
 
 
-def _look(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> _Known:
+def _look(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> _NodeMeasurements:
     devices = tuple(_of_node(snapshot, telemetry, row))
-    owned: dict[str, list[Gpu]] = {}
+    owned: dict[str, list[MeasuredGpu]] = {}
     for gpu in devices:
         if gpu.workload:
             owned.setdefault(gpu.workload, []).append(gpu)
-    return _Known(
+    return _NodeMeasurements(
         telemetry,
         row,
         devices,
         {owner: _part(those) for owner, those in owned.items()},
         {team: _part(those) for team, those in _by_team(snapshot, devices, row).items()},
-        tuple(found for gpu in devices for found in odd(gpu)),
+        tuple(found for gpu in devices for found in triggered_rules(gpu)),
         tuple(
             (gpu, max(since, gpu.since))
             for gpu in devices
@@ -188,9 +188,11 @@ def _look(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> _
     )
 
 
-def _by_team(snapshot: Snapshot, devices: Iterable[Gpu], row: GpuRow | None) -> Mapping[tuple[str, Time], list[Gpu]]:
+def _by_team(
+    snapshot: Snapshot, devices: Iterable[MeasuredGpu], row: GpuRow | None
+) -> Mapping[tuple[str, Time], list[MeasuredGpu]]:
     held = {cell.pod for cell in row.all_cells if cell.state is GpuState.HELD} if row is not None else set()
-    found: dict[tuple[str, Time], list[Gpu]] = {}
+    found: dict[tuple[str, Time], list[MeasuredGpu]] = {}
     for gpu in devices:
         if gpu.pod and gpu.pod not in held:
             workload = snapshot.workloads.get(gpu.workload)
@@ -199,7 +201,7 @@ def _by_team(snapshot: Snapshot, devices: Iterable[Gpu], row: GpuRow | None) -> 
     return found
 
 
-def _part(owned: Sequence[Gpu]) -> _Part:
+def _part(owned: Sequence[MeasuredGpu]) -> _Part:
     sums = tuple(_sum([gpu.busy if one is None else gpu.value(one) for gpu in owned]) for one in _SUMMED)
     measured = sum(gpu.busy is not None or gpu.value(GpuMetric.SM) is not None for gpu in owned)
     return _Part(len(owned), Counter(gpu.unit for gpu in owned), measured, sums)
@@ -210,25 +212,25 @@ def _sum(values: Sequence[float | None]) -> _Sum:
     return _Sum(sum(there), len(there), max(there, default=None))
 
 
-def gpus(snapshot: Snapshot) -> tuple[Gpu, ...]:
+def gpus(snapshot: Snapshot) -> tuple[MeasuredGpu, ...]:
     """Every device with telemetry and its owner: the pod that the source names, else the owner of that index."""
-    return tuple(gpu for known in _known(snapshot).values() for gpu in known.gpus)
+    return tuple(gpu for known in _node_measurements(snapshot).values() for gpu in known.gpus)
 
 
-def on_node(snapshot: Snapshot, node: str) -> tuple[Gpu, ...]:
+def on_node(snapshot: Snapshot, node: str) -> tuple[MeasuredGpu, ...]:
     """The devices of one node that have telemetry."""
-    known = _known(snapshot).get(node)
+    known = _node_measurements(snapshot).get(node)
     return known.gpus if known is not None else ()
 
 
-def of_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> list[Gpu]:
+def of_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> list[MeasuredGpu]:
     """The devices of these pods that have telemetry."""
     keys = {pod.key for pod in pods}
     nodes = dict.fromkeys(pod.node for pod in pods)
     return [gpu for node in nodes for gpu in on_node(snapshot, node) if gpu.pod in keys]
 
 
-def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> Iterator[Gpu]:
+def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> Iterator[MeasuredGpu]:
     owners = {cell.index: cell.pod for cell in row.cells if cell.pod and not cell.assumed} if row is not None else {}
     whole = sum(device.instance < 0 for device in telemetry.devices)
     # A source that names fewer devices than there are replicas of shared GPUs measures the GPUs themselves.
@@ -236,7 +238,7 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
     for position, device in enumerate(telemetry.devices):
         key = device.pod or (owners.get(device.gpu, "") if device.instance < 0 else "")
         pod: Pod | None = snapshot.pods.get(key) if key else None
-        yield Gpu(
+        yield MeasuredGpu(
             node=telemetry.name,
             device=device,
             telemetry=telemetry,
@@ -248,23 +250,23 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
         )
 
 
-@once("telemetry", "pods", "workloads", "nodes")
+@memoized("telemetry", "pods", "workloads", "nodes")
 def _parts(snapshot: Snapshot) -> Mapping[str, Sequence[tuple[NodeTelemetry, _Part]]]:
     found: dict[str, list[tuple[NodeTelemetry, _Part]]] = {}
-    for known in _known(snapshot).values():
+    for known in _node_measurements(snapshot).values():
         for owner, part in known.parts.items():
             found.setdefault(owner, []).append((known.telemetry, part))
     return found
 
 
-def use(snapshot: Snapshot, owner: str) -> Use | None:
+def use(snapshot: Snapshot, owner: str) -> GpuUtilization | None:
     """GPU use of a workload (`ns/name`, or the key of a job without one); None without telemetry."""
     parts = _parts(snapshot).get(owner, ())
     fresh = [part for telemetry, part in parts if not telemetry.stale(snapshot.time)]
     busy, sm, memory, power, heat = (sum((part.sums[place] for part in fresh), _Sum()) for place in range(len(_SUMMED)))
     if not parts:
         return None
-    return Use(
+    return GpuUtilization(
         gpus=sum(part.gpus for _, part in parts),
         measured=sum(part.measured for part in fresh),
         sm=100 * sm.mean if sm.mean is not None else None,
@@ -281,7 +283,7 @@ def utilization(snapshot: Snapshot, settled: Span = 0) -> Utilization | None:
     `settled` leaves out pods that have run for less than that: they may load their data first.
     """
     parts: dict[str, list[_Part]] = {}
-    for known in _known(snapshot).values():
+    for known in _node_measurements(snapshot).values():
         if not known.telemetry.stale(snapshot.time):
             for (team, since), part in known.teams.items():
                 if snapshot.time - since >= settled:
@@ -320,10 +322,10 @@ def sm_by_workload(snapshot: Snapshot) -> Mapping[str, float]:
 
 def coverage(snapshot: Snapshot) -> Coverage | None:
     """Coverage, age and source of the telemetry; None if there never was any."""
-    told = list(snapshot.telemetry.all())
-    if not told:
+    measured = list(snapshot.telemetry.all())
+    if not measured:
         return None
-    newest = max(told, key=lambda one: one.time)
+    newest = max(measured, key=lambda one: one.time)
     with_gpus = [row.node for row in gpu_map(snapshot).rows if row.all_cells]
     here = [one for name in with_gpus if (one := snapshot.telemetry.get(name)) is not None]
     return Coverage(
@@ -335,27 +337,27 @@ def coverage(snapshot: Snapshot) -> Coverage | None:
     )
 
 
-def alarms(snapshot: Snapshot) -> tuple[Alarm, ...]:
+def alarms(snapshot: Snapshot) -> tuple[GpuAlarm, ...]:
     """All GPU alarms, the most urgent first; stale samples raise none."""
     now = snapshot.time
-    fresh = [known for known in _known(snapshot).values() if not known.telemetry.stale(now)]
+    fresh = [known for known in _node_measurements(snapshot).values() if not known.telemetry.stale(now)]
     strange = [one for known in fresh for one in known.odd]
     found = [
-        *(_single(rule, gpu, text) for rule, gpu, text in strange if rule in (Rule.FAULTY, Rule.HOT)),
+        *(_single(rule, gpu, text) for rule, gpu, text in strange if rule in (GpuAlarmRule.FAULTY, GpuAlarmRule.HOT)),
         *_idle([one for known in fresh for one in known.idle if now - one[1] >= IDLE], now),
         *_wasted(strange),
     ]
-    rank = {rule: place for place, rule in enumerate(Rule)}
+    rank = {rule: place for place, rule in enumerate(GpuAlarmRule)}
     return tuple(sorted(found, key=lambda one: (rank[one.rule], -one.gpus, one.node, one.text)))
 
 
-def _single(rule: Rule, gpu: Gpu, text: str) -> Alarm:
-    return Alarm(rule=rule, text=f"{gpu.name}{text}", node=gpu.node, workload=gpu.workload)
+def _single(rule: GpuAlarmRule, gpu: MeasuredGpu, text: str) -> GpuAlarm:
+    return GpuAlarm(rule=rule, text=f"{gpu.name}{text}", node=gpu.node, workload=gpu.workload)
 
 
-def _idle(devices: Sequence[tuple[Gpu, Time]], now: Time) -> Iterator[Alarm]:
+def _idle(devices: Sequence[tuple[MeasuredGpu, Time]], now: Time) -> Iterator[GpuAlarm]:
     """Workloads whose GPUs have been allocated but idle for half an hour, one line each."""
-    by_owner: dict[str, list[tuple[Gpu, Time]]] = {}
+    by_owner: dict[str, list[tuple[MeasuredGpu, Time]]] = {}
     for gpu, since in devices:
         by_owner.setdefault(gpu.workload or gpu.pod, []).append((gpu, since))
     for owner, owned in by_owner.items():
@@ -363,30 +365,40 @@ def _idle(devices: Sequence[tuple[Gpu, Time]], now: Time) -> Iterator[Alarm]:
         has = _counted([gpu for gpu, _ in owned])
         text = f"{owner}: {has} allocated but idle for {format_span(now - since)}"
         gpus, unit = _amount([gpu for gpu, _ in owned])
-        yield Alarm(
-            rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=gpus, unit=unit, since=since
+        yield GpuAlarm(
+            rule=GpuAlarmRule.IDLE,
+            text=text,
+            node=first.node,
+            workload=first.workload,
+            gpus=gpus,
+            unit=unit,
+            since=since,
         )
 
 
-def _amount(owned: Sequence[Gpu]) -> tuple[int, str]:
+def _amount(owned: Sequence[MeasuredGpu]) -> tuple[int, str]:
     return in_one_unit(Counter(gpu.unit for gpu in owned))
 
 
-def _counted(owned: Sequence[Gpu]) -> str:
+def _counted(owned: Sequence[MeasuredGpu]) -> str:
     """`1 GPU`, `2 GPUs`, `6 MIG 1g.10gb instances`."""
     found = Counter(gpu.unit for gpu in owned)
     parts = ((found[unit], unit.noun) for unit in sorted(found, key=order_of))
     return " and ".join(f"1 {what}" if number == 1 else f"{number} {what}s" for number, what in parts)
 
 
-def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
+def _wasted(strange: Sequence[tuple[GpuAlarmRule, MeasuredGpu, str]]) -> Iterator[GpuAlarm]:
     """GPU memory in use on idle GPUs, and low SM activity: one line per workload."""
-    found: dict[tuple[Rule, str, str], list[Gpu]] = {}
+    found: dict[tuple[GpuAlarmRule, str, str], list[MeasuredGpu]] = {}
     for rule, gpu, text in strange:
-        if rule in (Rule.HOARDING, Rule.EMPTY):
+        if rule in (GpuAlarmRule.HOARDING, GpuAlarmRule.EMPTY):
             found.setdefault((rule, gpu.workload, text), []).append(gpu)
     for (rule, owner, text), owned in found.items():
         gpus, unit = _amount(owned)
-        level = f" ({fmean(100 * (gpu.value(GpuMetric.SM) or 0) for gpu in owned):.0f}%)" if rule is Rule.EMPTY else ""
+        level = (
+            f" ({fmean(100 * (gpu.value(GpuMetric.SM) or 0) for gpu in owned):.0f}%)"
+            if rule is GpuAlarmRule.EMPTY
+            else ""
+        )
         words = f"{owner}: {text}{level} on {_counted(owned)}"
-        yield Alarm(rule=rule, text=words, node=owned[0].node, workload=owner, gpus=gpus, unit=unit)
+        yield GpuAlarm(rule=rule, text=words, node=owned[0].node, workload=owner, gpus=gpus, unit=unit)

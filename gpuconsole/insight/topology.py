@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from gpuconsole.insight.fragmentation import Slots, slots_of
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
-from gpuconsole.insight.places import Place, outside, places
+from gpuconsole.insight.topology_trees import NodeDomain, outside, topology_trees
 from gpuconsole.model.device_units import Units, added
 from gpuconsole.model.snapshot import Snapshot
 
 HOST = "host"
 
 
-class Domain(Struct, frozen=True, eq=False, kw_only=True):
+class DomainUsage(Struct, frozen=True, eq=False, kw_only=True):
     """A block, a rack, a network tier, a host, or the root of a tree."""
 
     path: tuple[str, ...]
@@ -28,7 +28,7 @@ class Domain(Struct, frozen=True, eq=False, kw_only=True):
     states: Mapping[GpuState, int]
     owners: Mapping[str, int]
     """Workload, job or pod → its GPUs here, most first."""
-    children: tuple["Domain", ...] = ()
+    children: tuple["DomainUsage", ...] = ()
     host: GpuRow | None = None
     """The node, if the domain is a host."""
     rows: tuple[GpuRow, ...] = ()
@@ -56,31 +56,35 @@ class Domain(Struct, frozen=True, eq=False, kw_only=True):
         return self.states[GpuState.OWN] + self.states[GpuState.BORROWED]
 
 
-_kept: list[dict[tuple[str, ...], Domain]] = [{}]
+_kept: list[dict[tuple[str, ...], DomainUsage]] = [{}]
 
 
-def domains(snapshot: Snapshot) -> tuple[Domain, ...]:
+def domains(snapshot: Snapshot) -> tuple[DomainUsage, ...]:
     """The root domain of each tree."""
     rows = {row.node: row for row in gpu_rows(snapshot)}
-    before, found = _kept[0], dict[tuple[str, ...], Domain]()
-    trees = places(snapshot)
+    before, found = _kept[0], dict[tuple[str, ...], DomainUsage]()
+    trees = topology_trees(snapshot)
     roots = tuple(_domain(tree, rows, before, found, _note(tree, snapshot)) for tree in trees)
     _kept[0] = found
     return roots
 
 
-def _note(tree: Place, snapshot: Snapshot) -> str:
+def _note(tree: NodeDomain, snapshot: Snapshot) -> str:
     missing = outside(tree, snapshot)
     left_out = f"{missing} node{'s' if missing > 1 else ''} with GPUs not in it" if missing > 0 else ""
     return tree.problem or left_out
 
 
-Known = Mapping[tuple[str, ...], Domain]
+KnownDomains = Mapping[tuple[str, ...], DomainUsage]
 
 
 def _domain(
-    place: Place, rows: Mapping[str, GpuRow], before: Known, found: dict[tuple[str, ...], Domain], note: str = ""
-) -> Domain:
+    place: NodeDomain,
+    rows: Mapping[str, GpuRow],
+    before: KnownDomains,
+    found: dict[tuple[str, ...], DomainUsage],
+    note: str = "",
+) -> DomainUsage:
     own = tuple(rows[name] for name in place.nodes if name in rows)
     if place.children:
         children = tuple(_domain(child, rows, before, found) for child in place.children)
@@ -88,7 +92,7 @@ def _domain(
         children = tuple(_host((*place.path, row.node), row, before, found) for row in own)
     known = before.get(place.path)
     if known is None or known.note != note or not _same(known, own, children):
-        known = Domain(
+        known = DomainUsage(
             path=place.path,
             level=place.level,
             slots=slots_of("/".join(place.path), own, place.level),
@@ -102,7 +106,7 @@ def _domain(
     return known
 
 
-def _same(known: Domain, rows: Sequence[GpuRow], children: Sequence[Domain]) -> bool:
+def _same(known: DomainUsage, rows: Sequence[GpuRow], children: Sequence[DomainUsage]) -> bool:
     return (
         len(known.rows) == len(rows)
         and len(known.children) == len(children)
@@ -111,10 +115,12 @@ def _same(known: Domain, rows: Sequence[GpuRow], children: Sequence[Domain]) -> 
     )
 
 
-def _host(path: tuple[str, ...], row: GpuRow, before: Known, found: dict[tuple[str, ...], Domain]) -> Domain:
+def _host(
+    path: tuple[str, ...], row: GpuRow, before: KnownDomains, found: dict[tuple[str, ...], DomainUsage]
+) -> DomainUsage:
     known = before.get(path)
     if known is None or known.host is not row:
-        known = Domain(
+        known = DomainUsage(
             path=path,
             level=HOST,
             slots=slots_of(row.node, (row,), HOST),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.measured import Gpu
+from gpuconsole.insight.gpu_alarm_rules import MeasuredGpu
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -24,26 +24,26 @@ KEPT_APART: Span = BIN // 2
 """Minimum time between stored samples: two per bin of five minutes."""
 _UNKNOWN = 255
 
-Place = tuple[int, int]
+DevicePlace = tuple[int, int]
 Trend = tuple[float | None, ...]
 """Utilization in percent per five minutes of the last hour, oldest first; None without samples."""
 
 
-class Sample(Struct, frozen=True):
+class UtilizationSample(Struct, frozen=True):
     """Utilization of a node's devices at one moment."""
 
     node: str
     time: Time
-    places: tuple[Place, ...]
+    places: tuple[DevicePlace, ...]
     percents: bytes
     """One byte per device: 0 to 100, or 255 if unknown."""
 
 
-Past = Callable[[Sequence[str]], Iterable[Sample]]
+PastSamples = Callable[[Sequence[str]], Iterable[UtilizationSample]]
 """Nodes → their stored samples, oldest first."""
 
 
-def _nothing(nodes: Sequence[str]) -> Iterable[Sample]:
+def _nothing(nodes: Sequence[str]) -> Iterable[UtilizationSample]:
     return ()
 
 
@@ -52,7 +52,7 @@ class _Ring:
 
     __slots__ = ("_at", "kept", "places", "times", "values")
 
-    def __init__(self, places: tuple[Place, ...]) -> None:
+    def __init__(self, places: tuple[DevicePlace, ...]) -> None:
         self.places = places
         self.times = array("q")
         self.values = bytearray()
@@ -79,13 +79,13 @@ class _Ring:
 class Trends:
     """Recent GPU utilization. Mutates by `take`; it may be read in the meantime."""
 
-    def __init__(self, past: Past = _nothing) -> None:
+    def __init__(self, past: PastSamples = _nothing) -> None:
         """`past` is called once per node, when the node appears."""
         self._past = past
         self._seen = EMPTY.telemetry
         self._rings: dict[str, _Ring] = {}
 
-    def take(self, snapshot: Snapshot) -> Sequence[Sample]:
+    def take(self, snapshot: Snapshot) -> Sequence[UtilizationSample]:
         """Add new telemetry; returns the samples to store.
 
         Costs nothing if the Snapshot has no new telemetry.
@@ -94,9 +94,9 @@ class Trends:
             return ()
         gone, come = row_changes(self._seen.rows, snapshot.telemetry.rows)
         self._seen = snapshot.telemetry
-        self._recall([told.name for told in come if told.name not in self._rings])
-        kept = [sample for told in come if (sample := self._add(told)) is not None]
-        for name in {told.name for told in gone} - {told.name for told in come}:
+        self._recall([node_telemetry.name for node_telemetry in come if node_telemetry.name not in self._rings])
+        kept = [sample for node_telemetry in come if (sample := self._add(node_telemetry)) is not None]
+        for name in {node_telemetry.name for node_telemetry in gone} - {node_telemetry.name for node_telemetry in come}:
             self._rings.pop(name, None)
         return kept
 
@@ -110,23 +110,23 @@ class Trends:
                 ring.add(sample.time, sample.percents)
                 ring.kept = sample.time
 
-    def _add(self, told: NodeTelemetry) -> Sample | None:
+    def _add(self, node_telemetry: NodeTelemetry) -> UtilizationSample | None:
         """Add a node's newest values; returns a sample if it is to be stored."""
-        ring = self._rings.get(told.name)
-        places = tuple(device.place for device in told.devices)
+        ring = self._rings.get(node_telemetry.name)
+        places = tuple(device.place for device in node_telemetry.devices)
         if ring is None or ring.places != places:
             # A MIG reconfiguration changes the devices.
-            ring = self._rings[told.name] = _Ring(places)
-        if told.time < ring.newest + APART:
+            ring = self._rings[node_telemetry.name] = _Ring(places)
+        if node_telemetry.time < ring.newest + APART:
             return None
-        found = bytes(_percent(busy(told, position)) for position in range(len(places)))
-        ring.add(told.time, found)
-        if told.time < ring.kept + KEPT_APART:
+        found = bytes(_percent(busy(node_telemetry, position)) for position in range(len(places)))
+        ring.add(node_telemetry.time, found)
+        if node_telemetry.time < ring.kept + KEPT_APART:
             return None
-        ring.kept = told.time
-        return Sample(told.name, told.time, places, found)
+        ring.kept = node_telemetry.time
+        return UtilizationSample(node_telemetry.name, node_telemetry.time, places, found)
 
-    def of(self, gpus: Iterable[Gpu], now: Time) -> Trend:
+    def of(self, gpus: Iterable[MeasuredGpu], now: Time) -> Trend:
         """Mean utilization of devices, each since its present owner holds it; see `Trend`."""
         sums, counts = [0.0] * BINS, [0] * BINS
         for gpu in gpus:
@@ -138,7 +138,7 @@ class Trends:
                     counts[place] += 1
         return tuple(total / count if count else None for total, count in zip(sums, counts, strict=True))
 
-    def _samples(self, gpu: Gpu) -> list[tuple[Time, int]]:
+    def _samples(self, gpu: MeasuredGpu) -> list[tuple[Time, int]]:
         ring = self._rings.get(gpu.node)
         if ring is None or gpu.device.place not in ring.places:
             return []

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.basis import latency_assumption
 from gpuconsole.insight.comparing import (
     closed_by,
     fairness_of,
@@ -18,11 +17,12 @@ from gpuconsole.insight.comparing import (
     subjects_with_pods,
 )
 from gpuconsole.insight.cost import nodes_hourly
-from gpuconsole.insight.course import Course, Victim, more_evictions
-from gpuconsole.insight.futures import Elsewhere, Future, Standing, Way, sums_of
+from gpuconsole.insight.data_gaps import latency_assumption
+from gpuconsole.insight.future_events import FutureEvents, WhatIfEviction, more_evictions
+from gpuconsole.insight.futures import Elsewhere, Future, FutureRunner, FutureStatus, sums_of
 from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
 from gpuconsole.insight.subjects import asks_only_for_work, subjects_of
-from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
+from gpuconsole.insight.whatif_answer import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome
 from gpuconsole.insight.whatif_ranges import OtherLatencies, unexplained, with_ranges
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
@@ -34,7 +34,18 @@ from gpuconsole.model.snapshot import Snapshot
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
-__all__ = ["FEASIBLE", "Look", "Outcome", "QueueChange", "Shift", "Victim", "WhatIf", "looks", "prepare", "what_if"]
+__all__ = [
+    "FEASIBLE",
+    "QueueChange",
+    "StartShift",
+    "WhatIf",
+    "WhatIfEviction",
+    "WhatIfOutcome",
+    "WhatIfProgress",
+    "prepare",
+    "what_if",
+    "what_if_steps",
+]
 
 _LOOKS: tuple[Span, ...] = (SECOND, 5 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR)
 """Times at which the forks are checked: they are compared as soon as all requested work runs."""
@@ -44,7 +55,7 @@ PIECES = 100
 """A what-if can also be cancelled after this many pieces of work, as one moment may have many."""
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class WhatIfProgress(Struct, frozen=True, kw_only=True):
     """Progress of a what-if."""
 
     reached: Span
@@ -58,7 +69,7 @@ class Look(Struct, frozen=True, kw_only=True):
     """Number of started runs with other latencies; None until both forks are at the horizon."""
 
 
-def looks(
+def what_if_steps(
     base: "Simulation",
     commands: Sequence[Command],
     horizon: Span,
@@ -67,7 +78,7 @@ def looks(
     found: Snapshot | None = None,
     elsewhere: Elsewhere | None = None,
     clock: Callable[[], float] | None = None,
-) -> Iterator[Look]:
+) -> Iterator[WhatIfProgress]:
     """Fork `base` twice, apply the commands to one fork, run both for `horizon` and compare them, in steps.
 
     `base` is not modified; to cancel, stop iterating. Both forks draw the same random numbers, so that every difference
@@ -78,32 +89,34 @@ def looks(
     there is a `clock` (seconds of CPU time), the changed fork is run again with other latencies, until the requested
     work has started and within a time limit, for ranges.
     """
-    trial = _Trial(base, commands, horizon, against, places, found)
+    trial = _FuturePair(base, commands, horizon, against, places, found)
     with closing(trial.set_out(elsewhere)):
-        yield Look(reached=0, answer=trial.compare(trial.tried.look(), trial.start_without), last=horizon == 0)
+        yield WhatIfProgress(
+            reached=0, answer=trial.compare(trial.tried.look(), trial.start_without), last=horizon == 0
+        )
         if not horizon:
             return
         reached = 0
         for moment in trial.moments():
             for number, _ in enumerate(trial.advancing(moment), start=1):
                 if number % PIECES == 0:
-                    yield Look(reached=reached)
+                    yield WhatIfProgress(reached=reached)
             reached = moment - trial.start
-            yield Look(reached=reached)
+            yield WhatIfProgress(reached=reached)
         # In this order: the baseline may still be running.
-        stands, beside = trial.tried.look(), trial.without.look()
-    answer = trial.compare(stands, beside)
-    others = trial.with_other_latencies(answer, beside.course, clock) if clock is not None else None
+        stands, unchanged = trial.tried.look(), trial.without.look()
+    answer = trial.compare(stands, unchanged)
+    others = trial.with_other_latencies(answer, unchanged.course, clock) if clock is not None else None
     if others is not None:
-        yield Look(reached=horizon, answer=answer, other_runs=0)
+        yield WhatIfProgress(reached=horizon, answer=answer, other_runs=0)
         for number, _ in enumerate(others.running(), start=1):
             if number % PIECES == 0:
-                yield Look(reached=horizon, other_runs=len(others.runs))
+                yield WhatIfProgress(reached=horizon, other_runs=len(others.runs))
         answer = with_ranges(answer, stands.course, others)
-    yield Look(reached=horizon, answer=answer, last=True)
+    yield WhatIfProgress(reached=horizon, answer=answer, last=True)
 
 
-def what_if(trial: Iterable[Look]) -> WhatIf:
+def what_if(trial: Iterable[WhatIfProgress]) -> WhatIf:
     """Run a what-if to its end and return the answer."""
     *_, last = trial
     assert last.answer is not None
@@ -126,7 +139,7 @@ def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[No
     nodes_hourly(snapshot, simulation.policy.prices)
 
 
-class _Trial:
+class _FuturePair:
     """The two forks of a what-if on their way. Mutates."""
 
     def __init__(
@@ -143,27 +156,27 @@ class _Trial:
         # Frozen before the forks, so that they share its totals.
         begun = base.snapshot()
         self.now = found or begun
-        self._beside = Future(base, against)
-        self.without: Way = self._beside
-        self.start_without = self._beside.look()
+        self._local_without = Future(base, against)
+        self.without: FutureRunner = self._local_without
+        self.start_without = self._local_without.look()
         self.tried = Future(base, commands, places)
         self._base = base.fork() if base.policy.latencies is not None else None
         """For runs with other latencies: `base` itself may go on before they begin."""
-        self.placed: tuple[Time, Standing, Standing] | None = None
+        self.placed: tuple[Time, FutureStatus, FutureStatus] | None = None
         """Time at which all requested work ran, and both forks at that time."""
 
-    def set_out(self, elsewhere: Elsewhere | None) -> Way:
+    def set_out(self, elsewhere: Elsewhere | None) -> FutureRunner:
         """Start the baseline, if possible in another process; the caller closes it."""
         if elsewhere is not None and self.end > self.start:
-            self.without = elsewhere(self._beside, self.end)
-        if self.without is not self._beside:
+            self.without = elsewhere(self._local_without, self.end)
+        if self.without is not self._local_without:
             # It can start before the first answer.
             run_to_end(self.without.advancing(self._unwatched(self.start)))
         return self.without
 
     def _unwatched(self, moment: Time) -> Time:
         """How far the baseline may advance while the changed fork advances to `moment`: to its next check."""
-        if self.without is self._beside:
+        if self.without is self._local_without:
             return moment
         looks = () if self.placed is not None else (self.start + look for look in _LOOKS)
         return min((look for look in looks if moment <= look < self.end), default=self.end)
@@ -192,13 +205,13 @@ class _Trial:
                 place = f"{self._places[number]}: " if number < len(self._places) else ""
                 yield f"{place}it lies beyond the horizon, +{format_exactly(span)}: set a longer horizon"
 
-    def _only_tried(self, without: Course, what: HistoryEventKind) -> Iterator[str]:
+    def _only_tried(self, without: FutureEvents, what: HistoryEventKind) -> Iterator[str]:
         """Messages of one kind of line about the changes, without those of commands that are in the baseline, too."""
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
     def with_other_latencies(
-        self, answer: WhatIf, without: Course, clock: Callable[[], float]
+        self, answer: WhatIf, without: FutureEvents, clock: Callable[[], float]
     ) -> OtherLatencies | None:
         """Runs of the changed fork with other latencies; None if none are drawn, or no requested work is pending."""
         if self._base is None:
@@ -206,12 +219,12 @@ class _Trial:
         waiting = {one.workload for one in answer.outcomes if one.admitted is None or one.admitted >= self.start}
         return OtherLatencies(self._base, self.commands, answer, without, waiting, clock) if waiting else None
 
-    def compare(self, stands: Standing, beside: Standing) -> WhatIf:
+    def compare(self, stands: FutureStatus, unchanged: FutureStatus) -> WhatIf:
         """Compare the present states of the changed fork and of the baseline."""
         now = sums_of(self.now)
-        tried, without = stands.course, beside.course
-        reached, final, other = self.tried.simulation.now, stands.snapshot, beside.snapshot
-        compared, before, after = self.placed or (reached, beside, stands)
+        tried, without = stands.course, unchanged.course
+        reached, final, other = self.tried.simulation.now, stands.snapshot, unchanged.snapshot
+        compared, before, after = self.placed or (reached, unchanged, stands)
         moments = self.now, other, final
         subjects = [(key, (after.snapshot, final)) for key in sorted(tried.asked)]
         lasting = [(key, (other,)) for key in sorted(without.asked)]
@@ -227,7 +240,7 @@ class _Trial:
             horizon=reached,
             refused=(*self._only_tried(without, HistoryEventKind.COMMAND_REFUSED), *self._too_late()),
             so_already=tuple(self._only_tried(without, HistoryEventKind.COMMAND_NEEDLESS)),
-            closed=closed_by(beside.sums.queues, stands.sums.queues),
+            closed=closed_by(unchanged.sums.queues, stands.sums.queues),
             outcomes=tuple(outcome_of(key, tried, seen, without, (self.now, other)) for key, seen in subjects),
             against=tuple(outcome_of(key, without, seen, tried, (self.now, final)) for key, seen in lasting),
             evictions=more_evictions(evicted, evicted_without),
@@ -246,28 +259,28 @@ class _Trial:
             median_wait=quantile(waits, 0.5),
             p95_wait_without=quantile(waits_without, 0.95),
             p95_wait=quantile(waits, 0.95),
-            waiting_without=beside.sums.waiting.workloads,
+            waiting_without=unchanged.sums.waiting.workloads,
             waiting=stands.sums.waiting.workloads,
-            checking_without=beside.sums.waiting.checking,
+            checking_without=unchanged.sums.waiting.checking,
             checking=stands.sums.waiting.checking,
-            placeless_without=beside.sums.waiting.by_nodes,
+            placeless_without=unchanged.sums.waiting.by_nodes,
             placeless=stands.sums.waiting.by_nodes,
             lost_gpu_hours_without=lost_without,
             lost_gpu_hours=lost,
             cost_without=cost_without,
             cost=cost,
-            gpu_hours_without=beside.gpu_hours,
+            gpu_hours_without=unchanged.gpu_hours,
             gpu_hours=stands.gpu_hours,
-            capacity_hours_without=beside.capacity_hours,
+            capacity_hours_without=unchanged.capacity_hours,
             capacity_hours=stands.capacity_hours,
-            gpus_total_without=beside.sums.gpus.ready,
+            gpus_total_without=unchanged.sums.gpus.ready,
             gpus_total_with=stands.sums.gpus.ready,
-            hourly_without=beside.hourly,
+            hourly_without=unchanged.hourly,
             hourly=stands.hourly,
             fairness_without=fairness_of(before.sums.queues),
             fairness=fairness_of(after.sums.queues),
         )
 
 
-def _said(course: Course, what: HistoryEventKind) -> list[str]:
+def _said(course: FutureEvents, what: HistoryEventKind) -> list[str]:
     return [line.message for line in course.lines if line.what is what]

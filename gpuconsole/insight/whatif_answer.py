@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from gpuconsole.insight.course import Victim
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.future_events import WhatIfEviction
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.whatif_evictions import EvictedWorkload, EvictionsByCause, costliest_first, evictions_by_cause
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.device_units import WHOLE_GPU
@@ -23,7 +23,7 @@ class TimeRange(Struct, frozen=True, kw_only=True):
     """Number of compared runs, the first included."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class WhatIfOutcome(Struct, frozen=True, kw_only=True):
     """Outcome of one requested workload, or of a job without a Workload."""
 
     workload: str
@@ -43,7 +43,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     flavors: tuple[str, ...]
     nodes: tuple[str, ...]
     """Nodes of its pods at its first start."""
-    code: Code
+    code: PendingReason
     """Why it, or some of its pods, are pending at the horizon; `not-waiting` if they are not."""
     why: str
     """The same as a sentence; `FEASIBLE` if it was admitted and its pods have nodes."""
@@ -61,7 +61,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     @property
     def lacking(self) -> str:
         """Why an admitted workload does not run completely at the horizon; empty if it does."""
-        if self.code is not Code.NOT_WAITING:
+        if self.code is not PendingReason.NOT_WAITING:
             return self.why.removesuffix(".")
         return "" if self.started is not None else "not all of its pods run before the horizon"
 
@@ -71,7 +71,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return not self.new and self.admitted == self.admitted_without
 
 
-class Shift(Struct, frozen=True, kw_only=True):
+class StartShift(Struct, frozen=True, kw_only=True):
     """Another workload that is admitted at another time, or in one fork only (None = not before the horizon).
 
     For a job without a Workload it is the time at which its pods are bound.
@@ -107,7 +107,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     share: float
 
 
-class Closed(Struct, frozen=True, kw_only=True):
+class ClosedQueue(Struct, frozen=True, kw_only=True):
     """A queue that admits no workloads at the horizon because of the commands."""
 
     queue: str
@@ -142,18 +142,18 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """Why commands could not be applied."""
     so_already: tuple[str, ...] = ()
     """Commands without effect, as their change is already so."""
-    closed: tuple[Closed, ...] = ()
+    closed: tuple[ClosedQueue, ...] = ()
     """Queues that can no longer admit workloads because of the commands."""
-    outcomes: tuple[Outcome, ...]
-    evictions: tuple[Victim, ...]
+    outcomes: tuple[WhatIfOutcome, ...]
+    evictions: tuple[WhatIfEviction, ...]
     """Evictions that happen with the commands only, in order of time."""
-    evictions_without: tuple[Victim, ...]
+    evictions_without: tuple[WhatIfEviction, ...]
     """Evictions that happen without the commands only, in order of time."""
     subjects: tuple[str, ...] = ()
     """Keys of the requested work, and of the pods of jobs without a Workload."""
     only_work: bool = False
     """The commands only submit work: they change no node, queue or setting, and stop nothing."""
-    shifts: tuple[Shift, ...]
+    shifts: tuple[StartShift, ...]
     queues: tuple[QueueChange, ...]
     gpus_total: int
     gpus_now: int
@@ -172,7 +172,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     cost_without: float
     cost: float
     """USD of work lost to evictions before the horizon."""
-    against: tuple[Outcome, ...] = ()
+    against: tuple[WhatIfOutcome, ...] = ()
     """Outcomes of the work that the baseline's own commands request."""
     p95_wait_without: Span | None = None
     p95_wait: Span | None = None
@@ -231,18 +231,18 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """True if the commands make no difference."""
-        return not self.refused and self._alike
+        return not self.refused and self._has_equal_outcomes
 
     @property
     def in_vain(self) -> bool:
         """True if commands were refused and nothing is different."""
-        return bool(self.refused) and self._alike
+        return bool(self.refused) and self._has_equal_outcomes
 
     @property
-    def _alike(self) -> bool:
+    def _has_equal_outcomes(self) -> bool:
         named = (self.evictions, self.evictions_without, self.shifts, self.queues, self.closed)
-        alike = all(outcome.same for outcome in (*self.outcomes, *self.against))
-        return alike and not any(named) and self._with() == self._without()
+        is_equal = all(outcome.same for outcome in (*self.outcomes, *self.against))
+        return is_equal and not any(named) and self._with() == self._without()
 
     def _with(self) -> tuple[object, ...]:
         waits = (self.median_wait, self.p95_wait, self.waiting, self.checking, self.placeless)

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.course import Victim
+from gpuconsole.insight.future_events import WhatIfEviction
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.scheduling.kueue import conditions
@@ -54,16 +54,18 @@ class EvictionsByCause(Struct, frozen=True, kw_only=True):
     """Evictions of the requested work itself."""
 
 
-def evictions_by_cause(evictions: Iterable[Victim], subjects: Container[str], *, only_work: bool) -> EvictionsByCause:
+def evictions_by_cause(
+    evictions: Iterable[WhatIfEviction], subjects: Container[str], *, only_work: bool
+) -> EvictionsByCause:
     """Split evictions by cause; `subjects` are keys of the requested work and of its pods.
 
     With `only_work` the changes only submit work, so that no change evicts by itself. A direct victim that is evicted
     again without a preemptor, because its pods find no nodes in time, counts as a direct victim again.
     """
     hit: set[str] = set()
-    direct: list[Victim] = []
-    knock_on: list[Victim] = []
-    own: list[Victim] = []
+    direct: list[WhatIfEviction] = []
+    knock_on: list[WhatIfEviction] = []
+    own: list[WhatIfEviction] = []
     for one in evictions:
         if one.workload in subjects:
             own.append(one)
@@ -75,25 +77,25 @@ def evictions_by_cause(evictions: Iterable[Victim], subjects: Container[str], *,
     return EvictionsByCause(direct=by_workload(direct), knock_on=costliest_first(knock_on), own=by_workload(own))
 
 
-def _by_change(one: Victim, only_work: bool) -> bool:
+def _by_change(one: WhatIfEviction, only_work: bool) -> bool:
     return not only_work and one.rule not in _FOLLOWS
 
 
-def by_workload(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
+def by_workload(evictions: Iterable[WhatIfEviction]) -> tuple[EvictedWorkload, ...]:
     """One entry per workload, in order of its first eviction."""
-    groups: dict[str, list[Victim]] = {}
+    groups: dict[str, list[WhatIfEviction]] = {}
     for one in evictions:
         groups.setdefault(one.workload, []).append(one)
     return tuple(_group(group) for group in groups.values())
 
 
-def costliest_first(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
+def costliest_first(evictions: Iterable[WhatIfEviction]) -> tuple[EvictedWorkload, ...]:
     """One entry per workload, most lost GPU-hours first; a preemption loop without lost work comes last."""
     groups = by_workload(evictions)
     return tuple(sorted(groups, key=lambda one: (-one.lost_gpu_hours, -one.evictions, one.workload)))
 
 
-def _group(evictions: Sequence[Victim]) -> EvictedWorkload:
+def _group(evictions: Sequence[WhatIfEviction]) -> EvictedWorkload:
     first, last, most = evictions[0], evictions[-1], max(evictions, key=lambda one: one.gpus)
     return EvictedWorkload(
         workload=first.workload,

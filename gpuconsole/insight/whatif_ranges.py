@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.comparing import subjects_with_pods
-from gpuconsole.insight.course import Course, Victim, more_evictions
+from gpuconsole.insight.future_events import FutureEvents, WhatIfEviction, more_evictions
 from gpuconsole.insight.futures import Future
-from gpuconsole.insight.whatif_answer import Outcome, Shift, TimeRange, VaryingVictim, WhatIf
+from gpuconsole.insight.whatif_answer import StartShift, TimeRange, VaryingVictim, WhatIf, WhatIfOutcome
 from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_cause
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.commands import Command
@@ -31,7 +31,7 @@ PARTS = 40
 class LatencyRun(Struct, kw_only=True):
     """One run with other latencies. Mutated by `OtherLatencies`."""
 
-    course: Course
+    course: FutureEvents
     direct: tuple[EvictedWorkload, ...] = ()
     """Its direct victims up to the start of all pending requested work, once it is complete."""
     complete: bool = False
@@ -49,7 +49,7 @@ class OtherLatencies:
         base: "Simulation",
         commands: Sequence[Command],
         answer: WhatIf,
-        without: Course,
+        without: FutureEvents,
         waiting: Collection[str],
         clock: Callable[[], float],
     ) -> None:
@@ -106,7 +106,7 @@ class OtherLatencies:
         yield end
 
     def direct_victims(
-        self, course: Course, evictions: Iterable[Victim], subjects: Collection[str]
+        self, course: FutureEvents, evictions: Iterable[WhatIfEviction], subjects: Collection[str]
     ) -> tuple[EvictedWorkload, ...]:
         """Direct victims up to the start of all pending requested work: up to there all runs are comparable."""
         started = [course.started.get(key, self._answer.horizon) for key in self.waiting]
@@ -117,7 +117,7 @@ class OtherLatencies:
 _OVER = object()
 
 
-def with_ranges(answer: WhatIf, course: Course, others: OtherLatencies) -> WhatIf:
+def with_ranges(answer: WhatIf, course: FutureEvents, others: OtherLatencies) -> WhatIf:
     """The answer with ranges, without changes that latencies explain; `course` is that of its first run."""
     outcomes = tuple(
         _ranged(one, course, others.runs) if one.workload in others.waiting else one for one in answer.outcomes
@@ -133,7 +133,7 @@ def with_ranges(answer: WhatIf, course: Course, others: OtherLatencies) -> WhatI
     )
 
 
-def _ranged(outcome: Outcome, course: Course, runs: Sequence[LatencyRun]) -> Outcome:
+def _ranged(outcome: WhatIfOutcome, course: FutureEvents, runs: Sequence[LatencyRun]) -> WhatIfOutcome:
     key = outcome.workload
     admitted = [(run.course.let_in(key), run.complete) for run in runs]
     started = [(run.course.started.get(key), run.complete) for run in runs]
@@ -153,7 +153,7 @@ def _range_of(moments: Iterable[tuple[Time | None, bool]]) -> TimeRange | None:
     return TimeRange(earliest=min(times), latest=max(times), times=len(times), runs=len(known))
 
 
-def _varying(answer: WhatIf, course: Course, others: OtherLatencies) -> tuple[VaryingVictim, ...]:
+def _varying(answer: WhatIf, course: FutureEvents, others: OtherLatencies) -> tuple[VaryingVictim, ...]:
     """Direct victims that some complete runs have and others have not."""
     first = others.direct_victims(course, answer.evictions, answer.subjects)
     lists = [first, *(run.direct for run in others.runs if run.complete)]
@@ -174,7 +174,7 @@ def _varying(answer: WhatIf, course: Course, others: OtherLatencies) -> tuple[Va
     )
 
 
-def _tolerance(outcomes: Iterable[Outcome], latencies: Latencies | None) -> Span:
+def _tolerance(outcomes: Iterable[WhatIfOutcome], latencies: Latencies | None) -> Span:
     """Tolerance for times in different runs: the widest range, at most the variation of one pass through all steps."""
     ranges = [found for one in outcomes for found in (one.admitted_range, one.started_range) if found is not None]
     spread = max((found.latest - found.earliest for found in ranges), default=0)
@@ -187,8 +187,8 @@ def _width(step: LatencyDistribution) -> Span:
 
 
 def unexplained(
-    shifts: Iterable[Shift], horizon: Time, tolerance: Span = SECOND, runs: Sequence[Course] = ()
-) -> tuple[Shift, ...]:
+    shifts: Iterable[StartShift], horizon: Time, tolerance: Span = SECOND, runs: Sequence[FutureEvents] = ()
+) -> tuple[StartShift, ...]:
     """Changes of admission times that latencies do not explain: those larger than `tolerance`.
 
     A workload that is admitted at its baseline time in a run with other latencies is not affected by the commands.
@@ -196,7 +196,7 @@ def unexplained(
     return tuple(shift for shift in shifts if not _is_explained(shift, horizon, tolerance, runs))
 
 
-def _is_explained(shift: Shift, horizon: Time, tolerance: Span, runs: Sequence[Course]) -> bool:
+def _is_explained(shift: StartShift, horizon: Time, tolerance: Span, runs: Sequence[FutureEvents]) -> bool:
     without = horizon if shift.without is None else shift.without
     changed = [horizon if shift.changed is None else shift.changed]
     changed += [moment for course in runs if (moment := course.let_in(shift.workload)) is not None]

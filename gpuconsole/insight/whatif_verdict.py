@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.whatif_answer import Outcome, TimeRange, VaryingVictim, WhatIf
+from gpuconsole.insight.whatif_answer import TimeRange, VaryingVictim, WhatIf, WhatIfOutcome
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
 from gpuconsole.model.clock import Time, format_span, format_tenths
 
@@ -89,7 +89,7 @@ def _last(started: Iterable[tuple[Time, TimeRange | None]], now: Time) -> str:
     return "" if last is None else f", the last {_after(last[0], now)}{in_runs(last[1], now)}"
 
 
-def _start(one: Outcome, now: Time, within: str, *, ran: bool) -> str:
+def _start(one: WhatIfOutcome, now: Time, within: str, *, ran: bool) -> str:
     """Outcome of the only requested workload; with `ran` it was evicted after it ran."""
     if one.admitted is None:
         return f"is not admitted {within}{in_some_runs(one.admitted_range)}: {_clause(one.why)}"
@@ -112,10 +112,10 @@ def _direct(answer: WhatIf, within: str) -> Iterator[str]:
         ("evicts", [one for one in victims if not one.by]),
     ):
         if some:
-            told = [
+            priced = [
                 (one.workload, ", ".join(_price(one, varying.get(one.workload), answer.time, within))) for one in some
             ]
-            named = ", ".join(f"{workload} ({price})" for workload, price in told[:NAMED])
+            named = ", ".join(f"{workload} ({price})" for workload, price in priced[:NAMED])
             more = f" and {counted(len(some) - NAMED, 'more workload')}" if len(some) > NAMED else ""
             yield f"{verb} {named}{more}"
     if not victims and any(one.started is not None for one in answer.outcomes):

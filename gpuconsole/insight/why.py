@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import undecidable
-from gpuconsole.insight.blockers import blocker
+from gpuconsole.insight.blockers import dominant_blocker
 from gpuconsole.insight.budgets import keeping_drained, kept_by_budget
-from gpuconsole.insight.codes import UNDER_WAY
-from gpuconsole.insight.considered import Considered, considered
-from gpuconsole.insight.emptied import Emptied
-from gpuconsole.insight.explanation import KUEUE, Explanation
-from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
-from gpuconsole.insight.reasons import Code, code_of, dominant, read_kueue
-from gpuconsole.insight.room import Room, room
-from gpuconsole.insight.unblock.landing import landing
-from gpuconsole.insight.unblock.search import Search, Suggestions, UnderWay, searching, searching_places
+from gpuconsole.insight.considered import ConsideredFlavor, considered
+from gpuconsole.insight.data_gaps import missing_for_admission
+from gpuconsole.insight.empty_cluster import EmptyCluster
+from gpuconsole.insight.explanation import KUEUE, PendingExplanation
+from gpuconsole.insight.pending import EngineVerdict, explain, resource_groups, workload_of
+from gpuconsole.insight.pending_reasons import UNDER_WAY
+from gpuconsole.insight.quota_breakdown import QuotaBreakdown, quota_breakdowns
+from gpuconsole.insight.reasons import PendingReason, code_of, dominant, read_kueue
+from gpuconsole.insight.unblock.pod_placement_check import placement_check
+from gpuconsole.insight.unblock.search import (
+    SearchProgress,
+    Suggestions,
+    SuggestionSearch,
+    placement_suggestion_steps,
+    suggestion_steps,
+)
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
@@ -37,15 +43,30 @@ ENGINE = "engine"
 OBJECTS = "objects"
 Simulating = Callable[[], "Simulation"]
 """Returns a simulation of the cluster to fork; it is made at the first call where there is none."""
-PLACES = (Code.GANG, Code.NODES, Code.DISRUPTION_BUDGET)
+PLACES = (PendingReason.GANG, PendingReason.NODES, PendingReason.DISRUPTION_BUDGET)
 """Pods wait for nodes: changes are tried in the simulation."""
-_OF_PODS = (*PLACES, Code.QUOTA, Code.EXCEEDS_MAX, Code.WAITING_FOR_VICTIMS)
+_OF_PODS = (*PLACES, PendingReason.QUOTA, PendingReason.EXCEEDS_MAX, PendingReason.WAITING_FOR_VICTIMS)
 """The same for work without a Workload, as pod schedulers have queues, too."""
-_RUNS = (Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, *PLACES, Code.IMAGE, Code.POD_FAILURE, *UNDER_WAY)
-_HELPLESS = (*_RUNS, Code.BACKOFF)
-_FOR_GOOD = (Code.TOPOLOGY, Code.FLAVOR_MISMATCH, Code.EXCEEDS_MAX)
+_RUNS = (
+    PendingReason.NOT_WAITING,
+    PendingReason.CHECKS,
+    PendingReason.RESOURCE_QUOTA,
+    *PLACES,
+    PendingReason.IMAGE,
+    PendingReason.POD_FAILURE,
+    *UNDER_WAY,
+)
+_HELPLESS = (*_RUNS, PendingReason.BACKOFF)
+_FOR_GOOD = (PendingReason.TOPOLOGY, PendingReason.FLAVOR_MISMATCH, PendingReason.EXCEEDS_MAX)
 """Reasons that may be permanent; quota within the queue's maximum capacity is freed when other workloads end."""
-_OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING, Code.UNSEEN)
+_OUTSIDE = (
+    *_HELPLESS,
+    PendingReason.DEACTIVATED,
+    PendingReason.QUEUE_STOPPED,
+    PendingReason.QUEUE_INACTIVE,
+    PendingReason.QUEUE_MISSING,
+    PendingReason.UNSEEN,
+)
 """Reasons that the objects themselves show, so that no admission attempt is needed."""
 
 
@@ -54,23 +75,23 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     source: str
     """`Kueue` or another scheduler (its message), `engine` (admission attempt just now), `objects` (their state)."""
-    code: Code
+    code: PendingReason
     text: str
     since: Time | None
 
 
-class Why(Struct, frozen=True, kw_only=True):
+class WhyPending(Struct, frozen=True, kw_only=True):
     """The whole answer except the suggestions."""
 
-    explanation: Explanation
+    explanation: PendingExplanation
     """The dominant reason, as a code and as text."""
     never: bool = False
     """True if Kueue would refuse it on an empty cluster, too: waiting does not help."""
     head: str = ""
     """The head of its queue, if it is another workload."""
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredFlavor, ...] = ()
     """Flavors in the order in which they were tried."""
-    rooms: tuple[Room, ...] = ()
+    rooms: tuple[QuotaBreakdown, ...] = ()
     """The arithmetic of each shortage, the smallest first."""
     evidence: tuple[Evidence, ...] = ()
 
@@ -80,7 +101,7 @@ class Why(Struct, frozen=True, kw_only=True):
         return self.explanation.subject
 
     @property
-    def code(self) -> Code:
+    def code(self) -> PendingReason:
         return self.explanation.code
 
     @property
@@ -93,9 +114,9 @@ class Tried(Struct, frozen=True, kw_only=True):
     """The answer with the suggestions found so far."""
 
     time: Time
-    why: Why
+    why: WhyPending
     suggestions: Suggestions | None = None
-    under_way: UnderWay | None = None
+    under_way: SearchProgress | None = None
     """Progress of the search for suggestions; None once it is over."""
 
 
@@ -133,41 +154,43 @@ def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> AdmissionSim
 
 def why(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
-) -> Why:
+) -> WhyPending:
     """Return the answer for a workload, a job or a pod (see `explain`). Mutates nothing."""
-    told = explain(snapshot, key)
+    explanation = explain(snapshot, key)
     workload = workload_of(snapshot, key)
-    if told.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
-        kept = kept_by_budget(simulating(), told)
+    if explanation.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
+        kept = kept_by_budget(simulating(), explanation)
         if kept is not None:
             said = f"within 1m its pods are not scheduled as it is, and are with this change: {kept.remedies[0].text}"
             engine = Evidence(source=ENGINE, code=kept.code, text=said, since=snapshot.time)
-            return Why(explanation=kept, evidence=(engine, _shown(snapshot, told)))
-    if told.code is Code.NOT_WAITING and len(snapshot.pod_disruption_budgets):
-        told = replace(told, lines=(*told.lines, *keeping_drained(snapshot, told.subject)))
-    untried = told.code in _OUTSIDE or undecidable(snapshot)
+            return WhyPending(explanation=kept, evidence=(engine, _shown(snapshot, explanation)))
+    if explanation.code is PendingReason.NOT_WAITING and len(snapshot.pod_disruption_budgets):
+        explanation = replace(explanation, lines=(*explanation.lines, *keeping_drained(snapshot, explanation.subject)))
+    untried = explanation.code in _OUTSIDE or missing_for_admission(snapshot)
     if workload is None or rehearsal is None or untried or workload.reserved:
         # For a job without a Workload the limits of its queue decide, not an old message.
-        never = workload is None and told.code is Code.EXCEEDS_MAX
-        return Why(explanation=told, never=never, evidence=(_shown(snapshot, told),))
+        never = workload is None and explanation.code is PendingReason.EXCEEDS_MAX
+        return WhyPending(explanation=explanation, never=never, evidence=(_shown(snapshot, explanation),))
     entry = examined(rehearsal, workload.key)
     if entry is None:
-        return Why(explanation=told, evidence=(_shown(snapshot, told),))
+        return WhyPending(explanation=explanation, evidence=(_shown(snapshot, explanation),))
     head = _head(rehearsal, entry)
     judged = explain(snapshot, key, _verdict(entry, head))
     never = judged.code in _FOR_GOOD and _never(snapshot, rehearsal, workload, simulating)
-    return Why(
-        explanation=_for_good(judged) if never else _behind(judged, head, asleep=_asleep(rehearsal, workload.key)),
+    return WhyPending(
+        explanation=_for_good(judged)
+        if never
+        else _behind(judged, head, asleep=_is_inadmissible(rehearsal, workload.key)),
         never=never,
         head=head,
         considered=tuple(considered(entry)),
-        rooms=room(snapshot, rehearsal.session, entry),
-        evidence=tuple(_evidence(snapshot, entry, told)),
+        rooms=quota_breakdowns(snapshot, rehearsal.session, entry),
+        evidence=tuple(_evidence(snapshot, entry, explanation)),
     )
 
 
 def unblocking(
-    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: Why, simulating: Simulating | None = None
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None = None
 ) -> Suggestions | None:
     """Return what would unblock it; None if no change of quotas, queues, nodes or the workload itself can help."""
     last = None
@@ -176,33 +199,35 @@ def unblocking(
     return last
 
 
-def waits_for_places(code: Code, *, queued: bool) -> bool:
+def waits_for_places(code: PendingReason, *, queued: bool) -> bool:
     """True if pods wait for nodes, so that changes of nodes, gangs or other pods may help; `queued` = by Kueue."""
     return code in (PLACES if queued else _OF_PODS)
 
 
 def _searches(
-    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: Why, simulating: Simulating | None
-) -> Iterator[Search]:
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None
+) -> Iterator[SuggestionSearch]:
     """Search in the admission state for a workload that needs quota, in the simulation for one that needs nodes."""
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
     known = snapshot.workloads.get(answer.subject)
     if known is not None and known.reserved and answer.code not in PLACES:
         return  # It has its quota: no change of admission helps.
-    if queued and answer.code not in PLACES and undecidable(snapshot):
+    if queued and answer.code not in PLACES and missing_for_admission(snapshot):
         return  # Objects that are not visible could change the result of a trial.
     if rehearsal is not None and queued and answer.code not in _HELPLESS:
-        land = landing(simulating, answer.subject)
-        yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)
+        land = placement_check(simulating, answer.subject)
+        yield from suggestion_steps(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)
     elif simulating is not None and waits_for_places(answer.code, queued=queued):
-        yield from searching_places(simulating(), answer.subject)
+        yield from placement_suggestion_steps(simulating(), answer.subject)
 
 
-def _verdict(entry: CycleEntry, head: str) -> Verdict:
+def _verdict(entry: CycleEntry, head: str) -> EngineVerdict:
     """Return code `queued` for a workload that the engine would admit, or that another head goes before."""
-    code = blocker(entry)
-    turn = code is Code.NOT_WAITING or (bool(head) and code in (Code.WAITING_FOR_VICTIMS, Code.CONTENTION))
-    return Verdict(Code.QUEUED) if turn else Verdict(code, entry.message)
+    code = dominant_blocker(entry)
+    turn = code is PendingReason.NOT_WAITING or (
+        bool(head) and code in (PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION)
+    )
+    return EngineVerdict(PendingReason.QUEUED) if turn else EngineVerdict(code, entry.message)
 
 
 def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
@@ -212,14 +237,14 @@ def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
     return "" if first == entry.request.workload.key else first
 
 
-def _asleep(rehearsal: AdmissionSimulator, key: str) -> bool:
+def _is_inadmissible(rehearsal: AdmissionSimulator, key: str) -> bool:
     """True if it is inadmissible and no event has happened that requeues inadmissible workloads."""
     return rehearsal.session.is_inadmissible(key) and not rehearsal.session.has_requeue_due
 
 
-def _behind(judged: Explanation, head: str, *, asleep: bool) -> Explanation:
+def _behind(judged: PendingExplanation, head: str, *, asleep: bool) -> PendingExplanation:
     """Add the position in the queue and the head to the headline of a queued workload."""
-    if judged.code is not Code.QUEUED:
+    if judged.code is not PendingReason.QUEUED:
         return judged
     if asleep:
         # For example, work of another cohort left nodes that both use: Kueue requeues only the tree of what ended.
@@ -241,36 +266,36 @@ def _never(
     if simulating is None:
         return False
     config, capacity = rehearsal.session.config, simulating().policy.capacity
-    emptied = Emptied(snapshot, config, capacity, (workload.namespace,))
+    emptied = EmptyCluster(snapshot, config, capacity, (workload.namespace,))
     return emptied.refusal(workload.namespace, workload.queue, workload.pod_sets) is not None
 
 
-def _for_good(judged: Explanation) -> Explanation:
+def _for_good(judged: PendingExplanation) -> PendingExplanation:
     """Add to the headline that waiting does not help, except where the headline says so itself."""
     match judged.code:
-        case Code.TOPOLOGY:
+        case PendingReason.TOPOLOGY:
             headline = "No topology domain fits its pods, even if every node were empty"
-        case Code.EXCEEDS_MAX:
+        case PendingReason.EXCEEDS_MAX:
             return judged
         case _:
             headline = judged.headline.removesuffix(".")
     return replace(judged, headline=f"{headline}: waiting does not help.")
 
 
-def _evidence(snapshot: Snapshot, entry: CycleEntry, told: Explanation) -> Iterator[Evidence]:
+def _evidence(snapshot: Snapshot, entry: CycleEntry, explanation: PendingExplanation) -> Iterator[Evidence]:
     text = entry.message or "fits"
-    yield Evidence(source=ENGINE, code=blocker(entry), text=text, since=snapshot.time)
-    if told.text:
+    yield Evidence(source=ENGINE, code=dominant_blocker(entry), text=text, since=snapshot.time)
+    if explanation.text:
         queue = entry.rules.queue
-        code = dominant(read_kueue(told.text), resource_groups(queue))
-        yield Evidence(source=told.source, code=code, text=told.text, since=told.since)
+        code = dominant(read_kueue(explanation.text), resource_groups(queue))
+        yield Evidence(source=explanation.source, code=code, text=explanation.text, since=explanation.since)
 
 
-def _shown(snapshot: Snapshot, told: Explanation) -> Evidence:
+def _shown(snapshot: Snapshot, explanation: PendingExplanation) -> Evidence:
     """Return the evidence from messages or objects, where the engine was not asked."""
-    if told.text:
+    if explanation.text:
         # The message may be older than the state of the objects.
-        read = code_of(told.text) if told.source == KUEUE else Code.OTHER
-        code = read if read is not Code.OTHER else told.code
-        return Evidence(source=told.source, code=code, text=told.text, since=told.since)
-    return Evidence(source=OBJECTS, code=told.code, text=told.headline, since=snapshot.time)
+        read = code_of(explanation.text) if explanation.source == KUEUE else PendingReason.OTHER
+        code = read if read is not PendingReason.OTHER else explanation.code
+        return Evidence(source=explanation.source, code=code, text=explanation.text, since=explanation.since)
+    return Evidence(source=OBJECTS, code=explanation.code, text=explanation.headline, since=snapshot.time)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Literal, assert_never
 
-from gpuconsole.insight.considered import Considered
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.room import Keeper, Level, Room
-from gpuconsole.insight.unblock.landing import Landing, Nodes
+from gpuconsole.insight.considered import ConsideredFlavor
+from gpuconsole.insight.quota_breakdown import LendingLimitGap, QuotaBreakdown, QuotaLevel
+from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.unblock.pod_placement_check import PlacementResult, PlacementStatus
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import ENGINE, PLACES, Evidence, Why
+from gpuconsole.insight.why import ENGINE, PLACES, Evidence, WhyPending
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
@@ -20,7 +20,7 @@ MOST_USERS = 4
 MOST_KEEPERS = 4
 
 
-def flavor_lines(answer: Why) -> Iterator[str]:
+def flavor_lines(answer: WhyPending) -> Iterator[str]:
     """Yield the flavors in the order in which they were tried, with the pod set if there are several."""
     several = len({one.pod_set for one in answer.considered}) > 1
     width = max((len(_of(one, several)) for one in answer.considered), default=0)
@@ -30,11 +30,11 @@ def flavor_lines(answer: Why) -> Iterator[str]:
         yield f"{_of(one, several):<{width}}  {one.mode}{borrows}{why}"
 
 
-def _of(one: Considered, several: bool) -> str:
+def _of(one: ConsideredFlavor, several: bool) -> str:
     return f"{one.pod_set} · {one.flavor}" if several else one.flavor
 
 
-def room_lines(room: Room) -> Iterator[str]:
+def room_lines(room: QuotaBreakdown) -> Iterator[str]:
     """Yield needed and available quota, each level, members that withhold quota, and the workloads that use it."""
 
     def plain(amount: int) -> str:
@@ -58,7 +58,7 @@ def room_lines(room: Room) -> Iterator[str]:
         yield f"  used by {', '.join(users)}{f' and {more} more' if more > 0 else ''}"
 
 
-def _level(level: Level, resource: str) -> str:
+def _level(level: QuotaLevel, resource: str) -> str:
     def plain(amount: int) -> str:
         return format_quantity(resource, amount)
 
@@ -70,7 +70,7 @@ def _level(level: Level, resource: str) -> str:
     )
 
 
-def _keeper(keeper: Keeper, resource: str) -> str:
+def _keeper(keeper: LendingLimitGap, resource: str) -> str:
     def plain(amount: int) -> str:
         return format_quantity(resource, amount)
 
@@ -80,7 +80,7 @@ def _keeper(keeper: Keeper, resource: str) -> str:
     )
 
 
-def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[Mark, str]]:
+def suggestion_texts(answer: WhyPending, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[Mark, str]]:
     """Yield the suggestions, each with a warning below it if its pods were not scheduled in the trial."""
     if found.admitted_anyway:
         yield "", "no change needed: it is admitted as it is"
@@ -94,26 +94,26 @@ def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Ite
         yield "", f"search limit reached after {found.tried} trials: other changes may work"
 
 
-def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:
+def _landing(landing: PlacementResult) -> Iterator[tuple[Mark, str]]:
     match landing.nodes:
-        case Nodes.NONE:
+        case PlacementStatus.NONE:
             yield "⚠", f"admitted, but after 1m {landing.text}"
-        case Nodes.EVICTED:
+        case PlacementStatus.EVICTED:
             yield "⚠", f"admitted, and {landing.text}"
-        case Nodes.CHECKS:
+        case PlacementStatus.CHECKS:
             yield "⚠", f"reserves quota, but after 1m {landing.text}"
-        case Nodes.UNSEEN:
+        case PlacementStatus.UNSEEN:
             yield "⚠", "no pods after 1m: whether they find nodes is unknown"
-        case Nodes.FOUND | Nodes.UNTRIED:
+        case PlacementStatus.FOUND | PlacementStatus.UNTRIED:
             pass
         case _:
             assert_never(landing.nodes)
 
 
-def evidence_lines(answer: Why, now: Time) -> Iterator[str]:
+def evidence_lines(answer: WhyPending, now: Time) -> Iterator[str]:
     """Yield each piece of evidence with its sources and their age; messages that are out of date are marked."""
-    codes = {one.code for one in answer.evidence if one.code is not Code.NOT_WAITING}
-    said: dict[tuple[Code, str], list[str]] = {}
+    codes = {one.code for one in answer.evidence if one.code is not PendingReason.NOT_WAITING}
+    said: dict[tuple[PendingReason, str], list[str]] = {}
     for one in answer.evidence:
         said.setdefault((one.code, one.text), []).append(f"{one.source}{_age(one, now)}")
     for (code, text), sources in said.items():

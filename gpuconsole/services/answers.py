@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Backend, Forkable, Live
 from gpuconsole.errors import NotSupportedError, UnseenError, WorkerError
-from gpuconsole.insight.ahead import Ahead
-from gpuconsole.insight.basis import PLACES, unforeseeable
+from gpuconsole.insight.admission_view import AdmissionView, view_of, view_on
+from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
 from gpuconsole.insight.expected_start import corrected
-from gpuconsole.insight.outlook import Outlook, calibrated
-from gpuconsole.insight.plan import Planning, planning
-from gpuconsole.insight.risk import Foreboding, foreboding
-from gpuconsole.insight.standing import Standing, standing_of, standing_on
-from gpuconsole.insight.whatif import Look, looks
+from gpuconsole.insight.plan import PlanProgress, plan_steps
+from gpuconsole.insight.risk import EvictionRiskProgress, eviction_risk_steps
+from gpuconsole.insight.start_estimates import StartEstimates, calibrated
+from gpuconsole.insight.whatif import WhatIfProgress, what_if_steps
 from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, trying
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -65,7 +65,7 @@ class Answers:
         Blocks until the worker knows what changed: call it in a thread.
         """
         live, worker = self._live, self.worker
-        if live is None or worker is None or worker.lost or unforeseeable(self._newest()):
+        if live is None or worker is None or worker.lost or missing_for_forecast(self._newest()):
             return
         try:
             worker.expect(Seen(live, live.snapshot(), live.policy))
@@ -74,7 +74,7 @@ class Answers:
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[Look]:
+    ) -> Iterator[WhatIfProgress]:
         """Try commands in a fork and compare its future with what comes anyway (or of other commands), look by look.
 
         `places` name each of them, for refusals. Each look blocks while it is computed, in the worker process where
@@ -84,9 +84,9 @@ class Answers:
         self._decide()
         backend, live = self._forkable(), self._live
 
-        def here() -> Iterator[Look]:
+        def here() -> Iterator[WhatIfProgress]:
             found = live.snapshot() if live is not None else None
-            return looks(backend.fork(), commands, horizon, against, places, found, clock=time.thread_time)
+            return what_if_steps(backend.fork(), commands, horizon, against, places, found, clock=time.thread_time)
 
         return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
 
@@ -118,66 +118,66 @@ class Answers:
         snapshot = fork.snapshot()
         return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
 
-    def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Planning]:
+    def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[PlanProgress]:
         """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
         self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
             lambda worker, seen: worker.plan(commands, wanted, seen),
-            lambda: planning(backend.fork(), commands, wanted),
+            lambda: plan_steps(backend.fork(), commands, wanted),
         )
 
-    def risk(self) -> Iterator[Foreboding]:
+    def risk(self) -> Iterator[EvictionRiskProgress]:
         """What may evict running work, run by run, as `looks` does."""
         self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
             lambda worker, seen: worker.risk(seen),
-            lambda: foreboding(
+            lambda: eviction_risk_steps(
                 backend.fork(),
                 found=self.standing() if self._live is not None else None,
                 clock=time.monotonic,
             ),
         )
 
-    def ahead(self, workload: str) -> Iterator[Ahead]:
+    def ahead(self, workload: str) -> Iterator[WorkloadOutlook]:
         """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
 
         A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
         Piece by piece, as `looks`; nothing at all where nothing is foretold, or can be.
         """
-        if unforeseeable(self._newest(), *PLACES):
+        if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
             start = piece.eta.start if piece.eta is not None else None
             if piece.eta is None or start is None:
                 yield piece
             else:
-                learned = self._estimates.take((start.told,), piece.time)
+                learned = self._estimates.take((start.as_past_estimate,), piece.time)
                 yield replace(piece, eta=corrected(piece.eta, learned, self._estimates.record(piece.time)))
 
-    def outlook(self) -> Iterator[Outlook]:
+    def outlook(self) -> Iterator[StartEstimates]:
         """When all that waits starts, corrected and remembered as by `ahead`."""
-        if unforeseeable(self._newest(), *PLACES):
+        if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
-            told = [one.told for one in piece.estimates.values()]
+            told = [one.as_past_estimate for one in piece.estimates.values()]
             yield calibrated(piece, self._estimates.take(told, piece.time)) if piece.whole else piece
 
-    def standing(self) -> Standing:
+    def standing(self) -> AdmissionView:
         """The cluster as it is now, for answers about that. Call it in a thread, as `fork`.
 
         Of a recording nobody knows how its Kueue was set up: it is taken to be by Kueue's defaults.
         """
         if self._live is not None:
-            return standing_on(self._live.snapshot(), self._live.policy)
+            return view_on(self._live.snapshot(), self._live.policy)
         if isinstance(self._backend, Forkable):
-            return standing_of(self._backend.fork())
-        return standing_on(self._newest(), SimPolicy())
+            return view_of(self._backend.fork())
+        return view_on(self._newest(), SimPolicy())
 
     def _decide(self, *besides: type) -> None:
         """Raise UnseenError where something that the future depends on may not be read."""
-        if lacking := unforeseeable(self._newest(), *besides):
+        if lacking := missing_for_forecast(self._newest(), *besides):
             raise UnseenError(f"not enough data for an answer: {'; '.join(lacking)}")
 
     def _forkable(self) -> Forkable:

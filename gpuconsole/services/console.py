@@ -12,15 +12,15 @@ from gpuconsole.backends.desk import Attended, Desk
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError
 from gpuconsole.insight import positions
-from gpuconsole.insight.engines import Engines, sharing
+from gpuconsole.insight.engines import EnginesInForce, sharing
 from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.forecast_check import ForecastDifferences
 from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.trends import Trends
+from gpuconsole.insight.visibility_positions import VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
@@ -47,7 +47,7 @@ UNKNOWN = Status()
 USUAL = Prices()
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
 NO_FORECAST = Forecast()
-NO_DIFFERENCES = Differences()
+NO_DIFFERENCES = ForecastDifferences()
 
 
 class Console:
@@ -275,14 +275,14 @@ class Console:
         return self.forecaster.forecast if self.forecaster is not None else NO_FORECAST
 
     @property
-    def compared(self) -> Differences:
+    def compared(self) -> ForecastDifferences:
         """How the forecasts of this session compared with what Kueue did."""
         return self.forecaster.said if self.forecaster is not None else NO_DIFFERENCES
 
-    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+    def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         """Who waits for a queue by Kueue's own word, on a live cluster. Waits for its answer; call it in a thread."""
         if self._live is None:
-            return Standings(queue=cluster_queue)
+            return VisibilityPositions(queue=cluster_queue)
         return self._live.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
@@ -295,7 +295,7 @@ class Console:
         """Read manifests from a text and say what is wrong with them; changes nothing."""
         return load_text(text, now=self.snapshot.time, names=self.generated_names)
 
-    def _engines(self) -> Engines:
+    def _engines(self) -> EnginesInForce:
         return self._about.engines if self._live is None else self._live.engines
 
     def _clockwork(self) -> Clocked:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Experience, Record, Told, experience, record
-from gpuconsole.insight.estimates import Memory
+from gpuconsole.insight.calibration import Calibration, CoverageRecord, PastEstimate, calibrate, coverage
+from gpuconsole.insight.estimates import EstimateHistory
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import history
@@ -29,24 +29,24 @@ class Estimates:
         self._recorder = recorder
         self._source = source
         self._clock = clock
-        self._memory: Memory | None = None
+        self._memory: EstimateHistory | None = None
         """Read from the history by the first who asks: that is a thread which may wait."""
         self._guard = threading.Lock()
         self._seen = 0.0
 
-    def take(self, told: Iterable[Told], now: Time) -> Experience:
+    def take(self, told: Iterable[PastEstimate], now: Time) -> Calibration:
         """Remember estimates of now; returns what those before teach."""
         with self._guard:
             if self._memory is None:
-                self._memory = Memory(self._earlier())
-            learned = experience(self._memory.earlier, now)
+                self._memory = EstimateHistory(self._earlier())
+            learned = calibrate(self._memory.earlier, now)
             self._record(self._memory.note(told))
             return learned
 
-    def record(self, now: Time) -> Record:
+    def record(self, now: Time) -> CoverageRecord:
         """How good earlier estimates were, as far as that is known by now."""
         with self._guard:
-            return record(self._memory.earlier, now) if self._memory is not None else Record()
+            return coverage(self._memory.earlier, now) if self._memory is not None else CoverageRecord()
 
     def see(self, snapshot: Snapshot) -> None:
         """Learn what has started by now; once a second at most."""
@@ -55,9 +55,9 @@ class Estimates:
             return
         with self._guard:
             self._seen = now
-            self._record(self._memory.see(snapshot))
+            self._record(self._memory.record_starts(snapshot))
 
-    def _earlier(self) -> list[Told]:
+    def _earlier(self) -> list[PastEstimate]:
         if self._recorder is None or not self._source:
             return []
         try:
@@ -66,6 +66,6 @@ class Estimates:
             LOG.exception("Earlier estimates cannot be read")
             return []
 
-    def _record(self, told: list[Told]) -> None:
+    def _record(self, told: list[PastEstimate]) -> None:
         if self._recorder is not None and told:
             self._recorder.told(told)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Live
 from gpuconsole.errors import WorkerError
-from gpuconsole.insight.basis import undecidable
-from gpuconsole.insight.forecast import Fate, Forecast
-from gpuconsole.insight.forecast_check import Differences, Observer
+from gpuconsole.insight.data_gaps import missing_for_admission
+from gpuconsole.insight.forecast import Forecast, ForecastAction
+from gpuconsole.insight.forecast_check import ForecastChecker, ForecastDifferences
 from gpuconsole.insight.kueue_liveness import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -50,7 +50,7 @@ class Forecaster:
         self._worker = worker
         self._recorder = recorder
         self._clock = clock
-        self._observer = Observer()
+        self._observer = ForecastChecker()
         """Looks on where there is no worker."""
         self._newest = EMPTY
         self._seen: tuple[object, ...] = ()
@@ -59,7 +59,7 @@ class Forecaster:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.forecast = Forecast()
-        self.said = Differences()
+        self.said = ForecastDifferences()
         """How the forecasts of this session compared with what Kueue did; differences of late only."""
         self.problem = ""
         """Why there is no forecast."""
@@ -85,7 +85,7 @@ class Forecaster:
         foresees = self._foresees()
         looked = foresees and self._look()
         expected = self.forecast.expected.values()
-        admissible = {one.workload for one in expected if one.fate is Fate.ADMITTED} if foresees else None
+        admissible = {one.workload for one in expected if one.fate is ForecastAction.ADMITTED} if foresees else None
         self._admission.observe(self._newest, admissible, self._clock())
         return looked
 
@@ -99,7 +99,7 @@ class Forecaster:
         sight = self._live.health
         if sight.loading or sight.lost or self._live.policy.kueue is None:
             return False
-        if lacking := undecidable(self._newest):
+        if lacking := missing_for_admission(self._newest):
             self.problem = f"no forecast: {'; '.join(lacking)}"
             return False
         return True
@@ -114,7 +114,7 @@ class Forecaster:
         self._take(said)
         return True
 
-    def _answer(self, known: Known) -> tuple[Forecast, Differences]:
+    def _answer(self, known: Known) -> tuple[Forecast, ForecastDifferences]:
         snapshot, policy = self._live.snapshot(), self._live.policy
         assumed, missing = known.warnings, known.decisive_gaps
         if self._worker is not None and not self._worker.lost:
@@ -124,10 +124,10 @@ class Forecaster:
                 LOG.warning("The worker failed; forecasting in this process: %s", error)
         return self._observer.look(snapshot, policy, assumed, missing)
 
-    def _take(self, said: Differences) -> None:
-        if self._recorder is not None and said.told:
-            self._recorder.record(said.told)
-        said = replace(said, told=())
+    def _take(self, said: ForecastDifferences) -> None:
+        if self._recorder is not None and said.trace_lines:
+            self._recorder.record(said.trace_lines)
+        said = replace(said, trace_lines=())
         self.said = (self.said + said).recent()
         if self._recorder is not None and said.decisions:
             self._recorder.compared(said)

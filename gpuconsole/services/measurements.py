@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.trends import Sample, Trends
+from gpuconsole.insight.trends import Trends, UtilizationSample
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import gpus
@@ -33,7 +33,7 @@ class Measurements:
         if samples and self._recorder is not None:
             self._recorder.measured(self._source, samples)
 
-    def _past(self, nodes: Sequence[str]) -> Iterable[Sample]:
+    def _past(self, nodes: Sequence[str]) -> Iterable[UtilizationSample]:
         if self._recorder is None:
             return ()
         try:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.backends.base import Health as Health
 from gpuconsole.backends.base import Missing as Missing
-from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.model.clock import Time
 
@@ -27,7 +27,7 @@ class Status(Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.SIM
     source: str = ""
     """Where the cluster comes from: a fixture's name, files."""
-    engines: Engines = Engines()
+    engines: EnginesInForce = EnginesInForce()
     """Who admits, places, provides nodes and shares GPUs."""
     policy: str = ""
     """How: `fair sharing off · binpack · gangs`."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuconsole.insight.trends import Place, Sample
+from gpuconsole.insight.trends import DevicePlace, UtilizationSample
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.text import clean
 
@@ -13,10 +13,10 @@ MOST = 200_000
 """Samples of all clusters together; 5,000 nodes have 120,000 in an hour."""
 MOST_WAITING = 50_000
 """Samples that wait to be written; the oldest are left out."""
-_PLACES = msgspec.msgpack.Decoder(tuple[Place, ...])
+_PLACES = msgspec.msgpack.Decoder(tuple[DevicePlace, ...])
 
 
-def keep(db: sqlite3.Connection, source: str, samples: Sequence[Sample]) -> None:
+def keep(db: sqlite3.Connection, source: str, samples: Sequence[UtilizationSample]) -> None:
     """Write samples of a cluster, and forget what is older than an hour, and the oldest beyond `MOST`."""
     rows = [(source, one.node, one.time, msgspec.msgpack.encode(one.places), one.percents) for one in samples]
     db.executemany("insert or replace into gpu_samples values (?, ?, ?, ?, ?)", rows)
@@ -27,7 +27,7 @@ def keep(db: sqlite3.Connection, source: str, samples: Sequence[Sample]) -> None
     )
 
 
-def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time) -> list[Sample]:
+def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time) -> list[UtilizationSample]:
     """What was kept of nodes of a cluster, the oldest first; what makes no sense is left out."""
     rows = db.execute(
         "select node, time, places, percents from gpu_samples"
@@ -37,8 +37,8 @@ def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time)
     return [sample for row in rows if (sample := _sample(*row)) is not None]
 
 
-def _sample(node: str, time: int, places: bytes, percents: bytes) -> Sample | None:
+def _sample(node: str, time: int, places: bytes, percents: bytes) -> UtilizationSample | None:
     try:
-        return Sample(clean(str(node)), int(time), _PLACES.decode(places), bytes(percents))
+        return UtilizationSample(clean(str(node)), int(time), _PLACES.decode(places), bytes(percents))
     except (msgspec.DecodeError, TypeError, ValueError):
         return None

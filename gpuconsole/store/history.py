@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
-from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.calibration import PastEstimate
 from gpuconsole.insight.estimates import KEPT
 from gpuconsole.insight.losses import Losses, added, lost_by
 from gpuconsole.insight.overview import LastHour, hour_of
@@ -78,7 +78,7 @@ def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
     return tuple((stored | fresh).values())
 
 
-def estimates(recorder: Recorder, source: str) -> list[Told]:
+def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
     """What was foretold of starts on a live cluster in this session and earlier ones, oldest first.
 
     Raises HistoryError.

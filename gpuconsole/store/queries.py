@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Interval, Told
-from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.insight.calibration import Interval, PastEstimate
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.losses import Losses, LostWork
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemptions import NEEDED
@@ -154,7 +154,7 @@ def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
     return [(clean(command), clean(outcome), clean(detail)) for command, outcome, detail in rows]
 
 
-def compared(db: sqlite3.Connection, limit: int) -> Differences:
+def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
     """How the forecasts of all sessions compared with what Kueue did.
 
     All decisions and causes are counted; the newest `limit` differences are listed, oldest first.
@@ -168,14 +168,14 @@ def compared(db: sqlite3.Connection, limit: int) -> Differences:
         (limit,),
     ).fetchall()
     listed = tuple(map(_difference, reversed(rows)))
-    causes: Counter[Cause] = Counter()
+    causes: Counter[DifferenceCause] = Counter()
     for cause, number in db.execute("select cause, count(*) from differences group by cause"):
         causes[_cause(cause)] += number
     earlier = causes - Counter(one.cause for one in listed)
-    return Differences(decisions=decisions, agreed=agreed, differences=listed, earlier=earlier)
+    return ForecastDifferences(decisions=decisions, agreed=agreed, differences=listed, earlier=earlier)
 
 
-def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
+def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstimate]:
     """The newest estimates of starts of a live cluster, from all sessions on it, oldest first."""
     rows = db.execute(
         "select workload, asked, median, first, last, foretold.started from foretold join sessions on id = session"
@@ -183,9 +183,9 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
         (source, limit),
     ).fetchall()
     return [
-        Told(
+        PastEstimate(
             workload=clean(workload),
-            asked=int(asked),
+            asked_at=int(asked),
             median=int(median),
             interval=Interval(int(first), int(last)),
             started=int(started) if started is not None else None,
@@ -194,14 +194,14 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
     ]
 
 
-def _difference(row: tuple[Any, ...]) -> Difference:
+def _difference(row: tuple[Any, ...]) -> ForecastDifference:
     time, span, *texts = row
     workload, queue, foreseen, fact, cause, detail, thing = (clean(str(text)) for text in texts)
-    return Difference(
+    return ForecastDifference(
         time=int(time),
         workload=workload,
         queue=queue,
-        foreseen=foreseen,
+        forecast=foreseen,
         fact=fact,
         cause=_cause(cause),
         detail=detail,
@@ -210,9 +210,9 @@ def _difference(row: tuple[Any, ...]) -> Difference:
     )
 
 
-def _cause(text: str) -> Cause:
+def _cause(text: str) -> DifferenceCause:
     """Map a cause that this version does not know to a disagreement."""
-    return Cause(text) if text in list(Cause) else Cause.DISAGREEMENT
+    return DifferenceCause(text) if text in list(DifferenceCause) else DifferenceCause.DISAGREEMENT
 
 
 def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:

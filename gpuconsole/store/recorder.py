@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Told
-from gpuconsole.insight.forecast_check import Differences
-from gpuconsole.insight.trends import Sample
+from gpuconsole.insight.calibration import PastEstimate
+from gpuconsole.insight.forecast_check import ForecastDifferences
+from gpuconsole.insight.trends import UtilizationSample
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.visibility import EVERYTHING, Visibility
@@ -69,9 +69,9 @@ class Recorder:
             raise
         self._waiting: Lines = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
-        self._compared = Differences()
-        self._told: list[Told] = []
-        self._measured: dict[str, list[Sample]] = {}
+        self._compared = ForecastDifferences()
+        self._told: list[PastEstimate] = []
+        self._measured: dict[str, list[UtilizationSample]] = {}
         self._seen: Visibility = EVERYTHING
         self._unseen: dict[str, None] = {}
         self._next = 0
@@ -110,17 +110,17 @@ class Recorder:
         with self._room:
             self._audits.append((self._wall(), time, command, outcome, detail))
 
-    def compared(self, said: Differences) -> None:
+    def compared(self, said: ForecastDifferences) -> None:
         """Take in how a forecast compared with what Kueue did."""
         with self._room:
             self._compared += said
 
-    def told(self, estimates: Sequence[Told]) -> None:
+    def told(self, estimates: Sequence[PastEstimate]) -> None:
         """Take in estimates of starts: new ones, or such of which it is known by now what became of them."""
         with self._room:
             self._told += estimates
 
-    def measured(self, source: str, samples: Sequence[Sample]) -> None:
+    def measured(self, source: str, samples: Sequence[UtilizationSample]) -> None:
         """Take in how busy GPUs of a live cluster were."""
         with self._room:
             waiting = self._measured.setdefault(source, [])
@@ -170,8 +170,8 @@ class Recorder:
         self,
         lines: Lines,
         audits: Sequence[tuple[Time, Time, str, str, str]],
-        said: Differences,
-        told: Sequence[Told],
+        said: ForecastDifferences,
+        told: Sequence[PastEstimate],
     ) -> None:
         session = self.session
         with self._db:
@@ -199,7 +199,9 @@ class Recorder:
         except sqlite3.Error as error:
             LOG.info("GPU metrics could not be saved: %s", error)
 
-    def _written(self, lines: Lines, audits: Sequence[object], said: Differences, told: Sequence[object]) -> None:
+    def _written(
+        self, lines: Lines, audits: Sequence[object], said: ForecastDifferences, told: Sequence[object]
+    ) -> None:
         self._next_audit += len(audits)
         self._next_difference += len(said.differences)
         with self._room:
@@ -217,5 +219,5 @@ def _row(line: HistoryEvent) -> tuple[object, ...]:
     return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (told, choice))
 
 
-def _estimate(told: Told) -> tuple[object, ...]:
-    return told.workload, told.asked, told.median, told.interval.first, told.interval.last, told.started
+def _estimate(told: PastEstimate) -> tuple[object, ...]:
+    return told.workload, told.asked_at, told.median, told.interval.first, told.interval.last, told.started

@@ -1,9 +1,9 @@
 """Lines about a workload's estimated start or preemption risk."""
 
-from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.expected_start import Eta
-from gpuconsole.insight.risk import Danger
+from gpuconsole.insight.risk import WorkloadRisk
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui import format as fmt
@@ -11,19 +11,19 @@ from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 
-def still_open(found: Ahead | None, phase: WorkloadPhase) -> Ahead | None:
+def still_open(found: WorkloadOutlook | None, phase: WorkloadPhase) -> WorkloadOutlook | None:
     """The estimate, if it still applies: a start for pending workloads, a risk for running ones."""
     if found is None or phase in (WorkloadPhase.FINISHED, WorkloadPhase.FAILED):
         return None
-    return found if (found.danger is not None) is (phase in PLACED) else None
+    return found if (found.risk is not None) is (phase in PLACED) else None
 
 
-def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
+def ahead_lines(found: WorkloadOutlook, now: Time) -> list[Painted]:
     """Lines about its estimated start, or about its risk; none without an estimate."""
     if found.eta is not None and found.eta.start is not None:
         lines = [BLANK, heading("ESTIMATED START"), *_start(found.eta, found.eta.start, now)]
-    elif found.danger is not None:
-        lines = [BLANK, heading("PREEMPTION RISK"), *_risk(found.danger, found)]
+    elif found.risk is not None:
+        lines = [BLANK, heading("PREEMPTION RISK"), *_risk(found.risk, found)]
     else:
         return []
     far = f"{format_span(found.until - found.time)} ahead, started {fmt.since(now, found.time)} ago"
@@ -65,7 +65,7 @@ def _calibration(start: Estimate) -> str:
     return f"calibrated with {start.calibrated_by} earlier estimates" if start.calibrated_by else "uncalibrated"
 
 
-def _risk(danger: Danger, found: Ahead) -> list[Painted]:
+def _risk(danger: WorkloadRisk, found: WorkloadOutlook) -> list[Painted]:
     chance = danger.probability or 0.0
     role = "fault" if chance >= 0.5 else "victim" if chance else "good"
     words = f"{chance:.0%} probability of eviction within {format_span(found.until - found.time)}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpuconsole.insight.bill import Bill, By, Cost, PoolCost
+from gpuconsole.insight.cost_report import By, Cost, CostReport, PoolCost
 from gpuconsole.insight.losses import LostWork
 from gpuconsole.model.device_units import WHOLE_GPU, short_plural
 from gpuconsole.model.quantity import format_quantity
@@ -141,7 +141,7 @@ def _unit(lost: LostWork, unit: str = "GPU-h") -> str:
     return f" {unit}" if lost.unknown < lost.times else ""
 
 
-def summary(bill: Bill, window: str) -> tuple[Cell, ...]:
+def summary(bill: CostReport, window: str) -> tuple[Cell, ...]:
     """Cost rate, cost of idle GPUs, accrued cost, savings by spot, and the work lost in `window`."""
     now: Painted = ((f" {fmt.money(bill.hourly)}", "strong"), ("/h now", ""))
     idle = ((f"○ {fmt.money(bill.idle_hourly)}/h idle, {fmt.percent(bill.idle_hourly, bill.hourly)}", "pending"),)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from gpuconsole.insight.gpumap import GpuState
 from gpuconsole.insight.largest_gang import SIZES, GangLimits, LargestGang, largest
-from gpuconsole.insight.topology import HOST, Domain
+from gpuconsole.insight.topology import HOST, DomainUsage
 from gpuconsole.model.device_units import described
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
@@ -35,7 +35,7 @@ SEPARATOR = "\x1f"
 class DomainRow:
     """A line of the tree."""
 
-    domain: Domain
+    domain: DomainUsage
     depth: int
     opened: bool | None
     """None where there is nothing below."""
@@ -51,7 +51,7 @@ class DomainRow:
         return SEPARATOR.join(self.domain.path)
 
 
-def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool], limits: GangLimits) -> list[DomainRow]:
+def domain_rows(roots: Iterable[DomainUsage], opened: Mapping[str, bool], limits: GangLimits) -> list[DomainRow]:
     """Flatten the unfolded part of the tree; domains not in `opened` are unfolded, unless they have many hosts."""
     roots = tuple(roots)
     few = sum(len(root.rows) for root in roots) <= FEW
@@ -84,7 +84,7 @@ def name_cell(row: DomainRow) -> Painted:
     return (("  " * min(row.depth, DEEPEST) + mark, "dim"), (row.domain.name, role), *health(row.domain), *note)
 
 
-def health(domain: Domain) -> Painted:
+def health(domain: DomainUsage) -> Painted:
     """The health of a host: cordoned or not ready."""
     host = domain.host
     if host is None or (host.ready and not host.cordoned):
@@ -97,7 +97,7 @@ def level_cell(row: DomainRow) -> Cell:
     return ((row.domain.level.rpartition("/")[2].rpartition(".")[2] or "", "dim"),)
 
 
-def owners_cell(domain: Domain, most: int) -> Painted:
+def owners_cell(domain: DomainUsage, most: int) -> Painted:
     """The workloads with the most GPUs here, and the number of others."""
     names = list(domain.owners.items())
     shown: list[Cell] = [((called(name), "strong"), (f" {count}", "")) for name, count in names[:most]]
@@ -143,7 +143,7 @@ def about(row: DomainRow) -> tuple[Cell, ...]:
     return (first, *note, second, third, who)
 
 
-def _states(domain: Domain) -> Painted:
+def _states(domain: DomainUsage) -> Painted:
     queued = any(cell.queue for row in domain.rows for cell in row.all_cells)
     words = {
         GpuState.OWN: WORDS[GpuState.OWN] if queued else IN_USE,

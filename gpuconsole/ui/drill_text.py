@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.insight.choices import WORDS
 from gpuconsole.insight.device_demand import wanted_units
-from gpuconsole.insight.playing import Coming, Gone, Played, Score
+from gpuconsole.insight.drill_session import DrillEviction, PredictionScore, StepResult, UpcomingStep
+from gpuconsole.insight.preemption_choice_text import WORDS
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod
@@ -26,7 +26,7 @@ MOST = 12
 MOST_CONSIDERED = 8
 
 
-def coming_lines(coming: Coming, snapshot: Snapshot, said: Iterable[str]) -> list[Painted]:
+def coming_lines(coming: UpcomingStep, snapshot: Snapshot, said: Iterable[str]) -> list[Painted]:
     """The actions of the next step, and the predictions made for it."""
     lines = [_step(coming, "next step")]
     orders = [text for command in coming.commands for text in _order(command, snapshot)]
@@ -40,7 +40,7 @@ def coming_lines(coming: Coming, snapshot: Snapshot, said: Iterable[str]) -> lis
     ]
 
 
-def played_lines(played: Played, label: Callable[[str], str]) -> list[Painted]:
+def played_lines(played: StepResult, label: Callable[[str], str]) -> list[Painted]:
     """The victims with their rules, the workloads that stayed and why, and the expectations of the drill.
 
     `label` gives the name that people use for a key.
@@ -63,7 +63,7 @@ def played_lines(played: Played, label: Callable[[str], str]) -> list[Painted]:
     return lines
 
 
-def score_lines(score: Score, met: int, expected: int) -> list[Painted]:
+def score_lines(score: PredictionScore, met: int, expected: int) -> list[Painted]:
     """The score of the predictions."""
     went = score.named + score.missed
     lines = [
@@ -76,7 +76,7 @@ def score_lines(score: Score, met: int, expected: int) -> list[Painted]:
     return [*lines, line((f"  {met} of {counted(expected, 'expectation')} of the drill met", "dim"))]
 
 
-def _step(coming: Coming, what: str) -> Painted:
+def _step(coming: UpcomingStep, what: str) -> Painted:
     at = f"after {format_span(coming.at)}" if coming.at else "at the start"
     return line((f"STEP {coming.number} OF {coming.of}", "title"), (f"  {at}: {what}", "dim"))
 
@@ -130,7 +130,7 @@ def _asks(snapshot: Snapshot, key: str, namespace: str, pod_sets: Sequence[PodSe
     return " · ".join(text for text in (key, size, f"queue {queue}" if queue else "", priority) if text)
 
 
-def _gone(one: Gone, named: Sequence[str]) -> list[Painted]:
+def _gone(one: DrillEviction, named: Sequence[str]) -> list[Painted]:
     mark = ("✓ ", "good") if one.key in named else ("✗ ", "fault")
     about = f"{counted(one.gpus, one.unit)}, priority {one.priority}"
     by = f" {GLYPHS['victim']} by {one.by}, priority {one.by_priority}" if one.by else ""
@@ -139,7 +139,7 @@ def _gone(one: Gone, named: Sequence[str]) -> list[Painted]:
     return [first, line((f"      after {format_span(one.at)}, {_why(one)}", "dim"))]
 
 
-def _why(one: Gone) -> str:
+def _why(one: DrillEviction) -> str:
     """The rule and both paths of a preemption; the message of any other eviction."""
     by_path, path = paths_in(one.message)
     if path:
@@ -147,14 +147,14 @@ def _why(one: Gone) -> str:
     return f"{one.reason}: {one.message}" if one.message and one.message != one.reason else one.reason
 
 
-def _stayed(key: str, gone: Sequence[Gone], label: Callable[[str], str]) -> Painted:
+def _stayed(key: str, gone: Sequence[DrillEviction], label: Callable[[str], str]) -> Painted:
     """Why a workload that was predicted was not evicted."""
     considered = (one for each in gone if each.choice is not None for one in each.choice.considered)
     why = next((WORDS[one.verdict] for one in considered if one.workload == key), "not a candidate")
     return line("  ", ("✗ ", "fault"), (label(key), "strong"), "  not evicted", (f"   {why}", "dim"))
 
 
-def _choice(gone: Sequence[Gone], label: Callable[[str], str]) -> Iterator[Painted]:
+def _choice(gone: Sequence[DrillEviction], label: Callable[[str], str]) -> Iterator[Painted]:
     """The other candidates, once for each preemptor."""
     told: set[str] = set()
     for one in gone:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
+from gpuconsole.insight.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
 from gpuconsole.model.clock import Time
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
@@ -11,21 +11,21 @@ from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 from gpuconsole.ui.workload_rows import WorkloadRow
 
-_ORDER = {fate: place for place, fate in enumerate(Fate)}
+_ORDER = {fate: place for place, fate in enumerate(ForecastAction)}
 
 
-def forecast_cell(prospect: Prospect | None) -> Cell:
+def forecast_cell(prospect: WorkloadForecast | None) -> Cell:
     """The effect of the next scheduling cycles, short."""
     if prospect is None:
         return ""
     match prospect.fate:
-        case Fate.ADMITTED:
+        case ForecastAction.ADMITTED:
             return ((f"{GLYPHS['good']} cycle {prospect.cycle}", "good"),)
-        case Fate.AFTER_VICTIMS:
+        case ForecastAction.AFTER_VICTIMS:
             return ((f"{GLYPHS['pending']} preempts {len(prospect.victims)}", "pending"),)
-        case Fate.PREEMPTED:
+        case ForecastAction.PREEMPTED:
             return ((f"{GLYPHS['victim']} by {called(prospect.by)}", "victim"),)
-        case Fate.WAITS:
+        case ForecastAction.WAITS:
             return (("pending", "dim"),)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuconsole.insight.gpumap import GpuRow
-from gpuconsole.insight.hardware import NO_PLACE, WHOLE, Inside, Unit
+from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_look import FREE, GLYPHS
@@ -18,15 +18,15 @@ class LayoutRow:
 
     node: str
     gpu: int | None
-    inside: Inside
-    units: tuple[Unit, ...]
+    inside: NodeGpus
+    units: tuple[GpuUnit, ...]
 
     @property
     def key(self) -> str:
         return self.node if self.gpu is None else f"{self.node} {self.gpu}"
 
 
-def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, Inside]) -> list[LayoutRow]:
+def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, NodeGpus]) -> list[LayoutRow]:
     """The rows of these nodes, in their order."""
     found: list[LayoutRow] = []
     for row in rows:
@@ -36,7 +36,7 @@ def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, Inside]) -> list[Lay
         if all(unit.part == WHOLE for unit in inside.units):
             found.append(LayoutRow(row.node, None, inside, inside.units))
         else:
-            by_gpu: dict[int, list[Unit]] = {}
+            by_gpu: dict[int, list[GpuUnit]] = {}
             for unit in inside.units:
                 by_gpu.setdefault(unit.gpu, []).append(unit)
             found += [LayoutRow(row.node, gpu, inside, tuple(units)) for gpu, units in sorted(by_gpu.items())]
@@ -54,7 +54,7 @@ def _layout(row: LayoutRow) -> Cell:
 def _by_domain(row: LayoutRow) -> Painted:
     """Whole GPUs, those of one NVLink domain together: `▟▣▣▣▣▙ ▟▣▣○○▙`."""
     wiring = row.inside.wiring
-    groups: dict[int, list[Unit]] = {}
+    groups: dict[int, list[GpuUnit]] = {}
     for unit in row.units:
         domain = wiring.nvlink[unit.gpu] if wiring is not None and unit.gpu < len(wiring.nvlink) else 0
         groups.setdefault(domain, []).append(unit)

@@ -1,6 +1,6 @@
 """The console opened for one drill."""
 
-from gpuconsole.insight.playing import Play
+from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.console import Console
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.drill import DrillScreen
@@ -9,7 +9,7 @@ from gpuconsole.ui.screens.drill import DrillScreen
 class DrillApp(ConsoleApp):
     """Opens the drill; the screens behind it show the drill's cluster before the first step."""
 
-    def __init__(self, cluster: Console, play: Play) -> None:
+    def __init__(self, cluster: Console, play: DrillSession) -> None:
         super().__init__(cluster)
         self._play = play
 

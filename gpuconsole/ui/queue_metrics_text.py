@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.queue_metrics import Counted, QueueMetrics
+from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics
 from gpuconsole.model.clock import HOUR, SECOND, Time, format_span
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
@@ -10,7 +10,7 @@ from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 WIDTH = 24
 
 
-def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> list[Painted]:
+def metrics_lines(metrics: QueueMetrics, both: Sequence[MetricComparison], now: Time) -> list[Painted]:
     """The lines; none without a source of metrics."""
     if metrics.trouble:
         return [BLANK, heading("Kueue's metrics"), line((f"  {metrics.trouble}", "fault"))]
@@ -30,7 +30,7 @@ def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> 
     return lines
 
 
-def _counted(one: Counted) -> Painted:
+def _counted(one: MetricComparison) -> Painted:
     text = f"{one.theirs:,.0f}" if one.same else f"{one.theirs:,.0f} · console counts {one.ours:,.0f}"
     return field(one.name, text, "" if one.same else "held", width=WIDTH)
 

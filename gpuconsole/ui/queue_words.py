@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.queue_troubles import starved_text
+from gpuconsole.insight.queue_alerts import starved_text
 from gpuconsole.insight.quota_node import NodeKind, QuotaUse
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.usable_quota import UsableQuota
@@ -39,7 +39,7 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut:
     first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {_subject(row)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
     wait = f" {node.pending} pending ({counted(node.pending_gpus, node.unit)})" if node.pending else " none pending"
-    third: Cell = ((wait + (f", {node.parked} inadmissible" if node.parked else ""), "dim"),)
+    third: Cell = ((wait + (f", {node.inadmissible} inadmissible" if node.inadmissible else ""), "dim"),)
     problem: tuple[Cell, ...] = (((f" ⚠ {node.problem}", "fault"),),) if node.problem else ()
     starved: tuple[Cell, ...] = ()
     if node.starved is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuconsole.insight.outlook import Outlook
+from gpuconsole.insight.start_estimates import StartEstimates
 from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui.ahead_text import moments
@@ -13,7 +13,7 @@ from gpuconsole.ui.workload_rows import WorkloadRow
 _WAITING = (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED)
 
 
-def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Column[WorkloadRow]:
+def starts_column(newest: Callable[[], StartEstimates], now: Callable[[], Time]) -> Column[WorkloadRow]:
     """The 80% interval of the start; it reads the newest estimates while drawing and hides expired ones."""
 
     def cell(row: WorkloadRow) -> Cell:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.insight.hardware import WHOLE, Unit
-from gpuconsole.insight.measured import HOT, Gpu
-from gpuconsole.insight.telemetry import Average, Coverage, Use
+from gpuconsole.insight.gpu_alarm_rules import HOT, MeasuredGpu
+from gpuconsole.insight.hardware import WHOLE, GpuUnit
+from gpuconsole.insight.telemetry import Average, Coverage, GpuUtilization
 from gpuconsole.insight.trends import BINS, Trend, Trends, known
 from gpuconsole.model.clock import Time
 from gpuconsole.model.telemetry import GpuMetric
@@ -12,27 +12,27 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
 
-Measured = Mapping[tuple[int, str, str], Gpu]
+Measured = Mapping[tuple[int, str, str], MeasuredGpu]
 """(GPU, profile, pod of a MIG instance) → its metrics."""
 NOT_MEASURED: Measured = {}
 HEIGHTS = "▁▂▃▄▅▆▇█"
 NO_TRENDS = Trends()
 
 
-def by_unit(gpus: Sequence[Gpu]) -> Measured:
+def by_unit(gpus: Sequence[MeasuredGpu]) -> Measured:
     """The devices of a node with metrics, for `of_unit`."""
     whole = {(gpu.device.gpu, "", ""): gpu for gpu in gpus if gpu.device.instance < 0}
     parts = {(gpu.device.gpu, gpu.device.profile, gpu.pod): gpu for gpu in gpus if gpu.device.instance >= 0}
     return {**whole, **parts}
 
 
-def of_unit(measured: Measured, unit: Unit) -> Gpu | None:
+def of_unit(measured: Measured, unit: GpuUnit) -> MeasuredGpu | None:
     """The metrics of a unit; time-slicing replicas have those of the whole GPU."""
     divided = unit.part != WHOLE and "/" not in unit.part
     return measured.get((unit.gpu, unit.part, unit.cell.pod) if divided else (unit.gpu, "", ""))
 
 
-def measured_columns(measured: Measured, now: Time, trends: Trends) -> tuple[Column[Unit], ...]:
+def measured_columns(measured: Measured, now: Time, trends: Trends) -> tuple[Column[GpuUnit], ...]:
     """Utilization, SM activity, memory, power and temperature of each unit; no columns without metrics.
 
     Stale metrics are dim.
@@ -41,26 +41,26 @@ def measured_columns(measured: Measured, now: Time, trends: Trends) -> tuple[Col
         return ()
 
     def column(
-        title: str, id: str, width: int, value: Callable[[Gpu], float | None], text: Callable[[float], str]
-    ) -> Column[Unit]:
-        def number(unit: Unit) -> float | None:
+        title: str, id: str, width: int, value: Callable[[MeasuredGpu], float | None], text: Callable[[float], str]
+    ) -> Column[GpuUnit]:
+        def number(unit: GpuUnit) -> float | None:
             gpu = of_unit(measured, unit)
             return value(gpu) if gpu is not None else None
 
-        def draw(unit: Unit) -> Cell:
+        def draw(unit: GpuUnit) -> Cell:
             found, gpu = number(unit), of_unit(measured, unit)
             if found is None or gpu is None:
                 return ((fmt.NOTHING, "dim"),)
             hot = id == "temperature" and found >= HOT
             return ((text(found), "dim" if gpu.telemetry.stale(now) else "fault" if hot else ""),)
 
-        def order(unit: Unit) -> float:
+        def order(unit: GpuUnit) -> float:
             found = number(unit)
             return -1.0 if found is None else found
 
         return Column(title, draw, id=id, width=width, align="right", sort=order, down=True, rank=2)
 
-    def lately(unit: Unit) -> Cell:
+    def lately(unit: GpuUnit) -> Cell:
         gpu = of_unit(measured, unit)
         return trend_cell(trends.of((gpu,), now)) if gpu is not None else ""
 
@@ -94,7 +94,7 @@ def mebibytes(value: float) -> str:
     return f"{value / 1024:.1f}Gi" if value >= 1024 else f"{value:.0f}Mi"
 
 
-def use_text(use: Use | None) -> str:
+def use_text(use: GpuUtilization | None) -> str:
     """A workload's GPU use in a line; empty without metrics."""
     if use is None:
         return ""
@@ -111,7 +111,7 @@ def use_text(use: Use | None) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def source_text(gpus: Sequence[Gpu], now: Time) -> Cell:
+def source_text(gpus: Sequence[MeasuredGpu], now: Time) -> Cell:
     """Source and age of a node's GPU metrics."""
     if not gpus:
         return ""

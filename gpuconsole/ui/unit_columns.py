@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from gpuconsole.insight.hardware import NO_PLACE, WHOLE, Inside, Team, Unit, guessed_uses
+from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus, PodGroupGpus, guessed_uses
 from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.interconnect import Groups
 from gpuconsole.ui import format as fmt
@@ -15,12 +15,12 @@ from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, meas
 
 
 def unit_columns(
-    inside: Inside | None, now: int, measured: Measured = NOT_MEASURED, trends: Trends = NO_TRENDS
-) -> tuple[Column[Unit], ...]:
+    inside: NodeGpus | None, now: int, measured: Measured = NOT_MEASURED, trends: Trends = NO_TRENDS
+) -> tuple[Column[GpuUnit], ...]:
     """The columns of one node's GPUs, MIG instances or replicas."""
     parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
     divided = inside is not None and inside.slices > 0
-    columns: tuple[Column[Unit], ...] = (
+    columns: tuple[Column[GpuUnit], ...] = (
         Column("GPU", lambda unit: gpu_number(unit.gpu), id="gpu", width=4, align="right", sort=lambda unit: unit.gpu),
     )
     if parts and inside is not None:
@@ -75,30 +75,30 @@ def gpu_number(gpu: int) -> str:
     return str(gpu) if gpu != NO_PLACE else fmt.NOTHING
 
 
-def _group(title: str, groups: Groups) -> Column[Unit]:
-    def group(unit: Unit) -> int:
+def _group(title: str, groups: Groups) -> Column[GpuUnit]:
+    def group(unit: GpuUnit) -> int:
         return groups[unit.gpu] if 0 <= unit.gpu < len(groups) else -1
 
     return Column(title, lambda unit: str(group(unit)), id=title.lower(), width=6, align="right", sort=group, rank=3)
 
 
-def _pod(unit: Unit) -> str:
+def _pod(unit: GpuUnit) -> str:
     """Its pod; `~` marks a pod whose GPU on the node is unknown."""
     return f"~ {unit.cell.pod}" if unit.cell.assumed else unit.cell.pod
 
 
-def _state(unit: Unit) -> Cell:
+def _state(unit: GpuUnit) -> Cell:
     return ((f"{GLYPHS[unit.cell.state]} {word_of(unit.cell)}", str(unit.cell.state)),)
 
 
-def spans(unit: Unit, slices: int) -> Painted:
+def spans(unit: GpuUnit, slices: int) -> Painted:
     """The memory slices of its GPU that a unit covers: `··▣▣····`."""
     glyph = GLYPHS[unit.cell.state]
     before, after = unit.start, max(0, slices - unit.start - unit.span)
     return (("·" * before, "dim"), (glyph * unit.span, str(unit.cell.state)), ("·" * after, "dim"))
 
 
-def domains(inside: Inside) -> Painted:
+def domains(inside: NodeGpus) -> Painted:
     """The NVLink domains with their GPUs: `▟0 1 2 3▙▟4 5 6 7▙`."""
     if inside.wiring is None:
         return ()
@@ -110,7 +110,7 @@ def domains(inside: Inside) -> Painted:
     return tuple(piece for gpus in places.values() for piece in (("▟", "dim"), (" ".join(gpus), ""), ("▙", "dim")))
 
 
-def layout(units: Sequence[Unit], slices: int) -> Painted:
+def layout(units: Sequence[GpuUnit], slices: int) -> Painted:
     """One MIG GPU, four cells a slice: `▣1g ○1g ▣2g──── ○4g────────────`; `·` is not covered by an instance."""
     pieces: list[Piece] = []
     place = 0
@@ -124,7 +124,7 @@ def layout(units: Sequence[Unit], slices: int) -> Painted:
     return (*pieces, *[("·   ", "dim")] * (slices - place))
 
 
-def about(inside: Inside, teams: Iterable[Team]) -> tuple[Cell, ...]:
+def about(inside: NodeGpus, teams: Iterable[PodGroupGpus]) -> tuple[Cell, ...]:
     """The node's hardware, the MIG instances by workload, and the links between the GPUs of one workload."""
     memory = f"{inside.memory / 1024:.0f} GiB each" if inside.memory else ""
     model = inside.model or "GPU"
@@ -136,7 +136,7 @@ def about(inside: Inside, teams: Iterable[Team]) -> tuple[Cell, ...]:
     return (head, *_guessed(inside), *talk)
 
 
-def _guessed(inside: Inside) -> Iterator[Cell]:
+def _guessed(inside: NodeGpus) -> Iterator[Cell]:
     """`MIG 1g.10gb instances: 4 of 7 in use: research/tune 3, prod/serve 1`, where the instances are unknown."""
     uses = guessed_uses(inside)
     for use in uses:
@@ -146,7 +146,7 @@ def _guessed(inside: Inside) -> Iterator[Cell]:
         yield (("   ~ unknown which one a pod uses: the cluster does not report it", "dim"),)
 
 
-def links(inside: Inside, unit: Unit) -> Cell:
+def links(inside: NodeGpus, unit: GpuUnit) -> Cell:
     """The links of a GPU to the others of its node."""
     wiring = inside.wiring
     if wiring is None or not 0 <= unit.gpu < len(wiring.nvlink):
@@ -168,7 +168,7 @@ def runs(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def owners(units: Iterable[Unit]) -> Painted:
+def owners(units: Iterable[GpuUnit]) -> Painted:
     """The workloads on a GPU."""
     names = dict.fromkeys(called(unit.cell.workload or unit.cell.pod) for unit in units if unit.cell.pod)
     return join([((name, "strong"),) for name in names]) or (("none", "dim"),)

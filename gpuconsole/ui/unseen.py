@@ -5,8 +5,8 @@ Objects that are not visible (RBAC) are handled by the answers themselves (`Snap
 
 from collections.abc import Sequence
 
+from gpuconsole.insight.alert_kinds import Alert, AlertKind
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
-from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.services.status import Status
 
 
@@ -15,17 +15,17 @@ def honest_queues(roots: Sequence[QuotaNode], status: Status) -> Sequence[QuotaN
     return [root for root in roots if not _alone(root)] if status.loading else roots
 
 
-def kueue_troubles(status: Status) -> list[Attention]:
+def kueue_troubles(status: Status) -> list[Alert]:
     """Problems of Kueue itself, for the list of problems."""
-    return [Attention(trouble=Trouble.KUEUE, text=one.text, key=one.mark.split(" for ")[0]) for one in status.kueue]
+    return [Alert(trouble=AlertKind.KUEUE, text=one.text, key=one.mark.split(" for ")[0]) for one in status.kueue]
 
 
-def honest_troubles(troubles: Sequence[Attention], roots: Sequence[QuotaNode], status: Status) -> Sequence[Attention]:
+def honest_troubles(troubles: Sequence[Alert], roots: Sequence[QuotaNode], status: Status) -> Sequence[Alert]:
     """The problems, without those of LocalQueues whose ClusterQueue is not loaded yet."""
     if not status.loading:
         return troubles
     alone = {root.name for root in roots if _alone(root)}
-    return [one for one in troubles if one.trouble is not Trouble.ADMITS_NOBODY or one.key not in alone]
+    return [one for one in troubles if one.trouble is not AlertKind.QUEUE_INACTIVE or one.key not in alone]
 
 
 def _alone(root: QuotaNode) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.cells import set_cell_size
 
 from gpuconsole.insight.tables import counted, seconds
-from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
+from gpuconsole.insight.whatif import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
 from gpuconsole.insight.whatif_verdict import in_runs, in_some_runs, rests_on, verdict
 from gpuconsole.model.clock import Span, Time, format_seconds, format_tenths
@@ -76,7 +76,7 @@ def _more(count: int) -> list[Painted]:
     return [line((f"  … and {count - MOST} more", "dim"))] if count > MOST else []
 
 
-def _outcome(outcome: Outcome, start: Time, within: str, runs: str = "") -> list[Painted]:
+def _outcome(outcome: WhatIfOutcome, start: Time, within: str, runs: str = "") -> list[Painted]:
     """The outcome of one workload; `runs` says what its ranges are based on."""
     name = (called(outcome.workload), "strong")
     gpus = f", {counted(outcome.gpus, outcome.unit)}"
@@ -96,7 +96,7 @@ def _outcome(outcome: Outcome, start: Time, within: str, runs: str = "") -> list
     return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}{runs}", "dim"))]
 
 
-def _starts(outcome: Outcome, start: Time) -> str:
+def _starts(outcome: WhatIfOutcome, start: Time) -> str:
     """The start, where it is a range."""
     runs = in_runs(outcome.started_range, start)
     return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
@@ -133,7 +133,7 @@ def _freed(one: EvictedWorkload, start: Time) -> str:
     return f"{', '.join(told)}; " if told else ""
 
 
-def _shift(shift: Shift, start: Time, within: str) -> Painted:
+def _shift(shift: StartShift, start: Time, within: str) -> Painted:
     before = _at(shift.without, start) if shift.without is not None else f"not {within}"
     after = _at(shift.changed, start) if shift.changed is not None else f"not {within}"
     return line(f"  {called(shift.workload)}, {counted(shift.gpus, shift.unit)}: {before} → {after}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.insight.why import PLACES, Tried
 from gpuconsole.insight.why_lines import flavor_lines, room_lines, suggestion_texts
@@ -22,7 +22,7 @@ def tried_lines(tried: Tried) -> Iterator[Painted]:
         for number, text in enumerate(room_lines(room)):
             yield line((f"    {named(text)}", "" if not number else "dim"))
     told = next((one for one in tried.why.evidence if one.source != "engine"), None)
-    if told is not None and told.code not in (tried.why.code, Code.OTHER, *PLACES):
+    if told is not None and told.code not in (tried.why.code, PendingReason.OTHER, *PLACES):
         yield line((f"    that condition is stale ({told.code}): now {tried.why.code}", "pending"))
 
 

@@ -11,11 +11,11 @@ from gpuconsole.insight.demand import waiting_since
 from gpuconsole.insight.device_demand import held_units, template_units, wanted_units
 from gpuconsole.insight.pending import explain_admitted
 from gpuconsole.insight.phases import phase_of
+from gpuconsole.insight.pods_by_node import Pods, pods_by_node
 from gpuconsole.insight.positions import positions
-from gpuconsole.insight.reasons import Code, code_of
-from gpuconsole.insight.stand_ins import stand_ins, waits_because
+from gpuconsole.insight.reasons import PendingReason, code_of
 from gpuconsole.insight.telemetry import sm_by_workload
-from gpuconsole.insight.whereabouts import Pods, whereabouts
+from gpuconsole.insight.unqueued_work import unqueued_work, waits_because
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue
@@ -159,7 +159,7 @@ def _reason(snapshot: Snapshot, workload: Workload, word: WorkloadPhase) -> str:
     match word:
         case WorkloadPhase.PENDING:
             waits = workload.condition("QuotaReserved")
-            return code_of(waits.message) if waits is not None and waits.message else Code.QUEUED
+            return code_of(waits.message) if waits is not None and waits.message else PendingReason.QUEUED
         case WorkloadPhase.EVICTED:
             evicted = workload.condition("Evicted")
             return evicted.reason if evicted is not None else ""
@@ -167,10 +167,10 @@ def _reason(snapshot: Snapshot, workload: Workload, word: WorkloadPhase) -> str:
             finished = workload.condition("Finished")
             return finished.reason if finished is not None else ""
         case WorkloadPhase.QUOTA_RESERVED:
-            return Code.CHECKS if workload.checks else ""
+            return PendingReason.CHECKS if workload.checks else ""
         case WorkloadPhase.ADMITTED:
             code = explain_admitted(snapshot, workload).code
-            return code if code is not Code.NOT_WAITING else Code.UNSEEN
+            return code if code is not PendingReason.NOT_WAITING else PendingReason.UNSEEN
         case WorkloadPhase.STOPPED | WorkloadPhase.RUNNING:
             return ""
         case _:
@@ -215,7 +215,7 @@ class WorkloadRows:
         if snapshot.seen != self._seen:
             self._known, self._placed, self._view, self._seen = {}, {}, None, snapshot.seen
         self._follow_pods(snapshot)
-        others = ((workload, key) for key, workload in stand_ins(snapshot).items())
+        others = ((workload, key) for key, workload in unqueued_work(snapshot).items())
         self._others = _rows(self._others, others, snapshot)
         rows: Iterable[WorkloadRow] = (*self._known.values(), *self._others.values())
         if namespaces:
@@ -232,7 +232,7 @@ class WorkloadRows:
 
     def _follow_pods(self, snapshot: Snapshot) -> None:
         """Rebuild the rows of changed workloads, and of admitted ones whose pods changed."""
-        where = whereabouts(snapshot)
+        where = pods_by_node(snapshot)
         if snapshot.workloads is not self._view:
             self._known = _rows(self._known, ((workload, "") for workload in snapshot.workloads.all()), snapshot)
             self._view = snapshot.workloads

@@ -2,15 +2,15 @@
 
 from typing import NamedTuple
 
-from gpuconsole.insight.ahead import Ahead
-from gpuconsole.insight.codes import UNDER_WAY
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.gpumap import gpu_map
-from gpuconsole.insight.pending import Explanation
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.pending import PendingExplanation
+from gpuconsole.insight.pending_reasons import UNDER_WAY
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.why import Tried
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, described
@@ -34,7 +34,7 @@ class Facts(NamedTuple):
     """The data for the lines about a workload."""
 
     workload: Workload
-    explanation: Explanation
+    explanation: PendingExplanation
     pods: tuple[Pod, ...]
     history: tuple[HistoryEvent, ...]
     life: tuple[Moment, ...]
@@ -78,7 +78,7 @@ def why_lines(
     tried: Tried | None = None,
     snapshot: Snapshot = EMPTY,
     note: str = "",
-    ahead: Ahead | None = None,
+    ahead: WorkloadOutlook | None = None,
 ) -> list[Painted]:
     """Why it is pending or where it runs, with the scheduler's message, its estimate and its timeline.
 
@@ -93,7 +93,7 @@ def why_lines(
         age = f" (≤ {fmt.since(facts.now, found.since)} old)" if found.since else ""
         lines.append(line((f"  {found.source} condition{age}: ", "dim"), found.text))
     lines += tried_lines(tried) if tried is not None else [line(f"    {named(text)}") for text in found.lines]
-    if found.parked:
+    if found.inadmissible:
         lines.append(line(("    inadmissible: Kueue requeues it after a change in its cohort", "dim")))
     if found.position is not None and found.position.gpus_ahead:
         lines.append(line(f"    pending ahead of it: {counted(found.position.gpus_ahead, found.position.unit)}"))
@@ -108,14 +108,14 @@ def why_lines(
         lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies]
     if note:
         lines.append(line((f"  {note}", "dim")))
-    if facts.workload.admission is not None and found.code in (Code.NOT_WAITING, *UNDER_WAY):
+    if facts.workload.admission is not None and found.code in (PendingReason.NOT_WAITING, *UNDER_WAY):
         lines += _admission(facts.workload)
     if ahead is not None:
         lines += ahead_lines(ahead, facts.now)
     return [*lines, BLANK, heading("TIMELINE"), *timeline_lines(facts.life)]
 
 
-def _holders(found: Explanation, now: Time) -> list[Painted]:
+def _holders(found: PendingExplanation, now: Time) -> list[Painted]:
     if not found.holders:
         return []
     lines = [BLANK, heading("USED BY")]

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.garbage import collect_by_hand
-from gpuconsole.insight.course import Course
-from gpuconsole.insight.futures import Future, Standing, Sums, Way
+from gpuconsole.insight.future_events import FutureEvents
+from gpuconsole.insight.futures import Future, FutureRunner, FutureStatus, FutureTotals
 from gpuconsole.model import diff
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cooperative import Steps
@@ -36,11 +36,11 @@ class _Look(Struct, frozen=True, tag=True):
 class _Stands(Struct, frozen=True, kw_only=True):
     """A `Standing` as it travels: of the Snapshot what differs from the one that the future began with."""
 
-    course: Course
+    course: FutureEvents
     time: Time
     news: list[Union[Applied, Deleted]]
     recent: tuple[HistoryEvent, ...]
-    sums: Sums
+    sums: FutureTotals
     gpu_hours: float
     capacity_hours: float
     hourly: float
@@ -55,7 +55,7 @@ _THREADS = Path("/proc/self/task")
 _FILES = Path("/proc/self/fd")
 
 
-def apart(future: Future, end: Time) -> Way:
+def apart(future: Future, end: Time) -> FutureRunner:
     """This future in a process of its own, where there is a core for it and forking is safe; else the future itself.
 
     It goes no farther than to `end`.
@@ -89,7 +89,7 @@ class Apart:
                 self._pipe.send_bytes(_ENCODER.encode(_Go(until)))
         yield
 
-    def look(self) -> Standing:
+    def look(self) -> FutureStatus:
         """Wait until it is where it was sent; where it stands then."""
         if self.process is not None:
             try:
@@ -109,12 +109,12 @@ class Apart:
             os.waitpid(process, 0)
             self._pipe.close()
 
-    def _standing(self, stands: _Stands) -> Standing:
+    def _standing(self, stands: _Stands) -> FutureStatus:
         state = ClusterState.of(self._future.begun, stands.recent)
         for event in stands.news:
             state.apply(event)
         state.time = stands.time
-        return Standing(
+        return FutureStatus(
             course=stands.course,
             snapshot=state.freeze(),
             sums=stands.sums,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import Differences, Observer
+from gpuconsole.insight.forecast_check import ForecastChecker, ForecastDifferences
 from gpuconsole.insight.whatif import prepare
 from gpuconsole.insight.why import Tried, trying
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
@@ -69,7 +69,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self._state = ClusterState()
-        self._observer = Observer()
+        self._observer = ForecastChecker()
         self.snapshot: Snapshot = EMPTY
         """It, as a value."""
         self._policy = SimPolicy()
@@ -85,7 +85,7 @@ class Mirror:
         """Take in what changed."""
         policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew:
-            self._state, self._observer = ClusterState(), Observer()
+            self._state, self._observer = ClusterState(), ForecastChecker()
         if seen.anew or policy != self._policy:
             self._footing = None
         if seen.anew or policy != self._policy or seen.seen != self._state.seen:
@@ -96,7 +96,7 @@ class Mirror:
         self._state.seen, self._state.time = seen.seen, seen.time
         self.snapshot, self._policy = self._state.freeze(), policy
 
-    def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
+    def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, ForecastDifferences]:
         """What comes next, and what came of the look before; see `Observer.look`."""
         return self._observer.look(self.snapshot, self._policy, assumed, unseen)
 

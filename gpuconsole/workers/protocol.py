@@ -5,14 +5,14 @@ from typing import Union
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import Differences
-from gpuconsole.insight.outlook import Outlook
-from gpuconsole.insight.plan import Planning
-from gpuconsole.insight.risk import Foreboding
-from gpuconsole.insight.whatif import Look
+from gpuconsole.insight.forecast_check import ForecastDifferences
+from gpuconsole.insight.plan import PlanProgress
+from gpuconsole.insight.risk import EvictionRiskProgress
+from gpuconsole.insight.start_estimates import StartEstimates
+from gpuconsole.insight.whatif import WhatIfProgress
 from gpuconsole.insight.why import Tried
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -137,7 +137,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Looked(Struct, frozen=True, tag=True):
-    look: Look
+    look: WhatIfProgress
 
 
 class Scored(Struct, frozen=True, tag=True):
@@ -149,24 +149,24 @@ class Reasoned(Struct, frozen=True, tag=True):
 
 
 class Planned(Struct, frozen=True, tag=True):
-    planning: Planning
+    planning: PlanProgress
 
 
 class Foreboded(Struct, frozen=True, tag=True):
-    foreboding: Foreboding
+    foreboding: EvictionRiskProgress
 
 
 class Foretold(Struct, frozen=True, tag=True):
-    ahead: Ahead
+    ahead: WorkloadOutlook
 
 
 class Awaited(Struct, frozen=True, tag=True):
-    outlook: Outlook
+    outlook: StartEstimates
 
 
 class Foreseen(Struct, frozen=True, tag=True):
     forecast: Forecast
-    said: Differences
+    said: ForecastDifferences
 
 
 class Failed(Struct, frozen=True, tag=True):

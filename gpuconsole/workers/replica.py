@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
-from gpuconsole.insight.ahead import looking
-from gpuconsole.insight.outlook import outlook
-from gpuconsole.insight.plan import planning
-from gpuconsole.insight.risk import foreboding
-from gpuconsole.insight.standing import standing_on
-from gpuconsole.insight.whatif import looks, prepare
+from gpuconsole.insight.admission_view import view_on
+from gpuconsole.insight.plan import plan_steps
+from gpuconsole.insight.risk import eviction_risk_steps
+from gpuconsole.insight.start_estimates import start_estimate_steps
+from gpuconsole.insight.whatif import prepare, what_if_steps
 from gpuconsole.insight.why import rehearsal_of, trying
+from gpuconsole.insight.workload_outlook import outlook_steps
 from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
@@ -86,20 +86,20 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
     match question:
         case Ask():
             asked = (question.commands, question.horizon, question.against, question.places, found)
-            return map(Looked, looks(simulation, *asked, elsewhere=apart, clock=time.thread_time))
+            return map(Looked, what_if_steps(simulation, *asked, elsewhere=apart, clock=time.thread_time))
         case AskWhy():
             snapshot = simulation.snapshot()
             tried = trying(snapshot, rehearsal_of(simulation, snapshot), question.workload, lambda: simulation)
             return map(Reasoned, tried)
         case AskPlan():
-            return map(Planned, planning(simulation.fork(), question.commands, question.wanted))
+            return map(Planned, plan_steps(simulation.fork(), question.commands, question.wanted))
         case AskRisk():
-            standing = standing_on(found, simulation.policy) if found is not None else None
-            return map(Foreboded, foreboding(simulation.fork(), found=standing, clock=time.monotonic))
+            standing = view_on(found, simulation.policy) if found is not None else None
+            return map(Foreboded, eviction_risk_steps(simulation.fork(), found=standing, clock=time.monotonic))
         case AskAhead():
-            return map(Foretold, looking(simulation.fork(), question.workload, found=found))
+            return map(Foretold, outlook_steps(simulation.fork(), question.workload, found=found))
         case AskStarts():
-            return map(Awaited, outlook(simulation.fork()))
+            return map(Awaited, start_estimate_steps(simulation.fork()))
         case _:
             assert_never(question)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import Differences
-from gpuconsole.insight.outlook import Outlook
-from gpuconsole.insight.plan import Planning
-from gpuconsole.insight.risk import Foreboding
-from gpuconsole.insight.whatif import Look
+from gpuconsole.insight.forecast_check import ForecastDifferences
+from gpuconsole.insight.plan import PlanProgress
+from gpuconsole.insight.risk import EvictionRiskProgress
+from gpuconsole.insight.start_estimates import StartEstimates
+from gpuconsole.insight.whatif import WhatIfProgress
 from gpuconsole.insight.why import Tried
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -45,7 +45,7 @@ class Worker(Line):
         against: Sequence[Command] = (),
         seen: Seen | None = None,
         places: Sequence[str] = (),
-    ) -> Iterator[Look]:
+    ) -> Iterator[WhatIfProgress]:
         """Have the worker compute a what-if look by look, from where the simulation stands, or from a cluster.
 
         Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
@@ -64,7 +64,7 @@ class Worker(Line):
             if reply.tried.under_way is None:
                 return
 
-    def plan(self, commands: Sequence[Command], wanted: Span, seen: Seen | None = None) -> Iterator[Planning]:
+    def plan(self, commands: Sequence[Command], wanted: Span, seen: Seen | None = None) -> Iterator[PlanProgress]:
         """Have the worker try what would let these run within a wait, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
             assert isinstance(reply, Planned)
@@ -72,7 +72,7 @@ class Worker(Line):
             if reply.planning.plan is not None:
                 return
 
-    def risk(self, seen: Seen | None = None) -> Iterator[Foreboding]:
+    def risk(self, seen: Seen | None = None) -> Iterator[EvictionRiskProgress]:
         """Have the worker run the cluster forward for what may be evicted, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskRisk(), seen):
             assert isinstance(reply, Foreboded)
@@ -86,7 +86,7 @@ class Worker(Line):
         assert isinstance(reply, Scored)
         return reply.table
 
-    def ahead(self, workload: str, seen: Seen | None = None) -> Iterator[Ahead]:
+    def ahead(self, workload: str, seen: Seen | None = None) -> Iterator[WorkloadOutlook]:
         """Have the worker run the cluster forward for a workload, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskAhead(workload), seen):
             assert isinstance(reply, Foretold)
@@ -94,7 +94,7 @@ class Worker(Line):
             if reply.ahead.whole:
                 return
 
-    def outlook(self, seen: Seen | None = None) -> Iterator[Outlook]:
+    def outlook(self, seen: Seen | None = None) -> Iterator[StartEstimates]:
         """Have the worker run the cluster forward for all that waits, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskStarts(), seen):
             assert isinstance(reply, Awaited)
@@ -102,7 +102,9 @@ class Worker(Line):
             if reply.outlook.whole:
                 return
 
-    def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
+    def foresee(
+        self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]
+    ) -> tuple[Forecast, ForecastDifferences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
         reply = self.answer(Foresee(assumed, unseen), seen)
         assert isinstance(reply, Foreseen)

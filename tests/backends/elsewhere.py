@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Health, Missing
-from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.standings import Standings
+from gpuconsole.insight.visibility_positions import VisibilityPositions
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event
@@ -35,8 +35,8 @@ class Elsewhere:
         self.missing: tuple[Missing, ...] = ()
         self.lost = ""
         self.loading = False
-        self.engines = Engines()
-        self.told_standings = Standings(queue="")
+        self.engines = EnginesInForce()
+        self.told_standings = VisibilityPositions(queue="")
         self.told_metrics = QueueMetrics(queue="")
         self._told: list[Event] = []
         self._state = ClusterState(start)
@@ -72,7 +72,7 @@ class Elsewhere:
             self._state.apply(event)
         return told
 
-    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+    def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         return self.told_standings
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.cli.junit import Suite, junit
-from gpuconsole.insight.drill import Result, Verdict
+from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict
 from gpuconsole.model.clock import MINUTE
 from tests.cli.line import Line
 
@@ -191,7 +191,10 @@ def test_a_report_for_a_ci_has_a_suite_for_each_drill_and_a_case_for_each_expect
 
 @given(st.text(), st.text(), st.text())
 def test_a_report_is_xml_whatever_names_and_texts_hold(name: str, wanted: str, got: str) -> None:
-    results = tuple(Result(step=1, at=MINUTE, key=name, verdict=verdict, wanted=wanted, got=got) for verdict in Verdict)
+    results = tuple(
+        ExpectationOutcome(step=1, at=MINUTE, key=name, verdict=verdict, wanted=wanted, got=got)
+        for verdict in ExpectationVerdict
+    )
     root = ElementTree.fromstring(junit([Suite(name=name, file=got, results=results, problems=(wanted,))]))
 
     assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"], ["error"]]

@@ -10,8 +10,8 @@ from gpuconsole.cli.answering import Asked
 from gpuconsole.cli.eta import as_recorded
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.basis import latency_assumption
-from gpuconsole.insight.calibration import ENOUGH, Record
+from gpuconsole.insight.calibration import ENOUGH, CoverageRecord
+from gpuconsole.insight.data_gaps import latency_assumption
 from gpuconsole.insight.expected_start import expected_start
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
@@ -302,7 +302,7 @@ def test_what_the_console_recorded_of_a_live_cluster_corrects_the_answer_there(t
     recorder.close()
     told = as_recorded(asked, found)
     assert told.start is not None
-    assert told.record == Record(judged=ENOUGH, covered=ENOUGH)
+    assert told.record == CoverageRecord(judged=ENOUGH, covered=ENOUGH)
     assert told.start.calibrated_by == ENOUGH
     assert told.start.interval != found.start.interval
     for other in (replace(asked, source="staging"), replace(asked, mode="saved")):

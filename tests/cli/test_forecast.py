@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.model.snapshot import encode
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
@@ -124,19 +124,19 @@ def test_a_race_is_counted_and_named_with_its_object_and_span(
     gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
-    race = Difference(
+    race = ForecastDifference(
         time=0,
         workload="a/b",
         queue="cq",
-        foreseen="pending",
+        forecast="pending",
         fact="admitted",
-        cause=Cause.RACE,
+        cause=DifferenceCause.RACE,
         detail="Workload a/c finished within the 2.5s between two observations",
         object="Workload a/c",
         span=2_500_000,
     )
     recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
-    recorder.compared(Differences(decisions=2, agreed=1, differences=(race,)))
+    recorder.compared(ForecastDifferences(decisions=2, agreed=1, differences=(race,)))
     recorder.close()
     result = gpuconsole("forecast", "--check", "--history")
     assert (result.status, result.lines[0]) == (0, "2 Kueue decisions compared, 50.0% agreement")
@@ -167,18 +167,18 @@ def test_what_live_sessions_recorded_can_be_read_later(
 ) -> None:
     monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
     assert gpuconsole("forecast", "--check", "--history").lines[0] == "no Kueue decisions to compare"
-    difference = Difference(
+    difference = ForecastDifference(
         time=0,
         workload="a/b",
         queue="cq",
-        foreseen="pending",
+        forecast="pending",
         fact="admitted",
-        cause=Cause.ORDER,
+        cause=DifferenceCause.ORDER,
         detail="a/c has the same priority and timestamp",
     )
     for decisions in (2, 3):
         recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
-        recorder.compared(Differences(decisions=decisions, agreed=decisions - 1, differences=(difference,)))
+        recorder.compared(ForecastDifferences(decisions=decisions, agreed=decisions - 1, differences=(difference,)))
         recorder.close()
     lines = gpuconsole("forecast", "--check", "--history").lines
     assert lines[0] == "5 Kueue decisions compared, 60.0% agreement"
@@ -197,14 +197,21 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
     gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
-    causes = [*[Cause.TIMING] * 600, *[Cause.ORDER] * 30, *[Cause.MEMORY] * 120, Cause.DISAGREEMENT]
+    causes = [
+        *[DifferenceCause.TIMING] * 600,
+        *[DifferenceCause.ORDER] * 30,
+        *[DifferenceCause.MEMORY] * 120,
+        DifferenceCause.DISAGREEMENT,
+    ]
     found = tuple(
-        Difference(time=n * 1_000_000, workload=f"a/{n}", queue="cq", foreseen="pending", fact="admitted", cause=cause)
+        ForecastDifference(
+            time=n * 1_000_000, workload=f"a/{n}", queue="cq", forecast="pending", fact="admitted", cause=cause
+        )
         for n, cause in enumerate(causes)
     )
     for part in (found[:100], found[100:]):
         recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
-        recorder.compared(Differences(decisions=len(part) + 150, agreed=150, differences=part))
+        recorder.compared(ForecastDifferences(decisions=len(part) + 150, agreed=150, differences=part))
         recorder.close()
     with sqlite3.connect(tmp_path / "history.db") as db:
         db.execute("update differences set cause = 'of a later version' where workload = 'a/0'")

@@ -2,7 +2,7 @@
 
 import json
 
-from gpuconsole.insight.ledger import Ledger
+from gpuconsole.insight.loan_ledger import LoanLedger
 from gpuconsole.insight.starving import Starving
 from gpuconsole.model.quantity import GPU
 from gpuconsole.ui.answers.ledger import ledger_lines
@@ -65,7 +65,7 @@ def test_who_would_go_for_one_that_starves_is_called_by_the_name_of_its_job() ->
         borrowers=(("a", 4),),
         text="it can reclaim them by preempting a/job-theirs-3c4d5",
     )
-    assert ledger_lines(Ledger(starving=(starves,)), 0)[-1] == (
+    assert ledger_lines(LoanLedger(starving=(starves,)), 0)[-1] == (
         "b is starved: b/mine requests 3 of the 4 unused GPUs of its nominal quota of a100, while a borrows 4; "
         "it can reclaim them by preempting a/theirs"
     )

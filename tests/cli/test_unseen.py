@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import OF_NODES
-from gpuconsole.insight.basis import in_sentences, latency_assumption
+from gpuconsole.insight.data_gaps import in_sentences, latency_assumption
 from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.visibility import QueueAssumptions, Visibility, VisibilityGap, only_namespaces_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.basis import latency_assumption
+from gpuconsole.insight.data_gaps import latency_assumption
 from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from gpuconsole.ui.names import called
 from tests.cli.line import Line

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.positions import pending, position
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.clock import Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied
@@ -385,7 +385,7 @@ def check_count(table: Table, case: Case) -> Iterator[str]:
     assert isinstance(asked, LocalQueue)
     known = snapshot.local_queues.get(asked.key)
     yield from compare("wantErr", known is None, case.want.get("wantErr") is not None)
-    book = books(snapshot).book(known.cluster_queue if known is not None else "")
+    book = queue_index(snapshot).cluster_queue(known.cluster_queue if known is not None else "")
     yield from compare("wantStatus", book.local_count(asked.key).pending, case.want["wantStatus"])
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuconsole.insight.calibration import Interval, Told
+from gpuconsole.insight.calibration import Interval, PastEstimate
 from gpuconsole.insight.losses import LostWork
 from gpuconsole.insight.phases import phase_of
-from gpuconsole.insight.trends import Sample
+from gpuconsole.insight.trends import UtilizationSample
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import TABLES
@@ -350,16 +350,16 @@ def test_estimates_and_samples_of_the_history(history: Path) -> None:
         samples = gpus.kept(db, "prod", ["a100-1"], 0)
     interval = Interval(END, END + HOUR)
     assert told == [
-        Told(workload="prod/job-serve-73e13", asked=END, median=END + MINUTE, interval=interval),
-        Told(
+        PastEstimate(workload="prod/job-serve-73e13", asked_at=END, median=END + MINUTE, interval=interval),
+        PastEstimate(
             workload="research/job-rlhf-e06a1",
-            asked=END,
+            asked_at=END,
             median=END + MINUTE,
             interval=interval,
             started=END + 2 * MINUTE,
         ),
     ]
     assert samples == [
-        Sample("a100-1", END, ((0, -1), (1, -1)), bytes((40, 255))),
-        Sample("a100-1", END + MINUTE, ((0, -1), (1, -1)), bytes((90, 10))),
+        UtilizationSample("a100-1", END, ((0, -1), (1, -1)), bytes((40, 255))),
+        UtilizationSample("a100-1", END + MINUTE, ((0, -1), (1, -1)), bytes((90, 10))),
     ]

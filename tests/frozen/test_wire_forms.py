@@ -23,26 +23,26 @@ from gpuconsole.cli.preemptions_report import Body
 from gpuconsole.cli.report import Detail, QueueRow, Record, WorkloadRow
 from gpuconsole.config import PREFIX, Config
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns.pattern import Pattern
-from gpuconsole.insight.basis import Bound
-from gpuconsole.insight.codes import Code
-from gpuconsole.insight.considered import Considered
+from gpuconsole.insight.antipatterns.pattern import AntiPattern
+from gpuconsole.insight.considered import ConsideredFlavor
+from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.engine_comparison import EngineComparison
 from gpuconsole.insight.engine_shares import QueueShare
 from gpuconsole.insight.expect_forms import FORMS as EXPECTATIONS
 from gpuconsole.insight.expect_forms import INCLUDES, POOL
-from gpuconsole.insight.expected_start import CohortPlace
-from gpuconsole.insight.forecast import Prospect
-from gpuconsole.insight.forecast_check import Difference
+from gpuconsole.insight.expected_start import CohortPosition
+from gpuconsole.insight.forecast import WorkloadForecast
+from gpuconsole.insight.forecast_check import ForecastDifference
 from gpuconsole.insight.fragmentation import Usefulness
-from gpuconsole.insight.ledger import Ledger
-from gpuconsole.insight.plan import Obstacle, Option
-from gpuconsole.insight.pools import Pool
+from gpuconsole.insight.loan_ledger import LoanLedger
+from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.plan import PlanObstacle, PlanOption
+from gpuconsole.insight.pools import MachinePool
 from gpuconsole.insight.positions import Position
+from gpuconsole.insight.quota_breakdown import QuotaBreakdown
 from gpuconsole.insight.risk import Risk
-from gpuconsole.insight.room import Room
-from gpuconsole.insight.shares import Shares
-from gpuconsole.insight.slots import Starts
+from gpuconsole.insight.shares import ShareReport
+from gpuconsole.insight.slots import StartableGangs
 from gpuconsole.insight.telemetry import Utilization
 from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.whatif import WhatIf
@@ -79,36 +79,36 @@ ROOTS: dict[str, Any] = {
     "history: events": HistoryEvent,
     "history: events.told": tuple[KueueEvent, ...],
     "history: events.choice": PreemptionTrace,
-    "history: differences": Difference,
-    "Antipatterns: patterns": Pattern,
+    "history: differences": ForecastDifference,
+    "Antipatterns: patterns": AntiPattern,
     "Antipatterns: utilization": Utilization,
     "EngineComparison": EngineComparison,
     "Eta: position": Position,
-    "Eta: cohort": CohortPlace,
-    "Forecast: forecast": Prospect,
-    "Forecast: differences": Difference,
-    "Ledger": Ledger,
+    "Eta: cohort": CohortPosition,
+    "Forecast: forecast": WorkloadForecast,
+    "Forecast: differences": ForecastDifference,
+    "Ledger": LoanLedger,
     "MigChanges": MigNodeChange,
-    "Plan: options": Option,
-    "Plan: obstacles": Obstacle,
+    "Plan: options": PlanOption,
+    "Plan: obstacles": PlanObstacle,
     "Preemptions": Body,
     "Risk": Risk,
-    "Shares: kueue": Shares,
+    "Shares: kueue": ShareReport,
     "Shares: queues": QueueShare,
     "Slots": Usefulness,
-    "Slots: bound": Bound,
-    "Slots: queues": Starts,
+    "Slots: bound": IdleBound,
+    "Slots: queues": StartableGangs,
     "WhatIf": WhatIf,
-    "Why: arithmetic": Room,
-    "Why: code": Code,
-    "Why: considered": Considered,
+    "Why: arithmetic": QuotaBreakdown,
+    "Why: code": PendingReason,
+    "Why: considered": ConsideredFlavor,
     "Why: evidence": Evidence,
     "Why: position": Position,
     "Why: steps": tuple[Step, ...],
     "keys": Action,
     "lint: findings": LintLine,
     "simulate: events": Detail,
-    "simulate: pools": Pool,
+    "simulate: pools": MachinePool,
     "simulate: queues": QueueRow,
     "simulate: workloads": WorkloadRow,
     "simulate: a line of jsonl": Record,

@@ -7,18 +7,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpuconsole.insight.admission_view import view_on
 from gpuconsole.insight.largest_gang import SIZES
-from gpuconsole.insight.ledger import Exposure, ledger
+from gpuconsole.insight.loan_ledger import ReclaimScenario, ledger
 from gpuconsole.insight.loans import loans
 from gpuconsole.insight.positions import pending, positions
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, every
-from gpuconsole.insight.reasons import Code, code_of
+from gpuconsole.insight.reasons import PendingReason, code_of
 from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import starts
-from gpuconsole.insight.standing import standing_on
-from gpuconsole.insight.whatif import WhatIf, looks, what_if
+from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.insight.why import rehearsal_of, rehearsal_on, why
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Command, Submit
@@ -51,8 +51,8 @@ def test_two_lists_of_changes_compared_either_way_round_mirror_each_other(
     deeds: LIFE, one: Sequence[Command], other: Sequence[Command]
 ) -> None:
     base = lived(deeds)
-    there = what_if(looks(base, one, AHEAD, against=other))
-    back = what_if(looks(base, other, AHEAD, against=one))
+    there = what_if(what_if_steps(base, one, AHEAD, against=other))
+    back = what_if(what_if_steps(base, other, AHEAD, against=one))
     assert (there.evictions, there.evictions_without) == (back.evictions_without, back.evictions)
     assert there.shifts == tuple(replace(shift, without=shift.changed, changed=shift.without) for shift in back.shifts)
     assert (there.outcomes, there.against) == (back.against, back.outcomes)
@@ -72,7 +72,7 @@ def test_the_victims_of_a_what_if_are_those_of_the_history_that_it_would_make(
     deeds: LIFE, changes: Sequence[Command]
 ) -> None:
     base = lived([(0, borrow), *deeds])
-    found = what_if(looks(base, changes, AHEAD))
+    found = what_if(what_if_steps(base, changes, AHEAD))
     history, anyway = _preempted(base, changes), {(row.victim, row.by) for row in _preempted(base)}
     told = {(victim.workload, victim.by, victim.time, victim.rule) for victim in found.evictions if victim.by}
     assert told <= {(row.victim, row.by, row.time, row.rule) for row in history}
@@ -108,7 +108,7 @@ def test_places_in_a_queue_are_those_of_the_engine(seed: int) -> None:
             assert tried[preemptor].preemptor
             said = snapshot.workloads[preemptor].condition("QuotaReserved")
             assert said is not None
-            assert code_of(said.message) is not Code.WAITING_FOR_VICTIMS
+            assert code_of(said.message) is not PendingReason.WAITING_FOR_VICTIMS
             shown.remove(preemptor)
             order.remove(preemptor)
         assert shown == order
@@ -121,7 +121,7 @@ def test_what_a_snapshot_shows_is_enough_for_the_answers_about_now(deeds: LIFE) 
     base = lived(deeds)
     base.advance(base.now + 2 * SECOND)
     snapshot, session = base.snapshot(), base.session
-    standing = standing_on(snapshot, base.policy)
+    standing = view_on(snapshot, base.policy)
     assert session is not None
     assert standing.session is not None
     assert ledger(snapshot, standing.session, base.policy.prices) == ledger(snapshot, session, base.policy.prices)
@@ -224,7 +224,7 @@ def test_who_goes_for_a_lender_of_several_flavors_goes_when_it_asks_for_all_of_i
         assert gone or any(isinstance(one, Admit) and one.workload == back.key for one in decided)
 
 
-def _asking_for_all(snapshot: Snapshot, exposure: Exposure) -> Workload:
+def _asking_for_all(snapshot: Snapshot, exposure: ReclaimScenario) -> Workload:
     """The lender's own, of its usual priority, and of no other flavor."""
     doors = {door.key for door in snapshot.local_queues.all() if door.cluster_queue == exposure.lender}
     mine = [one for one in snapshot.workloads.all() if not one.finished and (one.active or one.reserved)]

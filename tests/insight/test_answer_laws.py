@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.loan_ledger import ledger
 from gpuconsole.insight.loans import loans
-from gpuconsole.insight.risk import Danger, risk
+from gpuconsole.insight.risk import WorkloadRisk, risk
 from gpuconsole.insight.slots import starts
-from gpuconsole.insight.whatif import Victim, WhatIf, looks, what_if
+from gpuconsole.insight.whatif import WhatIf, WhatIfEviction, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.commands import (
     Command,
@@ -67,11 +67,11 @@ def test_a_change_that_is_taken_back_at_once_makes_no_difference(deeds: LIFE, da
     # Whoever is touched is tried at once, and not only when wake-ups are gathered, a second later.
     base.advance(base.now + 2 * SECOND)
     change, opposite = data.draw(st.sampled_from(list(_there_and_back(base.snapshot()))))
-    answer = what_if(looks(base, (change, opposite), 20 * MINUTE))
+    answer = what_if(what_if_steps(base, (change, opposite), 20 * MINUTE))
     assert answer.empty, answer
 
 
-def _lost(victim: Victim) -> tuple[str, Time, str]:
+def _lost(victim: WhatIfEviction) -> tuple[str, Time, str]:
     return victim.workload, victim.time, victim.by
 
 
@@ -96,14 +96,14 @@ def test_two_changes_come_to_the_second_one_in_a_fork_that_has_had_the_first(
     base = lived(deeds)
     forked = base.fork()
     forked.submit(first)
-    both = what_if(looks(base, (first, second), 20 * MINUTE, against=(first,)))
-    then = what_if(looks(forked, (second,), 20 * MINUTE))
+    both = what_if(what_if_steps(base, (first, second), 20 * MINUTE, against=(first,)))
+    then = what_if(what_if_steps(forked, (second,), 20 * MINUTE))
     assert _future(both) == _future(then)
     assert [(one.workload, one.admitted, one.nodes) for one in then.outcomes if one.new] == [
         (one.workload, one.admitted, one.nodes) for one in both.outcomes if one.new
     ]
     # Who loses its place by both at one moment has lost it once.
-    twice = {v.workload for v in what_if(looks(base, (first,), 0)).evictions if v.time == base.now}
+    twice = {v.workload for v in what_if(what_if_steps(base, (first,), 0)).evictions if v.time == base.now}
     assert [_lost(v) for v in both.evictions if v.workload not in twice] == [
         _lost(v) for v in then.evictions if v.workload not in twice
     ]
@@ -230,8 +230,8 @@ def test_what_no_rule_can_evict_is_in_no_danger(deeds: LIFE) -> None:
         base.submit(SetStopPolicy(name, StopPolicy.NONE))
     base.advance(base.now + MINUTE)
     found = risk(base, runs=3, seed=5, horizon=HOUR)
-    assert [one.workload for one in found.dangers if one.turns or _preempted(one)] == []
+    assert [one.workload for one in found.workloads if one.turns or _preempted(one)] == []
 
 
-def _preempted(danger: Danger) -> bool:
+def _preempted(danger: WorkloadRisk) -> bool:
     return any(cause.by_queue for cause in danger.causes)

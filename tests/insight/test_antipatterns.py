@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import Code, Pattern, total_per_day
-from gpuconsole.insight.attention import attention
-from gpuconsole.insight.linting import Engines
-from gpuconsole.insight.trouble import Trouble
+from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode, total_per_day
+from gpuconsole.insight.linting import LintEngines
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
@@ -23,13 +23,15 @@ from tests.insight.world import A100, START, cluster_queue, node, pod, running, 
 
 TWO_DOLLARS = Prices(gpu_hour={}, other=2.0)
 DOOR = LocalQueue(namespace="team", name="lq", cluster_queue="cq")
-UNQUEUED = Engines(unqueued=True)
+UNQUEUED = LintEngines(unqueued=True)
 
 
-def found(*things: Object, history: tuple[HistoryEvent, ...] = (), engines: Engines = UNQUEUED) -> list[Pattern]:
+def found(
+    *things: Object, history: tuple[HistoryEvent, ...] = (), engines: LintEngines = UNQUEUED
+) -> list[AntiPattern]:
     """Without quota, unless a test wants that looked at; averages have tests of their own (test_utilization)."""
     every = antipatterns(world(things), TWO_DOLLARS, history, engines)
-    return [one for one in every if one.code is not Code.LOW_UTILIZATION]
+    return [one for one in every if one.code is not AntiPatternCode.LOW_UTILIZATION]
 
 
 def codes(*things: Object, **how: Any) -> list[str]:
@@ -65,8 +67,8 @@ def team(minutes: int = 120, nominal: int = 8) -> tuple[Object, ...]:
 
 def test_few_multiprocessors_at_work_are_a_request_too_large_and_what_lies_idle_is_its_price() -> None:
     assert found(*team(), measured(5)) == [
-        Pattern(
-            code=Code.OVERSIZED,
+        AntiPattern(
+            code=AntiPatternCode.OVERSIZED,
             subject="team/w",
             table="workloads",
             text="team/w: SM activity 5% on 4 GPUs, below 10%",
@@ -88,7 +90,7 @@ def test_who_has_just_begun_or_uses_ten_percent_is_left_alone() -> None:
 def test_gpus_that_nobody_uses_are_idle_and_not_oversized_as_well() -> None:
     (one,) = found(*team(), measured(0, idle_minutes=45))
     assert (one.code, one.gpus, one.cost_per_day, one.evidence) == (
-        Code.IDLE,
+        AntiPatternCode.IDLE,
         4,
         4 * 2.0 * 24,
         {"GPUs": 4, "borrowed": 0, "idle for": "45m"},
@@ -98,7 +100,7 @@ def test_gpus_that_nobody_uses_are_idle_and_not_oversized_as_well() -> None:
 def test_idle_and_borrowed_is_worse() -> None:
     (one,) = found(*team(nominal=1), measured(0, idle_minutes=45))
     assert (one.code, one.text) == (
-        Code.BORROWED_IDLE,
+        AntiPatternCode.BORROWED_IDLE,
         "team/w: 4 GPUs allocated but idle for 45m; 3 of them borrowed",
     )
 
@@ -109,7 +111,7 @@ def test_half_gangs_that_wait_for_each_other() -> None:
         return pod(f"{name}-0", "n1", (first, first + 1), **member), pod(f"{name}-1", wants=2, **member)
 
     (one,) = found(node("n1", 4), *gang("a", 0), *gang("b", 2))
-    assert (one.code, one.gpus, one.cost_per_day) == (Code.DEADLOCK, 4, 4 * 2.0 * 24)
+    assert (one.code, one.gpus, one.cost_per_day) == (AntiPatternCode.DEADLOCK, 4, 4 * 2.0 * 24)
     assert one.evidence == {"Job/team/a": "holds 2 GPUs, needs 2 more", "Job/team/b": "holds 2 GPUs, needs 2 more"}
 
 
@@ -128,7 +130,7 @@ def monopoly(quota: Quota) -> tuple[Object, ...]:
 
 
 def test_one_queue_that_holds_nearly_all_while_another_waits_below_its_quota() -> None:
-    (one,) = (each for each in found(*monopoly(Quota(10))) if each.code is Code.MONOPOLY)
+    (one,) = (each for each in found(*monopoly(Quota(10))) if each.code is AntiPatternCode.MONOPOLY)
     assert (one.subject, one.gpus, one.cost_per_day) == ("cq", 8, 8 * 2.0 * 24)
     assert one.text == "cq holds 83% of the GPUs of c; pending below nominal quota: poor"
     assert one.evidence == {"holds": 10, "owns": 2, "of": 12, "others wait for": 4}
@@ -143,7 +145,10 @@ def test_a_queue_that_waits_beyond_its_own_quota_is_no_victim_of_a_monopoly() ->
 def test_idle_gpus_that_the_usual_pods_cannot_use() -> None:
     pods = [pod(f"p{n}", f"n{n}", tuple(range(7))) for n in range(8)]
     (one,) = found(*(node(f"n{n}") for n in range(8)), *pods)
-    assert (one.code, one.evidence) == (Code.FRAGMENTATION, {"idle": 8, "percent": 100, "most on one node": 1})
+    assert (one.code, one.evidence) == (
+        AntiPatternCode.FRAGMENTATION,
+        {"idle": 8, "percent": 100, "most on one node": 1},
+    )
     assert one.cost_per_day == pytest.approx(8 * 2.0 * 24)
 
 
@@ -163,7 +168,11 @@ def evicted(victim: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b")) ->
 def test_evictions_in_circles_cost_by_the_day_what_they_cost_in_the_time_that_is_known() -> None:
     history = tuple(evicted("r/a", minutes) for minutes in (120, 100, 80))
     (one,) = found(history=history)
-    assert (one.code, one.subject, one.evidence) == (Code.THRASH, "r/a", {"preemptions": 3, "GPU-hours lost": 3.0})
+    assert (one.code, one.subject, one.evidence) == (
+        AntiPatternCode.THRASH,
+        "r/a",
+        {"preemptions": 3, "GPU-hours lost": 3.0},
+    )
     assert one.cost_per_day == pytest.approx(6.0 * 12)
 
 
@@ -195,7 +204,7 @@ def test_an_eviction_of_a_victim_inside_a_circle_of_queues_is_counted_once_in_th
     assert lines[3] == "  cost      $120.00 per day, of which $72.00 is counted in the preemption loop of its queues"
 
 
-KUEUE = Engines()
+KUEUE = LintEngines()
 
 
 def test_what_manifests_show_is_found_in_a_cluster_too() -> None:
@@ -210,8 +219,12 @@ def test_what_manifests_show_is_found_in_a_cluster_too() -> None:
         waiting("huge", "team/lq", 64),
     )
     patterns = {one.code: one for one in found(*things, engines=KUEUE)}
-    assert patterns.keys() >= {Code.COHORT_CYCLE, Code.UNREACHABLE_QUOTA, Code.NEVER_FITS}
-    unreachable = patterns[Code.UNREACHABLE_QUOTA]
+    assert patterns.keys() >= {
+        AntiPatternCode.COHORT_CYCLE,
+        AntiPatternCode.UNREACHABLE_QUOTA,
+        AntiPatternCode.NEVER_FITS,
+    }
+    unreachable = patterns[AntiPatternCode.UNREACHABLE_QUOTA]
     assert (unreachable.subject, unreachable.table, unreachable.gpus) == ("island", "cluster_queues", 4)
     assert unreachable.cost_per_day == 4 * 2.0 * 24
 
@@ -224,7 +237,7 @@ def test_a_resource_of_which_its_queue_has_no_quota_never_fits_as_lint_says() ->
     things = (A100, cluster_queue("cq", quota=Quota(4)), DOOR, node("n1", 8), mig, asks)
     assert [(one.code, one.subject, one.table, one.text) for one in found(*things, engines=KUEUE)] == [
         (
-            Code.NEVER_FITS,
+            AntiPatternCode.NEVER_FITS,
             "team/fast",
             "workloads",
             "Workload/team/fast: ClusterQueue cq has no quota of nvidia.com/mig-1g.10gb: Kueue never admits it",
@@ -246,10 +259,10 @@ def test_the_dearest_comes_first() -> None:
 
 
 def test_those_seen_at_a_glance_are_on_the_dashboard() -> None:
-    lazy = {one.trouble: one for one in attention(world((*team(), measured(5))))}
-    assert lazy[Trouble.OVERSIZED].text == "team/w: SM activity 5% on 4 GPUs, below 10%"
-    idle = {one.trouble: one for one in attention(world((*team(nominal=1), measured(0, idle_minutes=45))))}
-    assert idle[Trouble.GPU_UNUSED].text == "team/w: 4 GPUs allocated but idle for 45m; 3 GPUs borrowed"
-    assert Trouble.OVERSIZED not in idle
-    crowd = {one.trouble: one for one in attention(world(monopoly(Quota(10))))}
-    assert (crowd[Trouble.MONOPOLY].table, crowd[Trouble.MONOPOLY].key) == ("cluster_queues", "cq")
+    lazy = {one.trouble: one for one in alerts(world((*team(), measured(5))))}
+    assert lazy[AlertKind.OVERSIZED].text == "team/w: SM activity 5% on 4 GPUs, below 10%"
+    idle = {one.trouble: one for one in alerts(world((*team(nominal=1), measured(0, idle_minutes=45))))}
+    assert idle[AlertKind.GPU_UNUSED].text == "team/w: 4 GPUs allocated but idle for 45m; 3 GPUs borrowed"
+    assert AlertKind.OVERSIZED not in idle
+    crowd = {one.trouble: one for one in alerts(world(monopoly(Quota(10))))}
+    assert (crowd[AlertKind.MONOPOLY].table, crowd[AlertKind.MONOPOLY].key) == ("cluster_queues", "cq")

@@ -3,7 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import PLACES, latency_assumption, run_times, undecidable, unforeseeable
+from gpuconsole.insight.data_gaps import (
+    PLACES,
+    latency_assumption,
+    missing_for_admission,
+    missing_for_forecast,
+    run_times,
+)
 from gpuconsole.model.clock import HOUR, MILLISECOND, SECOND
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod
 from gpuconsole.model.job import Job
@@ -49,7 +55,7 @@ def test_what_decides_is_what_the_queues_refer_to(
     queue: ClusterQueue, flavor: ResourceFlavor, besides: tuple[type[Object], ...]
 ) -> None:
     kinds = (*ALWAYS, Cohort, AdmissionCheck, Namespace, Topology, Node, Pod, LimitRange)
-    decisive = {kind for kind in kinds if undecidable(world([queue, flavor], seen=unseen(kind)))}
+    decisive = {kind for kind in kinds if missing_for_admission(world([queue, flavor], seen=unseen(kind)))}
     assert decisive == {*ALWAYS, *besides}
 
 
@@ -59,20 +65,22 @@ def test_queues_of_other_schedulers_decide_what_comes_where_work_is_theirs() -> 
         (KaiPodGroup(namespace="a", name="g"), KaiQueue),
     )
     for thing, kind in theirs:
-        assert unforeseeable(world([ALONE, A100], seen=unseen(kind))) == ()
+        assert missing_for_forecast(world([ALONE, A100], seen=unseen(kind))) == ()
         among = world([ALONE, A100, thing], seen=unseen(kind))
-        assert (unforeseeable(among), undecidable(among)) == ((f"cannot list {TABLES[kind]}",), ())
+        assert (missing_for_forecast(among), missing_for_admission(among)) == ((f"cannot list {TABLES[kind]}",), ())
 
 
 def test_it_is_named_with_what_the_answer_rests_on_besides() -> None:
     snapshot = world([ALONE, A100], seen=unseen(Workload, Node, Cohort))
-    assert undecidable(snapshot) == ("cannot list workloads",)
-    assert undecidable(snapshot, *PLACES) == ("cannot list workloads", "cannot list nodes")
-    assert undecidable(world([ALONE, A100]), *PLACES) == ()
+    assert missing_for_admission(snapshot) == ("cannot list workloads",)
+    assert missing_for_admission(snapshot, *PLACES) == ("cannot list workloads", "cannot list nodes")
+    assert missing_for_admission(world([ALONE, A100]), *PLACES) == ()
 
 
 def test_a_kind_of_which_some_namespaces_are_read_is_not_seen_wholly() -> None:
-    assert undecidable(world([ALONE, A100], seen=unseen(Workload, within=("team",)))) == ("cannot list workloads",)
+    assert missing_for_admission(world([ALONE, A100], seen=unseen(Workload, within=("team",)))) == (
+        "cannot list workloads",
+    )
 
 
 def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.bill import FIXED, By, Cost, bill
+from gpuconsole.insight.cost_report import FIXED, By, Cost, cost_report
 from gpuconsole.insight.losses import LostWork, added, lost_by
 from gpuconsole.model.autoscaling import ON_DEMAND, PRICE, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -15,13 +15,13 @@ PRICES = Prices(gpu_hour={"a100-80gb": 2.0}, other=1.0)
 
 
 def shares(objects: list[Object], by: By) -> dict[str, tuple[int, object]]:
-    found = bill(world(objects), PRICES, {})
+    found = cost_report(world(objects), PRICES, {})
     return {one.name: (one.gpus, pytest.approx(one.hourly)) for one in found.by[by]}
 
 
 def test_a_fixed_node_costs_what_its_gpus_do_and_idle_ones_are_nobodys() -> None:
     things: list[Object] = [node("n1"), pod("p", "n1", (0, 1, 2), job="Job/team/train")]
-    found = bill(world(things), PRICES, {})
+    found = cost_report(world(things), PRICES, {})
     (fixed,) = found.pools
     assert (fixed.pool.name, fixed.pool.nodes, fixed.pool.gpus, fixed.pool.used) == (FIXED, 1, 8, 3)
     assert (found.hourly, found.idle_hourly) == (16.0, 10.0)
@@ -54,7 +54,7 @@ def test_autoscaled_machines_cost_what_was_paid_and_pools_tell_their_limits() ->
         node("m2"),
         pod("p0", "m2", (0, 1, 2, 3)),
     ]
-    found = bill(world(things), PRICES, {})
+    found = cost_report(world(things), PRICES, {})
     (row,) = found.pools
     assert (row.on_demand_hourly, row.spot_hourly, row.limits) == (10.0, 4.0, {GPU: 32})
     assert (found.hourly, found.idle_hourly, found.saved_hourly, found.interrupted) == (14.0, 12.0, 6.0, 2)
@@ -69,7 +69,7 @@ def test_the_parts_add_up_to_the_whole() -> None:
         *(pod(f"p{number}", "n1", (number,), job=f"Job/team/{number % 3}") for number in range(7)),
         pod("q", "n2", (0, 1)),
     ]
-    found = bill(world(things), PRICES, {})
+    found = cost_report(world(things), PRICES, {})
     for by in By:
         assert sum(one.hourly for one in found.by[by]) == pytest.approx(found.hourly)
 
@@ -84,7 +84,7 @@ def test_lost_work_stands_beside_the_cost_of_who_lost_it() -> None:
         gone(HistoryEventKind.FAILED, "cq", "team/b"),
     ]
     lost = added(lost_by(lines[:1]), lost_by(lines[1:]))
-    found = bill(world([]), PRICES, lost)
+    found = cost_report(world([]), PRICES, lost)
     assert found.lost == LostWork(4.0, 8.0, 2)
     assert found.by[By.QUEUE] == (Cost(name="cq", lost=LostWork(4.0, 8.0, 2)),)
     assert [(one.name, one.lost.cost) for one in found.by[By.WORKLOAD]] == [("team/a", 4.0), ("team/b", 4.0)]
@@ -99,7 +99,7 @@ def test_work_whose_loss_is_unknown_is_no_nought() -> None:
     unpriced = HistoryEvent(
         time=START, what=HistoryEventKind.EVICTED, queue="other", workload="team/c", lost_gpu_seconds=3600.0
     )
-    found = bill(world([]), PRICES, lost_by([known, unknown, unpriced]))
+    found = cost_report(world([]), PRICES, lost_by([known, unknown, unpriced]))
     assert {one.name: (one.lost.hours_text(), one.lost.cost_text("4.00 $")) for one in found.by[By.QUEUE]} == {
         "cq": ("at least 2.0", "at least 4.00 $"),
         "other": ("1.0", "unknown"),
@@ -118,4 +118,4 @@ def test_a_gpu_that_pods_share_is_paid_once_in_equal_parts() -> None:
         "Job/team/b": 1.0,
         "Job/team/c": 4.0,
     }
-    assert bill(world(things), PRICES, {}).pools[0].pool.used == 3
+    assert cost_report(world(things), PRICES, {}).pools[0].pool.used == 3

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from gpuconsole.insight.books import Books, books, carried_on
-from gpuconsole.insight.gpumap import GpuMap, gpu_map
-from gpuconsole.insight.whereabouts import NOWHERE, whereabouts
-from gpuconsole.insight.whereabouts import carried_on as pods_carried_on
+from gpuconsole.insight.gpumap import GpuMapIndex, gpu_map
+from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, pods_by_node
+from gpuconsole.insight.pods_by_node import updated as pods_carried_on
+from gpuconsole.insight.queue_index import QueueIndex, queue_index, updated
 from gpuconsole.model.diff import row_changes
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.queues import Quota
@@ -32,7 +32,7 @@ def test_rows_that_changed_moved_or_left_are_found_by_identity() -> None:
     assert row_changes([], [one]) == ([], [one])
 
 
-def summary(made: Books) -> dict[str, Any]:
+def summary(made: QueueIndex) -> dict[str, Any]:
     """All that a book answers."""
     return {
         name: (
@@ -49,9 +49,9 @@ def summary(made: Books) -> dict[str, Any]:
     }
 
 
-def rebuilt(snapshot: Snapshot) -> Books:
+def rebuilt(snapshot: Snapshot) -> QueueIndex:
     doors = {door.key: door.cluster_queue for door in snapshot.local_queues.all()}
-    return carried_on(Books((), doors, {}), snapshot.workloads.rows)
+    return updated(QueueIndex((), doors, {}), snapshot.workloads.rows)
 
 
 class LivingCluster(RuleBasedStateMachine):
@@ -107,15 +107,15 @@ class LivingCluster(RuleBasedStateMachine):
     @invariant()
     def carried_on_equals_rebuilt(self) -> None:
         snapshot = self.state.freeze()
-        assert summary(books(snapshot)) == summary(rebuilt(snapshot))
+        assert summary(queue_index(snapshot)) == summary(rebuilt(snapshot))
 
-        fresh = pods_carried_on(NOWHERE, snapshot.pods.rows)
-        kept = whereabouts(snapshot)
+        fresh = pods_carried_on(NO_PODS_BY_NODE, snapshot.pods.rows)
+        kept = pods_by_node(snapshot)
         assert {name: dict(pods) for name, pods in kept.by_node.items() if pods} == {
             name: dict(pods) for name, pods in fresh.by_node.items() if pods
         }
 
-        drawn = GpuMap(snapshot)
+        drawn = GpuMapIndex(snapshot)
         drawn.draw(None)
         assert gpu_map(snapshot).rows == drawn.rows
 
@@ -128,24 +128,26 @@ def test_books_of_queues_where_nothing_changed_are_the_same() -> None:
     state = ClusterState(START)
     for thing in ORG:
         state.apply(Applied(START, thing))
-    before = books(state.freeze())
+    before = queue_index(state.freeze())
     state.apply(Applied(START, waiting("new", "research/lq", 2)))
-    after = books(state.freeze())
+    after = queue_index(state.freeze())
 
-    assert after.book("cq-prod") is before.book("cq-prod")
-    assert [workload.name for workload in after.book("cq-research").queue] == ["new"]
-    assert before.book("cq-research").queue == []
+    assert after.cluster_queue("cq-prod") is before.cluster_queue("cq-prod")
+    assert [workload.name for workload in after.cluster_queue("cq-research").queue] == ["new"]
+    assert before.cluster_queue("cq-research").queue == []
 
 
 def test_a_workload_holds_quota_where_it_was_admitted_even_if_its_local_queue_is_gone() -> None:
-    made = books(world([*ORG_QUEUES, running("w", "elsewhere/lq", 3, "cq-prod"), waiting("v", "elsewhere/lq", 2)]))
+    made = queue_index(
+        world([*ORG_QUEUES, running("w", "elsewhere/lq", 3, "cq-prod"), waiting("v", "elsewhere/lq", 2)])
+    )
 
-    assert [workload.name for workload in made.book("cq-prod").holding] == ["w"]
-    assert [workload.name for workload in made.book("").queue] == ["v"]
+    assert [workload.name for workload in made.cluster_queue("cq-prod").holding] == ["w"]
+    assert [workload.name for workload in made.cluster_queue("").queue] == ["v"]
 
 
 def test_what_was_stopped_holds_no_quota_though_its_pods_are_on_their_way_out() -> None:
     """Kueue 0.19 takes it out of its cache at once (workload_controller.go)."""
     stopped = replace(running("old", "prod/lq", 4, "cq-prod"), active=False)
-    book = books(world([*ORG_QUEUES, stopped])).book("cq-prod")
+    book = queue_index(world([*ORG_QUEUES, stopped])).cluster_queue("cq-prod")
     assert (book.holding, book.usage, book.queue) == ([], {}, [])

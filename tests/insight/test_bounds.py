@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.sources import open_simulation
-from gpuconsole.insight.basis import Bound, bound_of_idle, unplaceable
+from gpuconsole.insight.admission_view import view_on
+from gpuconsole.insight.data_gaps import IdleBound, bound_of_idle, missing_for_placement
 from gpuconsole.insight.fragmentation import Slots, Usefulness
-from gpuconsole.insight.risk import first_in_line
-from gpuconsole.insight.slots import Starts, slots
-from gpuconsole.insight.standing import standing_on
+from gpuconsole.insight.risk import reclaim_risk
+from gpuconsole.insight.slots import StartableGangs, slots
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
@@ -19,7 +19,7 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.risk import risk_lines
 from gpuconsole.ui.answers.slots import slots_lines
 
-SIDES = {"nodes": Bound.AT_LEAST, "pods": Bound.AT_MOST}
+SIDES = {"nodes": IdleBound.AT_LEAST, "pods": IdleBound.AT_MOST}
 
 
 def gap(table: str) -> VisibilityGap:
@@ -48,7 +48,7 @@ def unread(snapshot: Snapshot, table: str, key: str) -> Snapshot:
     return opened(replace(file, objects=objects, seen=Visibility(gaps=(gap(table),))))
 
 
-def numbers(answer: tuple[Usefulness, tuple[Starts, ...]]) -> dict[str, int]:
+def numbers(answer: tuple[Usefulness, tuple[StartableGangs, ...]]) -> dict[str, int]:
     """All that is counted of idle GPUs, by name."""
     useful, starts = answer
     rows: list[Slots] = [useful.cluster, *useful.flavors, *useful.domains]
@@ -61,7 +61,7 @@ def numbers(answer: tuple[Usefulness, tuple[Starts, ...]]) -> dict[str, int]:
 @pytest.mark.parametrize("table", SIDES)
 def test_numbers_are_on_the_right_side_of_the_truth_whatever_is_not_read(cluster: Snapshot, table: str) -> None:
     keys = [row.key for row in getattr(cluster, table).all() if table == "nodes" or (row.node and row.gpus)]
-    truth, others = numbers(slots(cluster, Bound.EXACT)), 0
+    truth, others = numbers(slots(cluster, IdleBound.EXACT)), 0
     for key in keys[:: max(1, len(keys) // 12)]:
         seen = unread(cluster, table, key)
         bound = bound_of_idle(seen)
@@ -70,7 +70,7 @@ def test_numbers_are_on_the_right_side_of_the_truth_whatever_is_not_read(cluster
         wrong = {
             name: (number, truth.get(name, 0))
             for name, number in said.items()
-            if (number > truth.get(name, 0) if bound is Bound.AT_LEAST else number < truth[name])
+            if (number > truth.get(name, 0) if bound is IdleBound.AT_LEAST else number < truth[name])
         }
         assert (wrong, said.keys() <= truth.keys(), len(said) > 50) == ({}, True, True)
         others += sum(number != truth[name] for name, number in said.items())
@@ -91,7 +91,7 @@ def test_nothing_is_said_where_both_are_not_seen_or_nobody_knows_how_much(cluste
     file = decode(encode(cluster))
     blind = VisibilityGap(table="pods", resource="pods", why="cannot list pods")
     some = VisibilityGap(table="pods", resource="pods", why="only namespace a is read", namespaces=("a",))
-    cases = {(): Bound.EXACT, (gap("nodes"), gap("pods")): None, (blind,): None, (some,): None}
+    cases = {(): IdleBound.EXACT, (gap("nodes"), gap("pods")): None, (blind,): None, (some,): None}
     for gaps, want in cases.items():
         assert bound_of_idle(opened(replace(file, seen=Visibility(gaps=gaps)))) is want
 
@@ -100,13 +100,13 @@ def test_nothing_is_said_where_both_are_not_seen_or_nobody_knows_how_much(cluste
 def test_of_risk_that_is_said_which_does_not_rest_on_nodes_and_pods(cluster: Snapshot, table: str) -> None:
     key = next(row.key for row in getattr(cluster, table).all() if table == "nodes" or row.gpus)
     seen = unread(cluster, table, key)
-    assert unplaceable(seen) == (f"1 of {table} could not be read",)
-    found, truth = (first_in_line(standing_on(snapshot, SimPolicy())) for snapshot in (seen, cluster))
+    assert missing_for_placement(seen) == (f"1 of {table} could not be read",)
+    found, truth = (reclaim_risk(view_on(snapshot, SimPolicy())) for snapshot in (seen, cluster))
     assert found == truth
-    assert found.dangers
-    assert {(one.probability, one.median, one.cost, one.causes) for one in found.dangers} == {(None, None, None, ())}
-    assert [one for one in found.dangers if one.turns]
-    assert risk_lines(found)[0] == f"{len(found.dangers)} running workloads; preemption risk unknown"
+    assert found.workloads
+    assert {(one.probability, one.median, one.cost, one.causes) for one in found.workloads} == {(None, None, None, ())}
+    assert [one for one in found.workloads if one.turns]
+    assert risk_lines(found)[0] == f"{len(found.workloads)} running workloads; preemption risk unknown"
 
 
 def test_where_more_is_not_seen_nothing_is_said_of_risk(cluster: Snapshot) -> None:
@@ -114,4 +114,4 @@ def test_where_more_is_not_seen_nothing_is_said_of_risk(cluster: Snapshot) -> No
     blind = VisibilityGap(table="pods", resource="pods", why="cannot list pods")
     for gaps in ((), (gap("pods"), queues), (blind,), (blind, gap("nodes"))):
         file = replace(decode(encode(cluster)), seen=Visibility(gaps=gaps))
-        assert unplaceable(opened(file)) == ()
+        assert missing_for_placement(opened(file)) == ()

@@ -1,9 +1,9 @@
 """Who holds quota and does not run: on the dashboard's numbers, and among what needs attention."""
 
-from gpuconsole.insight.attention import attention
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.overview import waiting
-from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.objects import Object
@@ -36,10 +36,10 @@ def test_quota_that_waits_for_checks_is_counted_apart() -> None:
 
 
 def test_each_is_told_of_by_name_while_they_are_few() -> None:
-    told = [one for one in attention(world([holding("a", BUDGET)])) if one.trouble is Trouble.CHECKS]
+    told = [one for one in alerts(world([holding("a", BUDGET)])) if one.trouble is AlertKind.CHECKS]
     assert [(one.text, one.table, one.key) for one in told] == [
         ("team/a: 4 GPUs reserved, waiting for budget for 12m", "workloads", "team/a")
     ]
     many = world([holding(f"w{number}", BUDGET) for number in range(6)])
-    told = [one for one in attention(many) if one.trouble is Trouble.CHECKS]
+    told = [one for one in alerts(many) if one.trouble is AlertKind.CHECKS]
     assert [one.text for one in told] == ["6 workloads have 24 GPUs reserved and wait for admission checks"]

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import Code, Pattern
-from gpuconsole.insight.attention import attention
-from gpuconsole.insight.bill import bill
-from gpuconsole.insight.trouble import Trouble
+from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode
+from gpuconsole.insight.cost_report import cost_report
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.device_units import short_plural
 from gpuconsole.model.events import Applied
@@ -34,7 +34,7 @@ def unit_price(name: str) -> float:
     return PRICE if name == "DRA" else PRICE / 2
 
 
-def found(snapshot: Snapshot, code: Code) -> list[Pattern]:
+def found(snapshot: Snapshot, code: AntiPatternCode) -> list[AntiPattern]:
     return [one for one in antipatterns(snapshot, Prices()) if one.code is code]
 
 
@@ -76,7 +76,7 @@ def monopolized(name: str) -> Simulation:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_monopoly_names_the_unit_and_costs_what_the_borrowed_units_cost(name: str) -> None:
-    (one,) = found(monopolized(name).snapshot(), Code.MONOPOLY)
+    (one,) = found(monopolized(name).snapshot(), AntiPatternCode.MONOPOLY)
     unit = KINDS[name].unit
     assert one.text == f"cq-b holds 100% of the {unit}s of org; pending below nominal quota: cq-a"
     assert (one.gpus, one.unit) == (4, unit)
@@ -122,18 +122,18 @@ def _split(snapshot: Snapshot) -> Snapshot:
 def test_a_deadlock_names_the_unit_of_each_gang_and_has_a_price(name: str) -> None:
     snapshot = half_gangs(name)
     unit = KINDS[name].unit
-    (one,) = found(snapshot, Code.DEADLOCK)
+    (one,) = found(snapshot, AntiPatternCode.DEADLOCK)
     assert sorted(one.evidence.values()) == [f"holds 3 {unit}s, needs 3 more"] * 2
     assert (one.gpus, one.unit) == (6, unit)
     assert one.cost_per_day == pytest.approx(6 * unit_price(name) * 24)
-    (line,) = [each for each in attention(snapshot) if each.trouble is Trouble.DEADLOCK]
+    (line,) = [each for each in alerts(snapshot) if each.trouble is AlertKind.DEADLOCK]
     assert f"holds 3 {unit}s and needs 3 more; " in line.text
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_an_oversized_request_is_found_on_parts_of_gpus(name: str) -> None:
     snapshot = measured(lent(name).snapshot(), 5)
-    (one,) = found(snapshot, Code.OVERSIZED)
+    (one,) = found(snapshot, AntiPatternCode.OVERSIZED)
     unit = KINDS[name].unit
     assert one.text == f"{one.subject}: SM activity 5% on 8 {unit}s, below 10%"
     assert one.unit == unit
@@ -144,7 +144,7 @@ def test_an_oversized_request_is_found_on_parts_of_gpus(name: str) -> None:
 @pytest.mark.parametrize("name", SHARED)
 def test_idle_parts_of_gpus_are_counted_in_their_unit_and_have_a_price(name: str) -> None:
     snapshot = measured(lent(name).snapshot(), 0, idle_minutes=45)
-    (one,) = found(snapshot, Code.BORROWED_IDLE)
+    (one,) = found(snapshot, AntiPatternCode.BORROWED_IDLE)
     unit = KINDS[name].unit
     assert one.text == f"{one.subject}: 8 {unit}s allocated but idle for 45m; 4 of them borrowed"
     assert (one.gpus, one.unit) == (8, unit)
@@ -155,7 +155,7 @@ def test_idle_parts_of_gpus_are_counted_in_their_unit_and_have_a_price(name: str
 def test_low_utilization_counts_parts_of_gpus_as_such(name: str) -> None:
     snapshot = measured(lent(name).snapshot(), 5)
     unit = KINDS[name].unit
-    assert [one.text for one in found(snapshot, Code.LOW_UTILIZATION)] == [
+    assert [one.text for one in found(snapshot, AntiPatternCode.LOW_UTILIZATION)] == [
         f"the cluster: average SM activity 5% on 8 {unit}s, below 30%",
         f"team b: average SM activity 5% on 8 {unit}s, below 30%",
     ]
@@ -163,7 +163,7 @@ def test_low_utilization_counts_parts_of_gpus_as_such(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_table_of_pools_counts_devices_of_every_kind(name: str) -> None:
-    (one,) = bill(lent(name).snapshot(), Prices(), {}).pools
+    (one,) = cost_report(lent(name).snapshot(), Prices(), {}).pools
     unit = KINDS[name].unit
     assert (one.pool.used, one.pool.gpus, one.pool.unit) == (8, 8, unit)
     (column,) = [each for each in POOLS if each.id == "usage"]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.basis import Bound
-from gpuconsole.insight.bill import By, bill
+from gpuconsole.insight.alert_kinds import AlertKind
 from gpuconsole.insight.cost import hourly, node_hourly
+from gpuconsole.insight.cost_report import By, cost_report
+from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.overview import dashboard
 from gpuconsole.insight.slots import slots
 from gpuconsole.insight.topology import domains
-from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.device_units import described
 from gpuconsole.model.prices import Prices
@@ -216,7 +216,7 @@ def test_every_kind_of_device_is_counted_with_its_unit(name: str, kueue: bool) -
 def test_a_pod_for_which_there_is_no_device_needs_attention(name: str) -> None:
     kind = KINDS[name]
     found = dashboard(cluster(kind, kueue=False, jobs=3)).attention
-    (line,) = [one for one in found if one.trouble is Trouble.UNSCHEDULABLE]
+    (line,) = [one for one in found if one.trouble is AlertKind.UNSCHEDULABLE]
     assert line.text.startswith(f"Job/team/job-2: 1 pod (1 {kind.unit}) unschedulable: 0/1 nodes are available")
     assert (line.table, line.key, line.gpus) == ("jobs", "Job/team/job-2", 1)
 
@@ -236,7 +236,7 @@ def test_the_table_of_queues_counts_devices_of_every_kind(name: str, kueue: bool
 def test_slots_count_devices_of_every_kind(name: str) -> None:
     kind = KINDS[name]
     snapshot = cluster(kind, kueue=True, jobs=0)
-    answer, starts = slots(snapshot, Bound.EXACT)
+    answer, starts = slots(snapshot, IdleBound.EXACT)
     assert [(row.name, row.unit, row.gpus, row.idle) for row in (*answer.flavors, answer.cluster)] == [
         ("a100", kind.unit, 2, 2),
         ("cluster", kind.unit, 2, 2),
@@ -258,7 +258,7 @@ def test_a_node_costs_what_its_gpus_do_however_they_are_divided_or_shared(name: 
     (node,) = snapshot.nodes.all()
     assert node_hourly(node, prices) == pytest.approx(whole)
     assert [hourly(snapshot, one, prices) for one in snapshot.workloads.all()] == pytest.approx([whole / 2] * 2)
-    found = bill(snapshot, prices, {})
+    found = cost_report(snapshot, prices, {})
     assert found.hourly == pytest.approx(whole)
     teams = {one.name: (one.gpus, round(one.hourly, 6)) for one in found.by[By.TEAM] if one.name}
     # By compute slices an instance 3g is three sevenths of its GPU; of the seventh, nobody is charged.
@@ -267,7 +267,7 @@ def test_a_node_costs_what_its_gpus_do_however_they_are_divided_or_shared(name: 
 
 
 def test_dra_devices_are_billed_to_those_who_claim_them() -> None:
-    found = bill(cluster(KINDS["DRA"], kueue=True, jobs=1), Prices(), {})
+    found = cost_report(cluster(KINDS["DRA"], kueue=True, jobs=1), Prices(), {})
     price = Prices().gpu_hour["a100-80gb"]
     assert found.hourly == pytest.approx(2 * price)
     assert [(one.name, one.gpus, round(one.hourly, 6)) for one in found.by[By.TEAM]] == [

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.attention import attention
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
+from gpuconsole.insight.drill_session import UpcomingStep
 from gpuconsole.insight.expected_start import expected_start
 from gpuconsole.insight.forecast import forecast
-from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, ledger
+from gpuconsole.insight.loan_ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
 from gpuconsole.insight.loans import Loan
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.playing import Coming
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.preemptions import rows
-from gpuconsole.insight.queue_metrics import Counted, QueueMetrics, counted
+from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics, counted
 from gpuconsole.insight.risk import risk
-from gpuconsole.insight.trouble import Trouble
-from gpuconsole.insight.unsaved import unsaved_gpu_time
-from gpuconsole.insight.whatif import WhatIf, looks, what_if
+from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
+from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEventKind
@@ -70,7 +70,7 @@ def wide_of(simulation: Simulation) -> str:
 def tried(simulation: Simulation, *manifests: dict[str, Any]) -> WhatIf:
     """What comes of creating these within half an hour."""
     commands = read_changes([{"steps": [{"create": list(manifests)}]}], "changes", simulation.now).commands
-    return what_if(looks(simulation, commands, 30 * MINUTE))
+    return what_if(what_if_steps(simulation, commands, 30 * MINUTE))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -114,11 +114,13 @@ def test_a_ledger_of_several_units_adds_each_up_and_counts_mixed_victims_in_devi
         for unit in units
     )
     leaving = tuple(
-        Leaving(workload=f"a/{n}", queue="q", gpus=2, unit=unit, rule="r", lost_gpu_hours=0.0, cost=0.0)
+        ReclaimVictim(workload=f"a/{n}", queue="q", gpus=2, unit=unit, rule="r", lost_gpu_hours=0.0, cost=0.0)
         for n, unit in enumerate(units)
     )
-    exposure = Exposure(lender="l", flavor="f", resource="nvidia.com/gpu", gpus=4, possible=True, leaving=leaving)
-    lines = ledger_lines(Ledger(loans, (exposure,)), HOUR)
+    exposure = ReclaimScenario(
+        lender="l", flavor="f", resource="nvidia.com/gpu", gpus=4, possible=True, leaving=leaving
+    )
+    lines = ledger_lines(LoanLedger(loans, (exposure,)), HOUR)
     assert lines[0] == "4 GPUs, 4 MIG 1g.10gb instances borrowed, 2 loans"
     assert "4 dev" in lines[-2]
 
@@ -126,7 +128,7 @@ def test_a_ledger_of_several_units_adds_each_up_and_counts_mixed_victims_in_devi
 @pytest.mark.parametrize("name", KINDS)
 def test_borrowed_devices_of_every_kind_can_be_reclaimed(name: str) -> None:
     simulation = lent(name)
-    (line,) = [one for one in attention(simulation.snapshot()) if one.trouble is Trouble.RECLAIMABLE]
+    (line,) = [one for one in alerts(simulation.snapshot()) if one.trouble is AlertKind.RECLAIMABLE]
     unit = KINDS[name].unit
     assert line.text == f"{wide_of(simulation)} runs on 4 borrowed {unit}s; cq-a can reclaim them"
     assert line.gpus == 4
@@ -158,8 +160,8 @@ def test_what_a_workload_runs_on_is_told_in_its_unit_with_what_an_eviction_would
     simulation = lent(name)
     snapshot, wide = simulation.snapshot(), wide_of(simulation)
     hours = whole_gpus(name, 8)
-    assert unsaved_gpu_time(snapshot, snapshot.workloads[wide]) == pytest.approx(hours * HOUR, abs=10)
-    (one,) = risk(simulation, runs=1, horizon=HOUR).dangers
+    assert uncheckpointed_gpu_time(snapshot, snapshot.workloads[wide]) == pytest.approx(hours * HOUR, abs=10)
+    (one,) = risk(simulation, runs=1, horizon=HOUR).workloads
     assert (one.workload, one.gpus, one.unit, one.borrowed) == (wide, 8, KINDS[name].unit, 4)
     assert (one.lost_gpu_hours, one.cost) == pytest.approx((hours, hours * PRICE))
     said = text(loss_line(snapshot, snapshot.workloads[wide]))
@@ -232,7 +234,8 @@ def test_a_drill_says_how_many_devices_the_work_that_comes_asks_for() -> None:
     simulation = lent("MIG mixed")
     commands = read_changes([{"steps": [{"create": [job("a", "big", KINDS["MIG mixed"], 4)]}]}], "drill", 0).commands
     told = [
-        text(one) for one in coming_lines(Coming(number=1, of=1, at=0, commands=commands), simulation.snapshot(), ())
+        text(one)
+        for one in coming_lines(UpcomingStep(number=1, of=1, at=0, commands=commands), simulation.snapshot(), ())
     ]
     assert any("4 MIG 3g.40gb instances in 4 pods" in one for one in told)
 
@@ -253,4 +256,4 @@ def test_a_copy_and_those_who_make_room_are_told_in_their_unit(name: str) -> Non
 def test_quota_that_kueue_s_metrics_say_is_used_is_compared_for_every_kind_of_accelerator(name: str) -> None:
     used = {("a100", resource_of(name)): 8.0}
     compared = list(counted(QueueMetrics(queue="cq-b", usage=used), lent(name).snapshot()))
-    assert compared == [Counted(f"a100 {resource_of(name)}", 8, 8)]
+    assert compared == [MetricComparison(f"a100 {resource_of(name)}", 8, 8)]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from gpuconsole.insight.drill import Result, Verdict, run_drill
+from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict, run_drill
 from gpuconsole.insight.expect_forms import FORMS
 from gpuconsole.insight.expectations import CHECKS
 from gpuconsole.insight.gpumap import gpu_rows
@@ -105,7 +105,7 @@ def lived(name: str, span: int) -> tuple[Simulation, list[HistoryEvent]]:
     return simulation, [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
 
 
-def complaints(results: Sequence[Result]) -> list[str]:
+def complaints(results: Sequence[ExpectationOutcome]) -> list[str]:
     return [result.text for result in results if not result.ok]
 
 
@@ -283,7 +283,7 @@ def scenario(*steps: Mapping[str, Any], **fields: Any) -> Scenario:
     return load_scenario([document])
 
 
-def outcome(expect: Mapping[str, Any]) -> Result:
+def outcome(expect: Mapping[str, Any]) -> ExpectationOutcome:
     """What one expectation comes to after `low` was evicted for `high`, while `wide` waits."""
     steps: list[dict[str, Any]] = [
         {"create": [pod("low", 3), pod("stays", 1, priority=9)]},
@@ -293,17 +293,19 @@ def outcome(expect: Mapping[str, Any]) -> Result:
     return result
 
 
-def passed(key: str, got: str, at: int = HOUR, wanted: str | None = None) -> Result:
-    return Result(step=2, at=at, key=key, verdict=Verdict.PASSED, wanted=got if wanted is None else wanted, got=got)
+def passed(key: str, got: str, at: int = HOUR, wanted: str | None = None) -> ExpectationOutcome:
+    return ExpectationOutcome(
+        step=2, at=at, key=key, verdict=ExpectationVerdict.PASSED, wanted=got if wanted is None else wanted, got=got
+    )
 
 
-def failed(key: str, wanted: str, got: str, at: int = HOUR) -> Result:
-    return Result(step=2, at=at, key=key, verdict=Verdict.FAILED, wanted=wanted, got=got)
+def failed(key: str, wanted: str, got: str, at: int = HOUR) -> ExpectationOutcome:
+    return ExpectationOutcome(step=2, at=at, key=key, verdict=ExpectationVerdict.FAILED, wanted=wanted, got=got)
 
 
 EVICTED = "default/low by default/high (Preempted)"
 WAITING = "default/high: nodes, default/wide: nodes"
-MEANINGS: dict[str, tuple[dict[str, Any], Result]] = {
+MEANINGS: dict[str, tuple[dict[str, Any], ExpectationOutcome]] = {
     "admitted names all that have their place": (
         {"admitted": ["default/stays"]},
         passed("admitted", "default/stays"),
@@ -471,7 +473,7 @@ def test_every_key_says_how_it_is_written() -> None:
 def test_what_cannot_be_checked_is_no_pass(name: str) -> None:
     expect, problem = PROBLEMS[name]
     result = outcome(expect)
-    assert (result.verdict, result.ok) == (Verdict.PROBLEM, False)
+    assert (result.verdict, result.ok) == (ExpectationVerdict.PROBLEM, False)
     assert problem in result.got
 
 

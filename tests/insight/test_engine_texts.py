@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.engine_texts import KAI, VOLCANO, read_engine, skipped, writer
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.pending_pods import group_lines
-from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.unqueued_work import unqueued_work
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.kai import KaiCondition, KaiPodGroup
 from gpuconsole.model.objects import Object
@@ -120,7 +120,7 @@ def test_jobs_and_pods_stand_for_themselves_where_no_workload_does() -> None:
         pod("p", "n1", (0,), job="Job/team/train"),
         pod("lone", wants=1),
     ]
-    found = stand_ins(world(things))
+    found = unqueued_work(world(things))
     assert {key: (phase(one), one.owner) for key, one in found.items()} == {
         "Job/team/train": ("running", "Job/team/train"),
         "team/lone": ("pending", "Pod/team/lone"),
@@ -134,8 +134,8 @@ def test_a_job_some_of_whose_pods_wait_waits() -> None:
         pod("p0", "n1", (0,), job="Job/team/train"),
         pod("p1", wants=1, job="Job/team/train"),
     ]
-    assert [phase(one) for one in stand_ins(world(things)).values()] == ["pending"]
+    assert [phase(one) for one in unqueued_work(world(things)).values()] == ["pending"]
 
 
 def test_what_kueue_manages_has_no_stand_in() -> None:
-    assert stand_ins(world(ORG)) == {}
+    assert unqueued_work(world(ORG)) == {}

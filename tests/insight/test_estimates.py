@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Experience, Interval, Told
-from gpuconsole.insight.estimates import KEPT, Estimate, Memory, corrected, estimate, probability
-from gpuconsole.insight.eta import Starts
+from gpuconsole.insight.calibration import Calibration, Interval, PastEstimate
+from gpuconsole.insight.estimates import KEPT, Estimate, EstimateHistory, corrected, estimate, probability
+from gpuconsole.insight.eta import SimulatedStarts
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
@@ -15,15 +15,15 @@ from tests.insight.world import START, running, waiting
 NOW = 1000 * HOUR
 
 
-def found(*hours: float | None) -> Starts:
+def found(*hours: float | None) -> SimulatedStarts:
     """Starts so many hours from now, looked for a day ahead."""
     times = tuple(NOW + round(after * HOUR) if after is not None else None for after in hours)
-    return Starts(workload="a/w", asked=NOW, horizon=NOW + DAY, past=7 * DAY, times=times)
+    return SimulatedStarts(workload="a/w", asked=NOW, horizon=NOW + DAY, past=7 * DAY, times=times)
 
 
-def told(key: str, asked: int = NOW, started: int | None = None) -> Told:
+def told(key: str, asked: int = NOW, started: int | None = None) -> PastEstimate:
     interval = Interval(asked, asked + HOUR)
-    return Told(workload=key, asked=asked, median=asked + HOUR // 2, interval=interval, started=started)
+    return PastEstimate(workload=key, asked_at=asked, median=asked + HOUR // 2, interval=interval, started=started)
 
 
 def seen(*workloads: Workload) -> Snapshot:
@@ -74,32 +74,32 @@ def test_what_had_not_started_by_the_horizon_starts_later_than_that() -> None:
 def test_earlier_estimates_make_it_wider_or_narrower_about_its_median() -> None:
     one = estimate(found(1, 2, 3))
     many = 10**9
-    assert ends(corrected(one, Experience(1.5, many, 30))) == (0.5, 2, 3.5)
-    assert ends(corrected(one, Experience(0.1, many, 30))) == (1.5, 2, 2.5)
-    assert corrected(one, Experience(2.0, many, 30)).calibrated_by == 30
-    assert corrected(one, Experience()) == one
+    assert ends(corrected(one, Calibration(1.5, many, 30))) == (0.5, 2, 3.5)
+    assert ends(corrected(one, Calibration(0.1, many, 30))) == (1.5, 2, 2.5)
+    assert corrected(one, Calibration(2.0, many, 30)).calibrated_by == 30
+    assert corrected(one, Calibration()) == one
 
 
 def test_the_first_estimate_of_a_workload_is_remembered() -> None:
-    memory = Memory([told("a/1")])
+    memory = EstimateHistory([told("a/1")])
     later = told("a/1", NOW + HOUR)
     assert memory.note([later, told("a/2"), told("a/2", NOW + HOUR)]) == [told("a/2")]
     assert memory.earlier == (told("a/1"), told("a/2"))
 
 
 def test_what_became_of_an_estimate_is_read_from_later_snapshots() -> None:
-    memory = Memory()
+    memory = EstimateHistory()
     memory.note([told("a/one", START), told("a/two", START), told("a/gone", START)])
     came = [told("a/one", START, START + MINUTE)]
     snapshot = seen(running("one", "a/lq", 8, "a", minutes_ago=-1), waiting("two", "a/lq", 8))
-    assert memory.see(snapshot) == came
+    assert memory.record_starts(snapshot) == came
     assert memory.earlier == (came[0], told("a/two", START))
     # It is known by now, and stays so, whatever comes after it.
-    assert memory.see(seen()) == []
+    assert memory.record_starts(seen()) == []
     assert list(memory.earlier) == came
 
 
 def test_only_the_newest_are_remembered() -> None:
-    memory = Memory()
+    memory = EstimateHistory()
     memory.note([told(f"a/{n}") for n in range(KEPT + 5)])
     assert (len(memory.earlier), memory.earlier[0].workload) == (KEPT, "a/5")

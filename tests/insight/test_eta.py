@@ -3,12 +3,19 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Experience, Interval, Record
+from gpuconsole.insight.calibration import Calibration, CoverageRecord, Interval
 from gpuconsole.insight.estimates import Estimate
-from gpuconsole.insight.eta import Starts, again, starts
-from gpuconsole.insight.expected_start import TAIL, CohortPlace, Within, corrected, expected_start, stand
-from gpuconsole.insight.past import Arrival, Past, past
+from gpuconsole.insight.eta import SimulatedStarts, again, starts
+from gpuconsole.insight.expected_start import (
+    TAIL,
+    CohortPosition,
+    StartProbability,
+    corrected,
+    current_position,
+    expected_start,
+)
 from gpuconsole.insight.positions import Position
+from gpuconsole.insight.workload_history import PastSubmission, WorkloadHistory, workload_history
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -54,7 +61,7 @@ def after(jobs: int, length: str) -> Simulation:
     return simulation
 
 
-def only(known: Past) -> Past:
+def only(known: WorkloadHistory) -> WorkloadHistory:
     """The same run times, and nothing submitted anew."""
     return replace(known, arrivals=())
 
@@ -62,7 +69,7 @@ def only(known: Past) -> Past:
 def test_who_waits_starts_when_work_like_what_runs_has_ended() -> None:
     # Its word of 100 hours is not believed: thirty jobs of this queue took an hour each.
     simulation = after(30, "1h")
-    known = only(past(simulation.snapshot()))
+    known = only(workload_history(simulation.snapshot()))
     found = starts(simulation, ("a/next",), known, runs=5, seed=1, horizon=DAY)["a/next"]
     assert found.times == (simulation.now + 30 * MINUTE + LAG,) * 5
 
@@ -70,7 +77,7 @@ def test_who_waits_starts_when_work_like_what_runs_has_ended() -> None:
 def test_an_estimate_leaves_the_cluster_alone_and_repeats_itself() -> None:
     simulation = after(30, "1h")
     before = simulation.save()
-    known = past(simulation.snapshot())
+    known = workload_history(simulation.snapshot())
     first, second = (starts(simulation, ("a/next",), known, runs=3, seed=4, horizon=DAY) for _ in range(2))
     assert first == second
     assert simulation.save() == before
@@ -79,7 +86,7 @@ def test_an_estimate_leaves_the_cluster_alone_and_repeats_itself() -> None:
 def test_what_is_planned_is_not_foreseen() -> None:
     simulation = after(30, "1h")
     simulation.schedule(simulation.now, Submit((lasting("urgent", "1h", priority=100, created=simulation.now),)))
-    known = only(past(simulation.snapshot()))
+    known = only(workload_history(simulation.snapshot()))
     found = starts(simulation, ("a/next",), known, runs=1, seed=1, horizon=DAY)["a/next"]
     assert found.at(0.5) == simulation.now + 30 * MINUTE + LAG
 
@@ -89,15 +96,15 @@ def test_what_a_cron_job_made_comes_again_by_itself(there: bool, again: int) -> 
     cron = Job(kind="CronJob", namespace="a", name="nightly", rules=CronRules(schedule="30 3 * * *"))
     made = Job(namespace="a", name="nightly-1", owner=cron.key)
     first, nightly = waiting("first", "a/lq", 8), waiting("job-nightly-1", "a/lq", 8, owner=made.key, created=START + 1)
-    known = past(world([first, nightly, made, *([cron] if there else [])], START + 1))
+    known = workload_history(world([first, nightly, made, *([cron] if there else [])], START + 1))
     assert len(known.arrivals) == again
 
 
 def test_what_was_submitted_before_comes_again_and_pushes_in_by_priority() -> None:
     simulation = after(30, "1h")
     urgent = lasting("urgent", "1h", priority=100)
-    known = past(simulation.snapshot())
-    day = tuple(Arrival(simulation.now - DAY * n + 10 * MINUTE, urgent) for n in (3, 2, 1))
+    known = workload_history(simulation.snapshot())
+    day = tuple(PastSubmission(simulation.now - DAY * n + 10 * MINUTE, urgent) for n in (3, 2, 1))
     crowded = replace(known, arrivals=day, since=simulation.now - 3 * DAY)
     alone, beside = (
         starts(simulation, ("a/next",), one, runs=2, seed=1, horizon=DAY)["a/next"].at(0.5)
@@ -112,33 +119,33 @@ def test_what_was_submitted_before_comes_again_and_pushes_in_by_priority() -> No
 def test_days_come_again_with_their_hours() -> None:
     now = START + 3 * DAY
     job = lasting("j", "1h")
-    mornings = tuple(Arrival(START + DAY * n + 9 * HOUR, job) for n in range(3))
-    known = Past(time=now, arrivals=mornings, since=START)
+    mornings = tuple(PastSubmission(START + DAY * n + 9 * HOUR, job) for n in range(3))
+    known = WorkloadHistory(time=now, arrivals=mornings, since=START)
     coming = [(one.time - now, one.workload.name) for one in again(known, now + 2 * DAY, 1)]
     assert coming == [(9 * HOUR, "j-again-0"), (DAY + 9 * HOUR, "j-again-1")]
 
 
 def test_where_little_is_known_it_follows_upon_itself() -> None:
     now = START + 2 * HOUR
-    known = Past(time=now, arrivals=(Arrival(START + HOUR, lasting("j", "1h")),), since=START)
+    known = WorkloadHistory(time=now, arrivals=(PastSubmission(START + HOUR, lasting("j", "1h")),), since=START)
     coming = [one.time - now for one in again(known, now + 6 * HOUR, 1)]
     assert len(coming) == 3
     assert all(2 * n * HOUR <= time < 2 * (n + 1) * HOUR for n, time in enumerate(coming))
 
 
 def test_quantiles_lie_between_runs() -> None:
-    found = Starts(workload="a/w", asked=0, horizon=100, past=DAY, times=(10, 20, 30, None))
+    found = SimulatedStarts(workload="a/w", asked=0, horizon=100, past=DAY, times=(10, 20, 30, None))
     assert [found.at(part) for part in (0.1, 0.2, 0.3, 0.5, 0.6)] == [10, 10, 15, 25, 30]
     assert [found.by(time) for time in (9, 10, 35)] == [0.0, 0.25, 0.75]
 
 
 def test_of_what_waits_beyond_the_horizon_half_waits_1_4_times_as_long() -> None:
-    found = Starts(
+    found = SimulatedStarts(
         workload="a/w", asked=0, horizon=100, past=DAY, times=(10, 20, 30, None, None, None, None, None, None)
     )
     # Seven of ten wait longer than to the horizon: five of these sqrt(7/5) times as long, one sqrt(7) times.
     assert [found.at(part) for part in (0.5, 0.9)] == [118, 265]
-    assert Starts(workload="a/w", asked=0, horizon=100, past=DAY, times=(None,) * 9).at(0.1) == 105
+    assert SimulatedStarts(workload="a/w", asked=0, horizon=100, past=DAY, times=(None,) * 9).at(0.1) == 105
 
 
 def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone() -> None:
@@ -149,7 +156,7 @@ def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone
         HistoryEvent(time=START + 2 * HOUR, what=HistoryEventKind.STARTED, workload="b/old", queue="b", gpus=2),
         HistoryEvent(time=START + 5 * HOUR, what=HistoryEventKind.FINISHED, workload="b/old", queue="b", gpus=2),
     )
-    known = past(simulation.snapshot(), gone)
+    known = workload_history(simulation.snapshot(), gone)
     here = WorkKind("a", "a", 8)
     assert known.runs == (
         ObservedRun(here, HOUR),
@@ -165,7 +172,7 @@ def test_arrivals_are_known_since_the_oldest_end_that_is_left_for_older_work_may
     simulation = after(2, "1h")
     finished = simulation.snapshot().workloads["a/past-0"].condition("Finished")
     assert finished is not None
-    assert past(simulation.snapshot()).since == finished.since
+    assert workload_history(simulation.snapshot()).since == finished.since
 
 
 def test_where_nothing_has_ended_all_arrivals_after_the_first_are_known() -> None:
@@ -174,7 +181,7 @@ def test_where_nothing_has_ended_all_arrivals_after_the_first_are_known() -> Non
     simulation.advance(START + 14 * MINUTE)
     simulation.submit(Submit((lasting("second", "1h", created=simulation.now),)))
     simulation.advance(simulation.now + SECOND)
-    known = past(simulation.snapshot())
+    known = workload_history(simulation.snapshot())
     assert (known.since, [one.workload.name for one in known.arrivals]) == (START, ["second"])
 
 
@@ -183,9 +190,9 @@ def test_of_less_than_an_hour_no_arrivals_come_again() -> None:
     simulation.advance(START + 10 * MINUTE)
     simulation.submit(Submit((lasting("second", "1h", created=simulation.now),)))
     simulation.advance(START + 59 * MINUTE)
-    short = past(simulation.snapshot())
+    short = workload_history(simulation.snapshot())
     simulation.advance(START + 60 * MINUTE)
-    long_enough = past(simulation.snapshot())
+    long_enough = workload_history(simulation.snapshot())
     assert (short.repeats, long_enough.repeats) == (False, True)
     assert list(again(short, short.time + DAY, 1)) == []
     assert len(list(again(long_enough, long_enough.time + 4 * HOUR, 1))) == 4
@@ -209,7 +216,7 @@ def test_position_and_start_of_a_waiting_workload() -> None:
     answer = expected_start(after(30, "1h"), "a/next", runs=4, seed=1, horizon=DAY)
     assert (answer.phase, answer.queue, answer.gpus) == (WorkloadPhase.PENDING, "a", 8)
     assert answer.position == Position("a/next", "a", 1, 1, 1, 1, 0)
-    assert answer.cohort == CohortPlace("org", 1, 1)
+    assert answer.cohort == CohortPosition("org", 1, 1)
     then = answer.time + 30 * MINUTE + LAG
     assert answer.start == Estimate(
         workload="a/next",
@@ -236,7 +243,7 @@ def test_where_cohorts_lead_in_a_circle_nobody_has_a_place_in_one() -> None:
     queues = [cluster_queue("a", "red", Quota(8)), cluster_queue("b", "green", Quota(8))]
     doors = [LocalQueue(namespace=name, name="lq", cluster_queue=name) for name in "ab"]
     snapshot = world([A100, *ring, *queues, *doors, waiting("one", "a/lq", 8), waiting("two", "b/lq", 8)])
-    answer = stand(snapshot, "a/one")
+    answer = current_position(snapshot, "a/one")
     assert (answer.position is not None, answer.cohort) == (True, None)
 
 
@@ -244,7 +251,7 @@ def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
     answer = expected_start(after(30, "1h"), "a/next", runs=4, seed=1, horizon=DAY)
     assert answer.start is not None
     taught = corrected(
-        replace(answer, start=replace(answer.start, past=7 * DAY)), Experience(0.5, 9, 200), Record(143, 116)
+        replace(answer, start=replace(answer.start, past=7 * DAY)), Calibration(0.5, 9, 200), CoverageRecord(143, 116)
     )
     assert taught.trust == (
         "calibrated with 200 past estimates; the interval is 0.7 times as wide as in the runs",
@@ -253,10 +260,14 @@ def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
     assert taught.start is not None
     assert (taught.assumptions, taught.record, taught.start.calibrated_by) == (
         answer.assumptions,
-        Record(143, 116),
+        CoverageRecord(143, 116),
         200,
     )
-    assert answer.within == (Within(HOUR, 1.0), Within(6 * HOUR, 1.0), Within(24 * HOUR, 1.0))
+    assert answer.within == (
+        StartProbability(HOUR, 1.0),
+        StartProbability(6 * HOUR, 1.0),
+        StartProbability(24 * HOUR, 1.0),
+    )
     assert (answer.goes_by, answer.samples, answer.past_runs) == ("owner a, queue a, 8 to 15 GPUs", 30, 30)
 
 

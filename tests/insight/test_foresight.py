@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, assigned, forecast
+from gpuconsole.insight.forecast import Forecast, ForecastAction, Forecaster, assigned, forecast
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
@@ -47,9 +47,9 @@ def foreseen(told: Forecast) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, one in told.prospects.items():
         match one.fate:
-            case Fate.PREEMPTED:
+            case ForecastAction.PREEMPTED:
                 found[key] = ("preempted", one.by)
-            case Fate.ADMITTED:
+            case ForecastAction.ADMITTED:
                 found[key] = (one.cycle, one.given)
             case _:
                 found[key] = (one.message, sorted(one.victims))
@@ -82,33 +82,33 @@ def test_quota_alone_decides_what_the_whole_simulation_decides(life: Any) -> Non
 def test_what_only_might_have_been_is_forgotten() -> None:
     snapshot = world([*ORG, node("n1"), pod("llm-0", "n1", gpus=(0,), workload="research/rlhf")])
     supposed = world([*ORG, waiting("owner", "prod/lq", 8, priority=10_000)])
-    foreseer = Foreseer()
+    foreseer = Forecaster()
     first = foreseer.forecast(snapshot, POLICY)
     assert foreseer.forecast(supposed, POLICY, supposed=True) == forecast(supposed, POLICY)
     assert foreseer.forecast(snapshot, POLICY) == first
 
 
 def test_what_is_gone_is_taken_into_account() -> None:
-    foreseer = Foreseer()
+    foreseer = Forecaster()
     fits = waiting("next", "prod/lq", 12)
     full = world([*ORG, fits])
-    assert foreseer.forecast(full, POLICY).prospects["prod/next"].fate is Fate.WAITS
+    assert foreseer.forecast(full, POLICY).prospects["prod/next"].fate is ForecastAction.WAITS
     free = world([*ORG_QUEUES, fits])
     assert foreseer.forecast(free, POLICY) == forecast(free, POLICY)
-    assert foreseer.forecast(free, POLICY).prospects["prod/next"].fate is Fate.ADMITTED
+    assert foreseer.forecast(free, POLICY).prospects["prod/next"].fate is ForecastAction.ADMITTED
 
 
 def test_a_backoff_ends_though_nothing_was_told() -> None:
-    foreseer = Foreseer()
+    foreseer = Forecaster()
     sent_back = waiting("again", "prod/lq", 8, requeue=RequeueState(at=START + MINUTE))
     objects = [*ORG_QUEUES, sent_back]
-    assert foreseer.forecast(world(objects), POLICY).prospects["prod/again"].fate is Fate.WAITS
+    assert foreseer.forecast(world(objects), POLICY).prospects["prod/again"].fate is ForecastAction.WAITS
     later = world(objects, START + MINUTE)
-    assert foreseer.forecast(later, POLICY).prospects["prod/again"].fate is Fate.ADMITTED
+    assert foreseer.forecast(later, POLICY).prospects["prod/again"].fate is ForecastAction.ADMITTED
 
 
 def test_other_rules_are_followed_from_the_next_look_on() -> None:
-    foreseer = Foreseer()
+    foreseer = Forecaster()
     snapshot = world([*ORG_QUEUES, waiting("next", "prod/lq", 8)])
     assert foreseer.forecast(snapshot, POLICY).prospects.keys() == {"prod/next"}
     assert foreseer.forecast(snapshot, SimPolicy(kueue=None)).prospects == {}

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.insight.gpumap import GpuState, gpu_rows
-from gpuconsole.insight.hardware import NO_PLACE, Inside, guessed_uses, look_inside, teams
+from gpuconsole.insight.hardware import NO_PLACE, NodeGpus, all_node_gpus, guessed_uses, pod_group_gpus
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import LAYOUT
 from gpuconsole.model.gpus.interconnect import WIRING
@@ -24,13 +24,13 @@ def node(name: str, offers: dict[str, int], labels: dict[str, str], **annotation
     return Node(name=name, labels=labels, annotations=annotations, capacity=offers, allocatable=offers)
 
 
-def parts(one: Inside) -> list[tuple[int, str, int, int, str]]:
+def parts(one: NodeGpus) -> list[tuple[int, str, int, int, str]]:
     """GPU, part, first slice, slices, owner of each unit."""
     return [(unit.gpu, unit.part, unit.start, unit.span, unit.cell.pod) for unit in one.units]
 
 
-def look(*objects: Object) -> Inside:
-    (found,) = look_inside(world(objects)).values()
+def look(*objects: Object) -> NodeGpus:
+    (found,) = all_node_gpus(world(objects)).values()
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_gang_is_told_how_fast_its_gpus_talk_wherever_its_pods_are() -> None:
         pod("b-0", "n1", (2,), job="Job/team/two"),
         pod("b-1", "n2", (0,), job="Job/team/two"),
     ]
-    assert [(team.owner, team.connection.text) for team in teams(world(things), "n1")] == [
+    assert [(team.owner, team.connection.text) for team in pod_group_gpus(world(things), "n1")] == [
         ("Job/team/one", "2 GPUs in one NVLink domain, 600 GB/s"),
         ("Job/team/two", "2 GPUs on 2 nodes, about 25 GB/s"),
     ]
@@ -98,9 +98,9 @@ def test_a_gang_is_told_how_fast_its_gpus_talk_wherever_its_pods_are() -> None:
 
 def test_nodes_where_nothing_happened_are_the_same_objects() -> None:
     things: list[Object] = [node("n1", {GPU: 8}, A100), node("n2", {GPU: 8}, A100)]
-    before = look_inside(world(things))
+    before = all_node_gpus(world(things))
     assert len(gpu_rows(world(things))) == 2
-    assert look_inside(world([*things, pod("p", "n2", (0,))]))["n2"] is not before["n2"]
+    assert all_node_gpus(world([*things, pod("p", "n2", (0,))]))["n2"] is not before["n2"]
 
 
 MIG_SMALL, MIG_LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -119,7 +119,7 @@ def divided() -> Node:
     return node("n1", {MIG_SMALL: 7, MIG_LARGE: 2}, A100, **{LAYOUT: layout})
 
 
-def in_use(one: Inside) -> list[tuple[int, str, str, bool]]:
+def in_use(one: NodeGpus) -> list[tuple[int, str, str, bool]]:
     """GPU, part, pod, and whether the place is a guess, of each unit that is in use."""
     return [(unit.gpu, unit.part, unit.cell.pod, unit.cell.assumed) for unit in one.units if unit.cell.pod]
 
@@ -164,7 +164,7 @@ def test_instances_of_a_profile_that_no_known_model_has_are_units_without_a_plac
 
 def test_dra_devices_are_units_with_their_names() -> None:
     snapshot = cluster(KINDS["DRA"], kueue=True, jobs=1)
-    (found,) = look_inside(snapshot).values()
+    (found,) = all_node_gpus(snapshot).values()
     (held,) = snapshot.pods.all()
     assert [(unit.gpu, unit.part, unit.cell.pod, unit.cell.assumed) for unit in found.units] == [
         (NO_PLACE, "gpu-0", held.key, False),

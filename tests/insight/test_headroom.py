@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import Loss, hourly, loss_if_evicted, node_hourly
+from gpuconsole.insight.cost import EvictionLoss, hourly, loss_if_evicted, node_hourly
 from gpuconsole.insight.device_choices import DeviceChoice
 from gpuconsole.insight.headroom import FlavorHeadroom, Headroom, headroom
 from gpuconsole.insight.timeline import Moment, timeline
@@ -142,7 +142,7 @@ LOSSES: dict[str, tuple[list[Object], Workload, float]] = {
 def test_an_eviction_loses_what_is_not_saved(objects: list[Object], subject: Workload, hours: float) -> None:
     loss = loss_if_evicted(world([A100, *objects, subject]), subject, Prices())
 
-    assert loss == Loss(hours, pytest.approx(hours * 2.21) if hours else 0.0)  # type: ignore[arg-type]
+    assert loss == EvictionLoss(hours, pytest.approx(hours * 2.21) if hours else 0.0)  # type: ignore[arg-type]
 
 
 def happened(seconds: int, what: HistoryEventKind, **fields: object) -> HistoryEvent:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Fate, Foreseer
+from gpuconsole.insight.forecast import ForecastAction, Forecaster
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.cooperative import run_to_end
@@ -42,15 +42,15 @@ REFUSED = waiting("refused", "prod/lq", 8, NO_FIT, minutes_ago=40, priority=50)
 """It was refused before `LOW` came, which it could preempt."""
 
 
-def fates(snapshot: Snapshot, foreseer: Foreseer | None = None) -> dict[str, Fate]:
-    told = (foreseer or Foreseer()).forecast(snapshot, POLICY)
+def fates(snapshot: Snapshot, foreseer: Forecaster | None = None) -> dict[str, ForecastAction]:
+    told = (foreseer or Forecaster()).forecast(snapshot, POLICY)
     return {key.partition("/")[2]: one.fate for key, one in told.prospects.items()}
 
 
-def looks(*clusters: tuple[int, Iterable[Object]]) -> dict[str, Fate]:
+def looks(*clusters: tuple[int, Iterable[Object]]) -> dict[str, ForecastAction]:
     """What is foreseen at the last of several looks, each so many seconds after START."""
-    foreseer = Foreseer()
-    found: dict[str, Fate] = {}
+    foreseer = Forecaster()
+    found: dict[str, ForecastAction] = {}
     for seconds, objects in clusters:
         found = fates(world([*QUEUES, *objects], now=START + seconds * SECOND), foreseer)
     return found
@@ -65,18 +65,18 @@ def evicted(workload: Workload, by: str, at: Time) -> Workload:
     return replace(workload, conditions=(*workload.conditions, Condition("Evicted", True, "Preempted", message, at)))
 
 
-TRIED = {"refused": Fate.AFTER_VICTIMS, "low": Fate.PREEMPTED}
+TRIED = {"refused": ForecastAction.AFTER_VICTIMS, "low": ForecastAction.PREEMPTED}
 OTHER = running("gone", "prod/other", 8, "other", minutes_ago=60)
 
 
 def test_a_refused_workload_preempts_nobody_that_came_after_it() -> None:
-    assert looks((0, [LONG, LOW, REFUSED])) == {"refused": Fate.WAITS}
+    assert looks((0, [LONG, LOW, REFUSED])) == {"refused": ForecastAction.WAITS}
 
 
 def test_what_is_taken_for_granted_of_refused_workloads_is_said() -> None:
     new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=50)
-    several = Foreseer().forecast(world([*QUEUES, LONG, LOW, REFUSED, new]), POLICY).queues
-    none = Foreseer().forecast(world([*QUEUES, LONG, LOW, replace(new, priority=0)]), POLICY).queues
+    several = Forecaster().forecast(world([*QUEUES, LONG, LOW, REFUSED, new]), POLICY).queues
+    none = Forecaster().forecast(world([*QUEUES, LONG, LOW, replace(new, priority=0)]), POLICY).queues
     assert several == (
         "2 workloads are assumed to be inadmissible: nothing in their cohort tree has changed since Kueue refused them",
     )
@@ -84,7 +84,7 @@ def test_what_is_taken_for_granted_of_refused_workloads_is_said() -> None:
 
 
 def test_what_is_tried_again_though_kueue_refused_it_is_said_as_well() -> None:
-    foreseer = Foreseer()
+    foreseer = Forecaster()
     looks = ((START, [*QUEUES, LONG, LOW, OTHER, REFUSED]), (START + 2 * SECOND, [*QUEUES, LONG, LOW, REFUSED]))
     told = [foreseer.forecast(world(objects, now=now), POLICY).queues for now, objects in looks]
     since = "in its cohort tree has changed since Kueue refused it"
@@ -101,15 +101,15 @@ def test_a_workload_that_was_never_refused_is_tried() -> None:
 
 def test_a_look_alike_of_a_refused_workload_is_not_tried_either() -> None:
     new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=50)
-    assert looks((0, [LONG, LOW, REFUSED, new])) == {"refused": Fate.WAITS, "new": Fate.WAITS}
+    assert looks((0, [LONG, LOW, REFUSED, new])) == {"refused": ForecastAction.WAITS, "new": ForecastAction.WAITS}
 
 
 def test_a_workload_of_another_priority_is_tried() -> None:
     new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=60)
     assert looks((0, [LONG, LOW, REFUSED, new])) == {
-        "refused": Fate.WAITS,
-        "new": Fate.AFTER_VICTIMS,
-        "low": Fate.PREEMPTED,
+        "refused": ForecastAction.WAITS,
+        "new": ForecastAction.AFTER_VICTIMS,
+        "low": ForecastAction.PREEMPTED,
     }
 
 
@@ -117,7 +117,9 @@ def test_quota_that_is_freed_anywhere_in_the_cohort_has_it_tried_again() -> None
     ended = finished(OTHER, START + SECOND)
     for after in ([LONG, LOW, REFUSED], [LONG, LOW, REFUSED, ended]):
         assert looks((0, [LONG, LOW, REFUSED, OTHER]), (2, after)) == TRIED
-    assert looks((0, [LONG, LOW, REFUSED, OTHER]), (2, [LONG, LOW, REFUSED, OTHER])) == {"refused": Fate.WAITS}
+    assert looks((0, [LONG, LOW, REFUSED, OTHER]), (2, [LONG, LOW, REFUSED, OTHER])) == {
+        "refused": ForecastAction.WAITS
+    }
 
 
 def test_once_kueue_scheduled_again_after_that_it_is_inadmissible_again() -> None:
@@ -128,8 +130,8 @@ def test_once_kueue_scheduled_again_after_that_it_is_inadmissible_again() -> Non
     before = running("before", "prod/lq", 8, "cq", minutes_ago=60, priority=100)
     first = [LONG, before, REFUSED]
     freed = (2, [LONG, finished(before, START + SECOND), REFUSED])
-    assert looks((0, first), freed) == {"refused": Fate.ADMITTED}
-    assert looks((0, first), freed, (10, [LONG, late(8), REFUSED])) == {"refused": Fate.WAITS}
+    assert looks((0, first), freed) == {"refused": ForecastAction.ADMITTED}
+    assert looks((0, first), freed, (10, [LONG, late(8), REFUSED])) == {"refused": ForecastAction.WAITS}
     assert looks((0, first), freed, (3, [LONG, late(2), REFUSED])) == TRIED
 
 
@@ -153,7 +155,7 @@ def test_a_refused_workload_that_others_of_a_cycle_came_before_is_tried_again_at
 def test_at_the_first_look_what_was_freed_last_is_read_from_conditions() -> None:
     low = replace(LOW, conditions=(Condition("QuotaReserved", True, "", "", START - 10 * SECOND),))
     assert looks((0, [LONG, low, REFUSED, finished(OTHER, START - 5 * SECOND)])) == TRIED
-    assert looks((0, [LONG, low, REFUSED, finished(OTHER, START - MINUTE)])) == {"refused": Fate.WAITS}
+    assert looks((0, [LONG, low, REFUSED, finished(OTHER, START - MINUTE)])) == {"refused": ForecastAction.WAITS}
 
 
 def test_a_strict_queue_tries_its_head_for_ever() -> None:
@@ -176,18 +178,18 @@ def test_of_several_pod_sets_one_whose_search_has_flavors_left_is_tried_again_at
     small = replace(pod_set, template=replace(pod_set.template, containers=(Container(requests={GPU: 4}),)))
     both = replace(REFUSED, pod_sets=(small, replace(small, name="workers")))
     every = f"{NO_FIT}, {NO_FIT.partition(': ')[2].replace('a100', 'h100')}"
-    for message, fate in ((NO_FIT, Fate.AFTER_VICTIMS), (every, Fate.WAITS)):
+    for message, fate in ((NO_FIT, ForecastAction.AFTER_VICTIMS), (every, ForecastAction.WAITS)):
         refused = replace(both, conditions=(Condition("QuotaReserved", False, "Pending", message, START - MINUTE),))
         assert fates(world([*queues, LONG, LOW, refused]))["refused"] is fate
-    foreseer = Foreseer()
-    for message, fate in ((every, Fate.WAITS), (NO_FIT, Fate.AFTER_VICTIMS)):
+    foreseer = Forecaster()
+    for message, fate in ((every, ForecastAction.WAITS), (NO_FIT, ForecastAction.AFTER_VICTIMS)):
         refused = replace(both, conditions=(Condition("QuotaReserved", False, "Pending", message, START - MINUTE),))
         assert fates(world([*queues, LONG, LOW, refused]), foreseer)["refused"] is fate
 
 
 def test_a_changed_quota_has_the_whole_tree_tried_again() -> None:
-    foreseer = Foreseer()
-    assert fates(world([*QUEUES, LONG, LOW, OTHER, REFUSED]), foreseer) == {"refused": Fate.WAITS}
+    foreseer = Forecaster()
+    assert fates(world([*QUEUES, LONG, LOW, OTHER, REFUSED]), foreseer) == {"refused": ForecastAction.WAITS}
     more = cluster_queue("other", "team", Quota(9))
     after = world([*QUEUES, more, LONG, LOW, OTHER, REFUSED], now=START + 2 * SECOND)
     assert fates(after, foreseer) == TRIED
@@ -195,9 +197,12 @@ def test_a_changed_quota_has_the_whole_tree_tried_again() -> None:
 
 def test_below_a_cohort_object_every_status_of_a_cluster_queue_has_the_tree_tried_again() -> None:
     came = waiting("came", "prod/other", 80)
-    for cohorts, fate in (((cohort("team", "org"),), Fate.AFTER_VICTIMS), ((cohort("team"),), Fate.WAITS)):
-        foreseer, objects = Foreseer(), [*QUEUES, *cohorts, LONG, LOW, REFUSED]
-        assert fates(world(objects), foreseer) == {"refused": Fate.WAITS}
+    for cohorts, fate in (
+        ((cohort("team", "org"),), ForecastAction.AFTER_VICTIMS),
+        ((cohort("team"),), ForecastAction.WAITS),
+    ):
+        foreseer, objects = Forecaster(), [*QUEUES, *cohorts, LONG, LOW, REFUSED]
+        assert fates(world(objects), foreseer) == {"refused": ForecastAction.WAITS}
         assert fates(world([*objects, came], now=START + 2 * SECOND), foreseer)["refused"] is fate
 
 
@@ -215,7 +220,7 @@ AFS = KueueConfig(wait_for_pods_ready=None, admission_fair_sharing=AdmissionFair
 )
 def test_what_looks_have_shown_is_kept_as_time_passes(policy: SimPolicy, until: Time) -> None:
     """The engine is told the cluster anew then."""
-    later, foreseer, footing = backing_off(until), Foreseer(), LiveBase(policy, seed=0)
+    later, foreseer, footing = backing_off(until), Forecaster(), LiveBase(policy, seed=0)
     looks = [
         world([*QUEUES, LONG, LOW, OTHER, REFUSED, later]),
         world([*QUEUES, LONG, LOW, REFUSED, later], now=START + 2 * SECOND),
@@ -226,18 +231,18 @@ def test_what_looks_have_shown_is_kept_as_time_passes(policy: SimPolicy, until: 
     simulation = run_to_end(Simulation.on(footing))
     simulation.advance(simulation.now + 30 * SECOND)
     reserved = simulation.snapshot().workloads[REFUSED.key].reserved
-    assert (told, reserved) == ([Fate.WAITS, Fate.AFTER_VICTIMS], True)
+    assert (told, reserved) == ([ForecastAction.WAITS, ForecastAction.AFTER_VICTIMS], True)
 
 
 def test_a_workload_whose_backoff_ends_is_tried_though_others_stay_inadmissible() -> None:
-    foreseer, later = Foreseer(), replace(backing_off(START + SECOND), queue="other")
+    foreseer, later = Forecaster(), replace(backing_off(START + SECOND), queue="other")
     small = replace(later, pod_sets=REFUSED.pod_sets)
     told = [
         fates(world([*QUEUES, LONG, LOW, REFUSED, small], now=START + seconds * SECOND), foreseer) for seconds in (0, 2)
     ]
     assert told == [
-        {"refused": Fate.WAITS, "later": Fate.WAITS},
-        {"refused": Fate.WAITS, "later": Fate.ADMITTED},
+        {"refused": ForecastAction.WAITS, "later": ForecastAction.WAITS},
+        {"refused": ForecastAction.WAITS, "later": ForecastAction.ADMITTED},
     ]
 
 
@@ -253,7 +258,10 @@ class TestPreemptors:
     )
 
     def test_it_is_admitted_before_one_of_higher_priority(self) -> None:
-        assert fates(world([*self.OFFERS, self.MINE, self.URGENT])) == {"mine": Fate.ADMITTED, "urgent": Fate.WAITS}
+        assert fates(world([*self.OFFERS, self.MINE, self.URGENT])) == {
+            "mine": ForecastAction.ADMITTED,
+            "urgent": ForecastAction.WAITS,
+        }
 
     def test_of_two_the_one_that_preempted_last_is_tried_first(self) -> None:
         second = replace(self.MINE, name="second", uid="second", priority=40)
@@ -262,14 +270,14 @@ class TestPreemptors:
             for name, by, ago in (("v", "mine", 9), ("w", "second", 3))
         ]
         told = fates(world([*self.OFFERS, self.MINE, second, *leaving]))
-        assert (told["mine"], told["second"]) == (Fate.WAITS, Fate.ADMITTED)
+        assert (told["mine"], told["second"]) == (ForecastAction.WAITS, ForecastAction.ADMITTED)
 
     def test_it_stays_so_until_it_has_quota(self) -> None:
-        foreseer = Foreseer()
+        foreseer = Forecaster()
         full = running("full", "prod/lq", 8, "cq", minutes_ago=9, priority=100)
         fates(world([*self.OFFERS, full, self.MINE]), foreseer)
         later = world([*self.OFFERS, self.MINE, self.URGENT], now=START + 2 * SECOND)
-        assert fates(later, foreseer) == {"mine": Fate.ADMITTED, "urgent": Fate.WAITS}
+        assert fates(later, foreseer) == {"mine": ForecastAction.ADMITTED, "urgent": ForecastAction.WAITS}
 
 
 class TestFutures:

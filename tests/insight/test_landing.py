@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock.landing import Landing, Nodes, Trying, landing
+from gpuconsole.insight.unblock.pod_placement_check import PlacementResult, PlacementStatus, Trying, placement_check
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.steps import (
-    AddNodes,
+    AddNodesStep,
     AskLess,
     End,
     FewerPods,
@@ -71,17 +71,17 @@ def key(simulation: Simulation, name: str) -> str:
     return found
 
 
-def landed(simulation: Simulation, name: str, *steps: Step) -> Landing:
-    return over(landing(lambda: simulation, key(simulation, name))(steps))
+def landed(simulation: Simulation, name: str, *steps: Step) -> PlacementResult:
+    return over(placement_check(lambda: simulation, key(simulation, name))(steps))
 
 
-def over(trying: Trying) -> Landing:
+def over(trying: Trying) -> PlacementResult:
     """What comes of it in the end."""
     while True:
         try:
             next(trying)
         except StopIteration as last:
-            found: Landing = last.value
+            found: PlacementResult = last.value
             return found
 
 
@@ -92,8 +92,8 @@ def test_more_quota_for_a_full_cluster_is_told_with_what_its_pods_lack() -> None
     answer = tried(snapshot, rehearsal_of(simulation, snapshot), new, lambda: simulation)
     assert answer.suggestions is not None
     assert [(one.steps, one.landing) for one in answer.suggestions.found] == [
-        ((End(key(simulation, "first")),), Landing(Nodes.FOUND)),
-        ((MORE,), Landing(Nodes.NONE, FULL)),
+        ((End(key(simulation, "first")),), PlacementResult(PlacementStatus.FOUND)),
+        ((MORE,), PlacementResult(PlacementStatus.NONE, FULL)),
     ]
     assert [mark for mark, _ in suggestion_texts(answer.why, answer.suggestions, snapshot)] == ["✓", "✓", "⚠"]
     assert simulation.snapshot().workloads[new].reserved is False
@@ -110,7 +110,9 @@ def test_who_gets_in_anyway_may_find_no_node_either() -> None:
         return Simulation.from_snapshot(snapshot, policy=simulation.policy, seed=0)
 
     answer = tried(snapshot, rehearsal_on(snapshot, DEFAULT), new, simulating)
-    assert answer.suggestions == Suggestions(admitted_anyway=True, landing=Landing(Nodes.NONE, FULL), tried=1)
+    assert answer.suggestions == Suggestions(
+        admitted_anyway=True, landing=PlacementResult(PlacementStatus.NONE, FULL), tried=1
+    )
     assert list(suggestion_texts(answer.why, answer.suggestions, snapshot)) == [
         ("", "no change needed: it is admitted as it is"),
         ("⚠", f"admitted, but after 1m {FULL}"),
@@ -121,22 +123,28 @@ def test_every_kind_of_change_is_made_in_the_simulation_too() -> None:
     higher = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
     simulation = cluster(node("n", 4), *higher, *queue("p", 8), job("first", 4), job("new", 8))
     assert landed(simulation, "new", AskLess(pod_set="main", resource=GPU, amount=4, was=8), End("team/x")).nodes is (
-        Nodes.UNSEEN
+        PlacementStatus.UNSEEN
     )
     less = AskLess(pod_set="main", resource=GPU, amount=4, was=8)
-    assert landed(simulation, "new", less, UsePriority(priority=1, was=0)).nodes is Nodes.FOUND
-    assert landed(simulation, "new", AddNodes(flavor="f", like="n", count=1), MoveTo("p")).nodes is Nodes.NONE
+    assert landed(simulation, "new", less, UsePriority(priority=1, was=0)).nodes is PlacementStatus.FOUND
+    assert (
+        landed(simulation, "new", AddNodesStep(flavor="f", like="n", count=1), MoveTo("p")).nodes
+        is PlacementStatus.NONE
+    )
     many = cluster(node("n", 4), *queue("q", 4), job("first", 2), job("new", 1, pods=4))
-    assert landed(many, "new", FewerPods(pod_set="main", count=2, was=4)).nodes is Nodes.FOUND
+    assert landed(many, "new", FewerPods(pod_set="main", count=2, was=4)).nodes is PlacementStatus.FOUND
     many.submit(SetActive(key(many, "new"), False))
-    assert landed(many, "new", Resume(kind="Workload", name=key(many, "new")), MORE).nodes is Nodes.NONE
+    assert landed(many, "new", Resume(kind="Workload", name=key(many, "new")), MORE).nodes is PlacementStatus.NONE
 
 
 def test_what_is_asked_for_otherwise_keeps_its_place_in_its_queue() -> None:
     """Were it a newcomer, the next one would take what is free."""
     strict = queue("q", 4, queueingStrategy="StrictFIFO")
     simulation = cluster(node("n", 8), *strict, job("head", 8), job("next", 4))
-    assert landed(simulation, "head", AskLess(pod_set="main", resource=GPU, amount=4, was=8)).nodes is Nodes.FOUND
+    assert (
+        landed(simulation, "head", AskLess(pod_set="main", resource=GPU, amount=4, was=8)).nodes
+        is PlacementStatus.FOUND
+    )
 
 
 def test_pods_that_each_go_their_way_are_not_placed_as_a_gang() -> None:
@@ -145,14 +153,14 @@ def test_pods_that_each_go_their_way_are_not_placed_as_a_gang() -> None:
     less = AskLess(pod_set="main", resource=GPU, amount=4, was=8)
     more = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=8)
     found = landed(simulation, "new", less, more)
-    assert found == Landing(Nodes.NONE, "1 of 3 pods unschedulable: 2 Insufficient nvidia.com/gpu")
+    assert found == PlacementResult(PlacementStatus.NONE, "1 of 3 pods unschedulable: 2 Insufficient nvidia.com/gpu")
 
 
 def test_changes_of_one_object_are_built_upon_each_other() -> None:
     twice = replace(MORE, by=2)
     simulation = cluster(node("n", 8), *queue("q", 4), job("first", 4), job("new", 4))
-    assert landed(simulation, "new", twice).nodes is Nodes.UNSEEN
-    assert landed(simulation, "new", twice, twice).nodes is Nodes.FOUND
+    assert landed(simulation, "new", twice).nodes is PlacementStatus.UNSEEN
+    assert landed(simulation, "new", twice, twice).nodes is PlacementStatus.FOUND
 
 
 def test_checks_that_stay_open_are_named() -> None:
@@ -161,7 +169,7 @@ def test_checks_that_stay_open_are_named() -> None:
     things = [node("n", 8), {**check, "spec": {"controllerName": "example.com/b"}}, *queue("q", 4, **rules)]
     simulation = build(load_scenario([{"seed": 1, "checks": "wait", "objects": [FLAVOR, *things, job("new", 8)]}]))
     simulation.advance(simulation.now + MINUTE)
-    assert landed(simulation, "new", MORE) == Landing(Nodes.CHECKS, "budget is Pending")
+    assert landed(simulation, "new", MORE) == PlacementResult(PlacementStatus.CHECKS, "budget is Pending")
     snapshot, new = simulation.snapshot(), key(simulation, "new")
     answer = tried(snapshot, rehearsal_of(simulation, snapshot), new, lambda: simulation)
     assert answer.suggestions is not None
@@ -171,7 +179,7 @@ def test_checks_that_stay_open_are_named() -> None:
 
 def test_it_comes_piece_by_piece() -> None:
     simulation = cluster(node("n", 8), *queue("q", 4), job("first", 4), job("new", 4))
-    assert sum(1 for _ in landing(lambda: simulation, key(simulation, "new"))((MORE,))) > 1
+    assert sum(1 for _ in placement_check(lambda: simulation, key(simulation, "new"))((MORE,))) > 1
 
 
 def test_who_loses_its_place_again_within_the_minute_is_said_to() -> None:
@@ -181,14 +189,14 @@ def test_who_loses_its_place_again_within_the_minute_is_said_to() -> None:
     high = replace(waiting("high", "team/q", 4, priority=9), created=simulation.now)
     simulation.schedule(simulation.now + 30 * SECOND, Submit((high,)))
     found = landed(simulation, "new", End(key(simulation, "first")))
-    assert found == Landing(Nodes.EVICTED, "evicted again at +30s by team/high")
+    assert found == PlacementResult(PlacementStatus.EVICTED, "evicted again at +30s by team/high")
 
 
 def test_a_preemptor_of_a_pod_group_that_terminates_for_longer_is_not_seen_to_start() -> None:
     """The group uses its quota until its pods have ended."""
     lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
     simulation = cluster(node("n", 4), *lower, slow_group(), job("new", 4))
-    assert landed(simulation, "new", UsePriority(priority=1, was=0)) == Landing(Nodes.UNSEEN)
+    assert landed(simulation, "new", UsePriority(priority=1, was=0)) == PlacementResult(PlacementStatus.UNSEEN)
 
 
 def test_a_preemptor_of_a_job_that_terminates_for_longer_is_admitted_without_nodes() -> None:
@@ -196,7 +204,7 @@ def test_a_preemptor_of_a_job_that_terminates_for_longer_is_admitted_without_nod
     lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
     slow = job("old", 4, terminationGracePeriodSeconds=600)
     simulation = cluster(node("n", 4), *lower, slow, job("new", 4))
-    assert landed(simulation, "new", UsePriority(priority=1, was=0)).nodes is Nodes.NONE
+    assert landed(simulation, "new", UsePriority(priority=1, was=0)).nodes is PlacementStatus.NONE
 
 
 def slow_group() -> dict[str, Any]:
@@ -209,7 +217,7 @@ def slow_group() -> dict[str, Any]:
 
 
 def test_without_a_simulation_or_any_node_nothing_is_said() -> None:
-    assert over(landing(None, "team/new")((MORE,))) == Landing(Nodes.UNTRIED)
+    assert over(placement_check(None, "team/new")((MORE,))) == PlacementResult(PlacementStatus.UNTRIED)
     simulation = cluster(node("n", 4), *queue("q", 4), job("first", 4), job("new", 4))
     simulation.submit(Delete("nodes", "n"))
-    assert landed(simulation, "new", MORE) == Landing(Nodes.UNTRIED)
+    assert landed(simulation, "new", MORE) == PlacementResult(PlacementStatus.UNTRIED)

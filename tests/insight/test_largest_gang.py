@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.basis import Bound
+from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.largest_gang import gang_limits, largest
@@ -43,7 +43,7 @@ def nodes(labels: dict[str, str], *gpus: int) -> list[Node]:
 def shown(snapshot: Snapshot) -> dict[str, str]:
     """The largest gang on each screen."""
     limits = gang_limits(snapshot)
-    answer, starts = slots(snapshot, Bound.EXACT)
+    answer, starts = slots(snapshot, IdleBound.EXACT)
     line = next(line for line in slots_lines(answer, starts) if line.startswith("cluster "))
     fits = "".join(text for text, _ in painted(gpu_lines(dashboard(snapshot).gpus)[2]))
     root = DomainRow(domains(snapshot)[0], 0, True, limits)

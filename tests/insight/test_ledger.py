@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.insight.borrowing import borrowed_parts
-from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, ledger
+from gpuconsole.insight.loan_ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.starving import Starving
 from gpuconsole.model.clock import MINUTE
@@ -41,7 +41,7 @@ def engine(snapshot: Snapshot) -> KueueSession:
     return session
 
 
-def asked(*things: Object) -> Ledger:
+def asked(*things: Object) -> LoanLedger:
     snapshot = world(things)
     return ledger(snapshot, engine(snapshot), Prices())
 
@@ -56,7 +56,7 @@ def queue(name: str, into: str) -> LocalQueue:
 
 def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom() -> None:
     found = asked(*ORG)
-    assert found == Ledger(
+    assert found == LoanLedger(
         loans=(
             Loan(
                 lender="cq-prod",
@@ -69,14 +69,14 @@ def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom(
             ),
         ),
         exposures=(
-            Exposure(
+            ReclaimScenario(
                 lender="cq-prod",
                 flavor="a100",
                 resource=GPU,
                 gpus=8,
                 possible=True,
                 leaving=(
-                    Leaving(
+                    ReclaimVictim(
                         workload="research/rlhf",
                         queue="cq-research",
                         gpus=6,
@@ -102,7 +102,7 @@ def test_an_amount_below_nothing_is_no_loan() -> None:
 
 
 def test_nobody_borrows() -> None:
-    assert asked(*ORG[:-1]) == Ledger()
+    assert asked(*ORG[:-1]) == LoanLedger()
 
 
 def test_of_a_queue_that_is_not_there_nobody_says_that_it_borrows_nothing() -> None:
@@ -217,7 +217,7 @@ def test_one_that_waits_within_its_own_quota_is_told_why_it_does_not_take_it_bac
 
 def test_a_lender_without_rights_gets_nothing_back() -> None:
     (exposure,) = asked(*lender(NEVER)).exposures
-    assert exposure == Exposure(
+    assert exposure == ReclaimScenario(
         lender="b", flavor="a100", resource=GPU, gpus=4, possible=False, why_not="its reclaimWithinCohort is Never"
     )
 

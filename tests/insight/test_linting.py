@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuconsole.insight.linting import Engines, Facts, Level, comments, lint
+from gpuconsole.insight.linting import LintEngines, LintFacts, LintLevel, comments, lint
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.transformations import Transformation
@@ -91,7 +91,7 @@ def objects(*texts: str) -> list[Any]:
 
 def found(*texts: str, **engines: Any) -> list[str]:
     """Findings in short: level, code, object."""
-    return [f"{f.level} {f.code} {f.object}" for f in lint(Facts(objects(*texts), Engines(**engines)))]
+    return [f"{f.level} {f.code} {f.object}" for f in lint(LintFacts(objects(*texts), LintEngines(**engines)))]
 
 
 def conf(text: str) -> dict[str, Any]:
@@ -258,8 +258,8 @@ spec: {{parentName: {parent or "''"}{groups}}}
 
 def test_a_circle_of_cohorts_is_named_once() -> None:
     circle = [cohort("a", "b"), cohort("b", "c"), cohort("c", "a"), cohort("below", "a")]
-    (finding,) = lint(Facts(objects(*circle)))
-    assert (finding.level, finding.code, finding.object) == (Level.ERROR, "cohort-cycle", "Cohort/a")
+    (finding,) = lint(LintFacts(objects(*circle)))
+    assert (finding.level, finding.code, finding.object) == (LintLevel.ERROR, "cohort-cycle", "Cohort/a")
     assert finding.evidence == {"cycle": "a → b → c → a"}
     assert found(cohort("a", "b"), cohort("b", "")) == []
 
@@ -643,7 +643,7 @@ def test_work_that_can_never_run(name: str) -> None:
 
 
 def test_a_finding_shows_its_numbers_and_says_what_would_be_right() -> None:
-    (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, changed(JOB, ('gpu: "4"', 'gpu: "5"')))))
+    (finding,) = lint(LintFacts(objects(FLAVOR, QUEUE, DOOR, changed(JOB, ('gpu: "4"', 'gpu: "5"')))))
     assert finding.evidence == {
         "on an empty cluster": "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
         "flavor a100, previously considered podsets requests (0) + current podset request (10) > maximum capacity (8)"
@@ -716,7 +716,7 @@ def test_a_node_selector_that_no_flavor_offers_is_found_where_no_node_is_known(s
 
 
 def test_a_selector_names_what_is_missing_and_what_the_flavors_offer() -> None:
-    (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, selecting("nodeSelector: {disk: ssd, gpu: a100}"))))
+    (finding,) = lint(LintFacts(objects(FLAVOR, QUEUE, DOOR, selecting("nodeSelector: {disk: ssd, gpu: a100}"))))
     assert finding.problem == (
         "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main anyway, "
         "and they stay unschedulable without such a node"

@@ -1,8 +1,8 @@
 """When all that waits starts: the same as each for itself, by the same runs."""
 
-from gpuconsole.insight.calibration import Experience
+from gpuconsole.insight.calibration import Calibration
 from gpuconsole.insight.expected_start import expected_start
-from gpuconsole.insight.outlook import Outlook, calibrated, outlook
+from gpuconsole.insight.start_estimates import StartEstimates, calibrated, start_estimate_steps
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.model.commands import Submit
 from tests.insight.test_eta import after, cluster, lasting
@@ -11,10 +11,10 @@ from tests.insight.test_eta import after, cluster, lasting
 def test_everything_that_waits_is_foretold_by_the_same_runs() -> None:
     simulation = after(30, "1h")
     simulation.submit(Submit((lasting("later", "1h", created=simulation.now),)))
-    *under_way, last = outlook(simulation, runs=2, horizon=2 * HOUR)
+    *under_way, last = start_estimate_steps(simulation, runs=2, horizon=2 * HOUR)
     assert [piece.whole for piece in under_way] == [False] * len(under_way)
     assert under_way
-    assert last == Outlook(
+    assert last == StartEstimates(
         time=simulation.now,
         estimates={
             key: found.start
@@ -28,18 +28,18 @@ def test_everything_that_waits_is_foretold_by_the_same_runs() -> None:
 
 def test_where_nothing_waits_nothing_is_run() -> None:
     simulation = cluster()
-    assert list(outlook(simulation)) == [Outlook(time=simulation.now, whole=True)]
+    assert list(start_estimate_steps(simulation)) == [StartEstimates(time=simulation.now, whole=True)]
 
 
 def test_as_long_as_no_work_has_ended_nothing_is_foretold() -> None:
     simulation = cluster()
     for name in ("runs", "waits"):
         simulation.submit(Submit((lasting(name, "1h", created=simulation.now),)))
-    assert list(outlook(simulation)) == [Outlook(time=simulation.now, whole=True)]
+    assert list(start_estimate_steps(simulation)) == [StartEstimates(time=simulation.now, whole=True)]
 
 
 def test_all_estimates_are_stretched_alike() -> None:
-    *_, last = outlook(after(30, "1h"), runs=2, horizon=DAY)
-    wider = calibrated(last, Experience(2.0, 10, 30)).estimates["a/next"]
+    *_, last = start_estimate_steps(after(30, "1h"), runs=2, horizon=DAY)
+    wider = calibrated(last, Calibration(2.0, 10, 30)).estimates["a/next"]
     assert (wider.calibrated_by, wider.raw) == (30, last.estimates["a/next"].raw)
     assert wider.interval.first < wider.raw.first <= wider.raw.last < wider.interval.last

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.attention import attention
+from gpuconsole.insight.alert_kinds import Alert, AlertKind
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.gpu_totals import GpuTotals, UnitTotals, gpu_totals
 from gpuconsole.insight.largest_gang import LargestGang
 from gpuconsole.insight.overview import BINS, LastHour, Waiting, dashboard, last_hour, waiting
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.trouble import Attention, Trouble
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.device_units import WHOLE_GPU
@@ -66,7 +66,7 @@ def test_the_drawn_dashboard() -> None:
         workloads=1,
         oldest="research/rlhf-2",
         oldest_since=START - 12 * MINUTE,
-        codes={Code.QUOTA: 1},
+        codes={PendingReason.QUOTA: 1},
         units={WHOLE_GPU: 6},
     )
     assert (numbers.waiting.by_quota, numbers.waiting.by_nodes) == (1, 0)
@@ -120,12 +120,12 @@ def test_who_waits_is_counted_by_reason() -> None:
         oldest="prod/a",
         oldest_since=START - 3 * MINUTE,
         codes={
-            Code.QUOTA: 1,
-            Code.OTHER: 1,
-            Code.QUEUED: 1,
-            Code.QUEUE_MISSING: 1,
-            Code.GANG: 1,
-            Code.NODES: 1,
+            PendingReason.QUOTA: 1,
+            PendingReason.OTHER: 1,
+            PendingReason.QUEUED: 1,
+            PendingReason.QUEUE_MISSING: 1,
+            PendingReason.GANG: 1,
+            PendingReason.NODES: 1,
         },
         by_nodes=2,
         units={WHOLE_GPU: 10},
@@ -191,7 +191,7 @@ def on_l4(workload: Workload) -> Workload:
     return replace(workload, admission=replace(workload.admission, pod_sets=(part,)))
 
 
-TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
+TROUBLES: dict[str, tuple[list[Object], list[tuple[AlertKind, str]]]] = {
     "nothing is wrong": ([*ORG_QUEUES, node("n"), pod("p", "n", (0,))], []),
     "a lender that never reclaims is no threat": (
         [
@@ -211,7 +211,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             running("v", "ns/lq", 2, "a"),
             running("w", "ns/lq", 3, "a"),
         ],
-        [(Trouble.RECLAIMABLE, "a: 2 workloads run on 5 borrowed GPUs; b and d can reclaim them")],
+        [(AlertKind.RECLAIMABLE, "a: 2 workloads run on 5 borrowed GPUs; b and d can reclaim them")],
     ),
     "who lends another flavor is not named, nor the borrower itself": (
         [
@@ -224,8 +224,8 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             on_l4(running("v", "ns/lq", 2, "d")),
         ],
         [
-            (Trouble.RECLAIMABLE, "ns/v runs on 2 borrowed GPUs; a can reclaim them"),
-            (Trouble.RECLAIMABLE, "ns/w runs on 1 borrowed GPU; b can reclaim it"),
+            (AlertKind.RECLAIMABLE, "ns/v runs on 2 borrowed GPUs; a can reclaim them"),
+            (AlertKind.RECLAIMABLE, "ns/w runs on 1 borrowed GPU; b can reclaim it"),
         ],
     ),
     "what is of the cohort's own pool nobody takes back": (
@@ -236,27 +236,27 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             cluster_queue("b", "c", Quota(4)),
             running("w", "ns/lq", 4, "a"),
         ],
-        [(Trouble.RECLAIMABLE, "ns/w runs on 4 borrowed GPUs; b can reclaim 1 of them")],
+        [(AlertKind.RECLAIMABLE, "ns/w runs on 4 borrowed GPUs; b can reclaim 1 of them")],
     ),
     "a node is down": (
         [node("n", ready=False)],
-        [(Trouble.NODE_DOWN, "n is NotReady: 8 GPUs unavailable")],
+        [(AlertKind.NODE_DOWN, "n is NotReady: 8 GPUs unavailable")],
     ),
     "a node is idle, and since when": (
         [node("n"), pod("p", "n", (0,), phase=PodPhase.SUCCEEDED, finished=START - 32 * MINUTE)],
-        [(Trouble.IDLE_NODE, "n: 8 GPUs idle for 32m")],
+        [(AlertKind.IDLE_NODE, "n: 8 GPUs idle for 32m")],
     ),
     "many idle nodes are one line": (
         [node(f"n{number}") for number in range(6)],
-        [(Trouble.IDLE_NODE, "6 nodes with 48 GPUs idle")],
+        [(AlertKind.IDLE_NODE, "6 nodes with 48 GPUs idle")],
     ),
     "GPUs are idle while somebody wants them": (
         [*ORG_QUEUES, node("n"), waits("w", "prod/lq", 2)],
-        [(Trouble.IDLE_GPUS, "8 GPUs on 1 node idle while 2 are requested")],
+        [(AlertKind.IDLE_GPUS, "8 GPUs on 1 node idle while 2 are requested")],
     ),
     "someone waits for long": (
         [*ORG_QUEUES, waits("w", "prod/lq", 2, minutes_ago=95)],
-        [(Trouble.LONG_WAIT, "cq-prod: 1 pending, the oldest for 1h35m")],
+        [(AlertKind.LONG_WAIT, "cq-prod: 1 pending, the oldest for 1h35m")],
     ),
     "a queue without a selector": (
         [
@@ -267,7 +267,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         ],
         [
             (
-                Trouble.ADMITS_NOBODY,
+                AlertKind.QUEUE_INACTIVE,
                 "shut: admits no workload: without a namespaceSelector it matches no namespace ({} matches all); "
                 "1 pending workload",
             )
@@ -281,7 +281,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="held"),
             waits("w", "ns/lq", 2),
         ],
-        [(Trouble.ADMITS_NOBODY, "held: it is stopped (Hold); 1 pending workload")],
+        [(AlertKind.QUEUE_INACTIVE, "held: it is stopped (Hold); 1 pending workload")],
     ),
     "half-placed jobs that wait for each other": (
         [
@@ -293,12 +293,12 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         ],
         [
             (
-                Trouble.DEADLOCK,
+                AlertKind.DEADLOCK,
                 "Deadlock: 2 partially scheduled gangs hold 4 GPUs: "
                 "Job/t/a holds 2 GPUs and needs 2 more; Job/t/b holds 2 GPUs and needs 2 more",
             ),
-            (Trouble.GANG, "Job/t/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
-            (Trouble.GANG, "Job/t/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (AlertKind.GANG, "Job/t/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (AlertKind.GANG, "Job/t/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
         ],
     ),
     "half-placed, but there is room for one of them": (
@@ -310,8 +310,8 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("b-1", gang="b", gang_size=2, wants=2),
         ],
         [
-            (Trouble.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
-            (Trouble.GANG, "team/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (AlertKind.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (AlertKind.GANG, "team/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
         ],
     ),
     "one half-placed job alone is no deadlock": (
@@ -321,7 +321,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("a-1", gang="a", gang_size=2, wants=2),
             pod("p", "n", (2, 3)),
         ],
-        [(Trouble.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs")],
+        [(AlertKind.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs")],
     ),
     "gangs of which as many run as are needed do not wait whole, whatever of them waits": (
         [
@@ -345,45 +345,45 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         ],
         [
             (
-                Trouble.DEADLOCK,
+                AlertKind.DEADLOCK,
                 "Deadlock: 2 partially scheduled gangs hold 4 GPUs: "
                 "team/a holds 2 GPUs and needs 2 more; team/b holds 2 GPUs and needs 1 more",
             ),
-            (Trouble.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
-            (Trouble.GANG, "team/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (AlertKind.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (AlertKind.GANG, "team/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
         ],
     ),
     "a gang that waits longer than a minute": (
         [node("n", 2), pod("p", "n", (0,)), pod("a-0", gang="a", gang_size=1, wants=4, created=START - 2 * MINUTE)],
-        [(Trouble.GANG, "team/a: gang not scheduled, 0 of 1 pods placed")],
+        [(AlertKind.GANG, "team/a: gang not scheduled, 0 of 1 pods placed")],
     ),
 }
 
 
 @pytest.mark.parametrize(("objects", "want"), TROUBLES.values(), ids=TROUBLES.keys())
-def test_what_needs_attention(objects: list[Object], want: list[tuple[Trouble, str]]) -> None:
-    assert [(one.trouble, one.text) for one in attention(world(objects))] == want
+def test_what_needs_attention(objects: list[Object], want: list[tuple[AlertKind, str]]) -> None:
+    assert [(one.trouble, one.text) for one in alerts(world(objects))] == want
 
 
 def test_a_line_leads_to_its_object_and_the_pressing_ones_come_first() -> None:
     snapshot = world([*PLACED, node("idle"), node("down", 4, ready=False)])
 
-    assert attention(snapshot) == (
-        Attention(
-            trouble=Trouble.NODE_DOWN,
+    assert alerts(snapshot) == (
+        Alert(
+            trouble=AlertKind.NODE_DOWN,
             text="down is NotReady: 4 GPUs unavailable",
             table="nodes",
             key="down",
             gpus=4,
         ),
-        Attention(
-            trouble=Trouble.RECLAIMABLE,
+        Alert(
+            trouble=AlertKind.RECLAIMABLE,
             text="research/rlhf runs on 4 borrowed GPUs; cq-prod can reclaim them",
             table="workloads",
             key="research/rlhf",
             gpus=4,
         ),
-        Attention(trouble=Trouble.IDLE_NODE, text="idle: 8 GPUs idle", table="nodes", key="idle", gpus=8),
+        Alert(trouble=AlertKind.IDLE_NODE, text="idle: 8 GPUs idle", table="nodes", key="idle", gpus=8),
     )
 
 
@@ -395,9 +395,9 @@ def test_a_workload_that_goes_in_circles_is_named() -> None:
         for what in (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
     ]
 
-    assert attention(world(list(ORG_QUEUES)), history) == (
-        Attention(
-            trouble=Trouble.THRASH,
+    assert alerts(world(list(ORG_QUEUES)), history) == (
+        Alert(
+            trouble=AlertKind.THRASH,
             text="research/rlhf: preemption loop, preempted 3 times in the newest events, 3.0 GPU-hours lost",
             table="workloads",
             key="research/rlhf",

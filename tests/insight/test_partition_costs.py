@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.bill import By, bill
+from gpuconsole.insight.cost_report import By, cost_report
 from gpuconsole.insight.device_demand import device_counter
 from gpuconsole.insight.gpu_time import SHARES, holdings_of
 from gpuconsole.model.clock import HOUR
@@ -64,14 +64,14 @@ def partitioned(*shapes: str, apart: bool = False) -> Simulation:
 @pytest.mark.parametrize(("shape", "part"), [("1g", 1 / 7), ("2g", 1 / 3), ("3g", 1 / 2), ("whole", 1.0)])
 def test_a_partition_costs_the_part_of_its_gpu_and_the_rest_is_idle(shape: str, part: float, apart: bool) -> None:
     snapshot = partitioned(shape, apart=apart).snapshot()
-    found = bill(snapshot, Prices(), {})
+    found = cost_report(snapshot, Prices(), {})
     assert found.hourly == pytest.approx(PRICE)
     teams = {one.name: one.hourly for one in found.by[By.TEAM]}
     assert teams == pytest.approx({"b": part * PRICE} | ({"": (1 - part) * PRICE} if part < 1 else {}))
 
 
 def test_of_many_partitions_of_one_gpu_the_node_costs_one_gpu() -> None:
-    assert bill(partitioned("1g", "2g", "3g", "whole").snapshot(), Prices(), {}).hourly == pytest.approx(PRICE)
+    assert cost_report(partitioned("1g", "2g", "3g", "whole").snapshot(), Prices(), {}).hourly == pytest.approx(PRICE)
 
 
 def test_the_work_on_a_partition_is_that_part_of_gpu_hours() -> None:

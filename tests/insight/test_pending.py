@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUEUE
-from gpuconsole.insight.pending import Explanation, explain
+from gpuconsole.insight.pending import PendingExplanation, explain
 from gpuconsole.insight.positions import Position
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.shortage import Holder, Remedy
 from gpuconsole.insight.why import rehearsal_on, unblocking, why
 from gpuconsole.model.clock import HOUR, MINUTE
@@ -62,7 +62,7 @@ def short(amount: int) -> str:
     return f"{HEAD}insufficient unused quota for nvidia.com/gpu in flavor a100, {amount} more needed"
 
 
-def marks(answer: Explanation) -> list[str]:
+def marks(answer: PendingExplanation) -> list[str]:
     return [f"{'✓' if remedy.works else '✗'} {remedy.text}" for remedy in answer.remedies]
 
 
@@ -73,16 +73,16 @@ def test_the_drawn_example_is_explained_whole() -> None:
         "research/rlhf-2",
     )
 
-    assert answer == Explanation(
+    assert answer == PendingExplanation(
         subject="research/rlhf-2",
-        code=Code.QUOTA,
+        code=PendingReason.QUOTA,
         headline="rlhf-2 needs 6 GPUs; cohort org-cohort has 4 GPUs of a100 available.",
         text=text,
         source=KUEUE,
         queue="cq-research",
         since=START - 12 * MINUTE,
         position=Position("research/rlhf-2", "cq-research", 1, 1, 1, 1, 0),
-        parked=True,
+        inadmissible=True,
         lines=(
             "a100  needs 6 GPUs · unused nominal quota 0 · "
             "borrowable 4 (borrowing limit 8, borrowed 4) · 2 more needed",
@@ -240,11 +240,11 @@ MISMATCH = (
     "untolerated taint {nvidia.com/gpu present NoSchedule <nil>} in flavor a100"
 )
 
-CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
+CASES: dict[str, tuple[list[Object], Workload, PendingReason, str, list[str]]] = {
     "never fits": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 64, HEAD + EXCEEDS),
-        Code.EXCEEDS_MAX,
+        PendingReason.EXCEEDS_MAX,
         "w requests 64 GPUs; the maximum capacity of cq-prod is 16 GPUs of a100.",
         [
             "✗ waiting: it never fits",
@@ -255,7 +255,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     "no flavor suits": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, MISMATCH),
-        Code.FLAVOR_MISMATCH,
+        PendingReason.FLAVOR_MISMATCH,
         "No flavor of cq-prod matches its pods.",
         [
             "✓ a node selector or affinity that matches flavor h100",
@@ -266,14 +266,14 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     "its victims are on their way out, and named": (
         [*ORG_QUEUES, VICTIM],
         waiting("serve-2", "prod/lq", 8, short(4) + ". Pending the preemption of 1 workload(s)"),
-        Code.WAITING_FOR_VICTIMS,
+        PendingReason.WAITING_FOR_VICTIMS,
         "Waiting for 1 preempted workload to terminate: research/rlhf.",
         [],
     ),
     "somebody was quicker": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 8, "Workload no longer fits after processing another workload"),
-        Code.CONTENTION,
+        PendingReason.CONTENTION,
         "Another workload was processed earlier in the same scheduling cycle; Kueue retries at once.",
         [],
     ),
@@ -284,7 +284,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="shut"),
         ],
         waiting("w", "ns/lq", 8, "workload namespace doesn't match ClusterQueue selector"),
-        Code.NAMESPACE,
+        PendingReason.NAMESPACE,
         "shut has no namespaceSelector, so it matches no namespace.",
         ["✓ set namespaceSelector: {} on shut to match all namespaces"],
     ),
@@ -295,49 +295,49 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="team"),
         ],
         waiting("w", "ns/lq", 8, "workload namespace doesn't match ClusterQueue selector"),
-        Code.NAMESPACE,
+        PendingReason.NAMESPACE,
         "The namespaceSelector of team does not match namespace ns.",
         ["✓ label the namespace so that the namespaceSelector of team matches it"],
     ),
     "a stopped queue outranks an older text about quota": (
         stopped("cq-prod"),
         waiting("w", "prod/lq", 64, HEAD + EXCEEDS),
-        Code.QUEUE_STOPPED,
+        PendingReason.QUEUE_STOPPED,
         "cq-prod is stopped (Hold).",
         ["✓ resume cq-prod"],
     ),
     "the LocalQueue is stopped": (
         stopped("prod/lq", StopPolicy.HOLD_AND_DRAIN),
         waiting("w", "prod/lq", 4),
-        Code.QUEUE_STOPPED,
+        PendingReason.QUEUE_STOPPED,
         "prod/lq is stopped (HoldAndDrain).",
         ["✓ resume prod/lq"],
     ),
     "the LocalQueue does not exist": (
         [*ORG_QUEUES],
         waiting("w", "prod/team-a-queue", 4, "LocalQueue team-a-queue doesn't exist"),
-        Code.QUEUE_MISSING,
+        PendingReason.QUEUE_MISSING,
         "LocalQueue team-a-queue does not exist in namespace prod.",
         ["✓ create it, or move the workload to another queue"],
     ),
     "the ClusterQueue does not exist": (
         [LocalQueue(namespace="ns", name="lq", cluster_queue="gone")],
         waiting("w", "ns/lq", 4),
-        Code.QUEUE_MISSING,
+        PendingReason.QUEUE_MISSING,
         "ClusterQueue gone does not exist.",
         ["✓ create it, or move the workload to another queue"],
     ),
     "the ClusterQueue was deleted after Kueue judged by it": (
         [LocalQueue(namespace="ns", name="lq", cluster_queue="gone")],
         waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"),
-        Code.QUEUE_MISSING,
+        PendingReason.QUEUE_MISSING,
         "ClusterQueue gone does not exist.",
         ["✓ create it, or move the workload to another queue"],
     ),
     "so was the LocalQueue": (
         [*ORG_QUEUES],
         waiting("w", "prod/gone", 4, HEAD + "insufficient unused quota for cpu in flavor h100, 2 more needed"),
-        Code.QUEUE_MISSING,
+        PendingReason.QUEUE_MISSING,
         "LocalQueue gone does not exist in namespace prod.",
         ["✓ create it, or move the workload to another queue"],
     ),
@@ -350,7 +350,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="looped"),
         ],
         waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"),
-        Code.QUEUE_INACTIVE,
+        PendingReason.QUEUE_INACTIVE,
         "looped admits no workload: cohort a is its own ancestor, or below one that is: nothing in it is admitted. "
         "Waiting does not help.",
         ["✓ change or remove the parent of one cohort in the cycle"],
@@ -358,7 +358,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     "the ClusterQueue is inactive, whatever Kueue wrote before": (
         [replace(queue, checks=(CheckRule("budget"),)) if queue.key == "cq-prod" else queue for queue in ORG_QUEUES],
         waiting("w", "prod/lq", 4, "workload namespace doesn't match ClusterQueue selector"),
-        Code.QUEUE_INACTIVE,
+        PendingReason.QUEUE_INACTIVE,
         "cq-prod is inactive (AdmissionCheckNotFound): "
         "Can't admit new workloads: references missing AdmissionCheck(s): budget.",
         ["✓ create the missing object, or remove it from the ClusterQueue"],
@@ -366,14 +366,14 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     "the ClusterQueue was inactive, and nobody tried again since": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "ClusterQueue cq-prod is inactive"),
-        Code.QUEUE_INACTIVE,
+        PendingReason.QUEUE_INACTIVE,
         "cq-prod was inactive and is active again.",
         [],
     ),
     "it was stopped": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "The workload is deactivated", active=False),
-        Code.DEACTIVATED,
+        PendingReason.DEACTIVATED,
         "Deactivated (spec.active is false).",
         ["✓ resume it"],
     ),
@@ -390,7 +390,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
                 ),
             ),
         ),
-        Code.DEACTIVATED,
+        PendingReason.DEACTIVATED,
         'Deactivated (spec.active is false): AdmissionCheck in Rejected state: "budget" (no).',
         ["✓ resume it"],
     ),
@@ -403,14 +403,14 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             scheduling_stats=SchedulingStats((EvictionCount(reason="PodsReadyTimeout", count=3),)),
             requeue=RequeueState(3, START + 4 * MINUTE),
         ),
-        Code.BACKOFF,
+        PendingReason.BACKOFF,
         "Evicted 3 times; requeued in 4m (backoff).",
         [],
     ),
     "parked unseen with its look-alikes": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, parked=True),
-        Code.PARKED,
+        PendingReason.INADMISSIBLE,
         "Inadmissible, like equivalent workloads, until something in its cohort tree changes.",
         [],
     ),
@@ -423,35 +423,35 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             "Preempted to accommodate a workload (UID: serve-2, JobUID: UNKNOWN) due to reclamation within the cohort; "
             "preemptor path: /org-cohort/cq-prod; preemptee path: /org-cohort/cq-research",
         ),
-        Code.EVICTED,
+        PendingReason.EVICTED,
         "Preempted by prod/serve-2; requeued in cq-research.",
         [],
     ),
     "evicted by a timeout": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 6, "Exceeded the PodsReady timeout prod/w"),
-        Code.EVICTED,
+        PendingReason.EVICTED,
         "Evicted; requeued in cq-prod.",
         [],
     ),
     "not tried yet": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4),
-        Code.QUEUED,
+        PendingReason.QUEUED,
         "Queued in cq-prod; Kueue has not tried to admit it yet.",
         [],
     ),
     "not allowed": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "resources didn't satisfy LimitRange constraints: cpu"),
-        Code.INVALID,
+        PendingReason.INVALID,
         "Its resource requests are invalid: waiting does not help.",
         ["✓ correct its resource requests and submit it again"],
     ),
     "unknown words are left to speak for themselves": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "something new in Kueue 0.25"),
-        Code.OTHER,
+        PendingReason.OTHER,
         "Pending in cq-prod; see Kueue's message for the reason.",
         [],
     ),
@@ -460,7 +460,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
 
 @pytest.mark.parametrize(("objects", "subject", "code", "headline", "remedies"), CASES.values(), ids=CASES.keys())
 def test_each_reason_has_its_sentence_and_its_next_step(
-    objects: list[Object], subject: Workload, code: Code, headline: str, remedies: list[str]
+    objects: list[Object], subject: Workload, code: PendingReason, headline: str, remedies: list[str]
 ) -> None:
     answer = explain(world([*objects, subject]), subject.key)
 
@@ -468,55 +468,55 @@ def test_each_reason_has_its_sentence_and_its_next_step(
 
 
 SHORT = HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
-UNSEEN: dict[str, tuple[type[Object], tuple[str, ...], str, Code, str]] = {
+UNSEEN: dict[str, tuple[type[Object], tuple[str, ...], str, PendingReason, str]] = {
     "the ClusterQueue": (
         ClusterQueue,
         (),
         SHORT,
-        Code.QUOTA,
+        PendingReason.QUOTA,
         "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
     ),
     "its LocalQueue": (
         LocalQueue,
         (),
         SHORT,
-        Code.QUOTA,
+        PendingReason.QUOTA,
         "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
     ),
     "LocalQueues but for another namespace": (
         LocalQueue,
         ("dev",),
         SHORT,
-        Code.QUOTA,
+        PendingReason.QUOTA,
         "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
     ),
     "who uses the quota": (
         Workload,
         ("prod",),
         SHORT,
-        Code.QUOTA,
+        PendingReason.QUOTA,
         "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
     ),
     "the flavors, that the queue names": (
         ResourceFlavor,
         (),
         SHORT,
-        Code.QUOTA,
+        PendingReason.QUOTA,
         "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
     ),
-    "the cohorts": (Cohort, (), "", Code.UNSEEN, "Pending; the reason is unknown: cannot list cohorts."),
+    "the cohorts": (Cohort, (), "", PendingReason.UNSEEN, "Pending; the reason is unknown: cannot list cohorts."),
     "the ClusterQueue, and Kueue wrote nothing": (
         ClusterQueue,
         (),
         "",
-        Code.UNSEEN,
+        PendingReason.UNSEEN,
         "Pending; the reason is unknown: cannot list cluster_queues.",
     ),
     "the LocalQueues, and Kueue wrote nothing": (
         LocalQueue,
         (),
         "",
-        Code.UNSEEN,
+        PendingReason.UNSEEN,
         "Pending; the reason is unknown: cannot list local_queues.",
     ),
 }
@@ -524,7 +524,7 @@ UNSEEN: dict[str, tuple[type[Object], tuple[str, ...], str, Code, str]] = {
 
 @pytest.mark.parametrize(("kind", "within", "text", "code", "headline"), UNSEEN.values(), ids=UNSEEN.keys())
 def test_what_may_not_be_seen_is_not_missing(
-    kind: type[Object], within: tuple[str, ...], text: str, code: Code, headline: str
+    kind: type[Object], within: tuple[str, ...], text: str, code: PendingReason, headline: str
 ) -> None:
     """Where Kueue judged by it, that is told; it is compared with nothing that is seen, as that is not all."""
     subject, holder = waiting("w", "prod/lq", 4, text), running("r", "prod/lq", 64, "cq-prod")
@@ -534,7 +534,7 @@ def test_what_may_not_be_seen_is_not_missing(
     assert (answer.code, answer.headline, answer.holders) == (code, headline, ())
     assert not [line for line in answer.lines if "unused nominal quota" in line]
     assert (answer.position is None) == (kind in (Workload, LocalQueue))
-    assert (said in answer.lines) == (code is Code.QUOTA)
+    assert (said in answer.lines) == (code is PendingReason.QUOTA)
 
 
 def test_whose_pods_may_not_be_seen_runs_by_kueues_word_or_nobody_knows() -> None:
@@ -546,7 +546,7 @@ def test_whose_pods_may_not_be_seen_runs_by_kueues_word_or_nobody_knows() -> Non
     held = replace(runs, conditions=runs.conditions[:2])
     answer = explain(world([*ORG_QUEUES, held], seen=unseen(Pod)), held.key)
     assert (answer.code, answer.headline) == (
-        Code.NOT_WAITING,
+        PendingReason.NOT_WAITING,
         "Admitted by cq-prod; the state of its pods is unknown: cannot list pods.",
     )
     seen = explain(world([*ORG_QUEUES, runs], seen=unseen(Pod, within=("prod",))), runs.key)
@@ -557,7 +557,7 @@ def test_in_a_namespace_that_is_read_a_queue_that_is_not_there_is_missing() -> N
     subject = waiting("w", "prod/gone", 4)
     answer = explain(world([*ORG_QUEUES, subject], seen=unseen(LocalQueue, within=("prod",))), subject.key)
     assert (answer.code, answer.headline) == (
-        Code.QUEUE_MISSING,
+        PendingReason.QUEUE_MISSING,
         "LocalQueue gone does not exist in namespace prod.",
     )
 
@@ -577,7 +577,7 @@ def test_pods_for_which_kueue_chose_no_place_are_not_just_held_by_a_gate() -> No
     snapshot = world([*ORG_QUEUES, six, gated])
     answer = explain(snapshot, "research/w")
     assert (answer.code, answer.headline, answer.lines, marks(answer)) == (
-        Code.TOPOLOGY,
+        PendingReason.TOPOLOGY,
         "Kueue assigned topology domains to 4 of 6 pods of main: 6 is not a multiple of its slice size 4. "
         "The others stay gated.",
         ("run 4 or 8 pods, each of which is assigned a topology domain",),
@@ -586,7 +586,7 @@ def test_pods_for_which_kueue_chose_no_place_are_not_just_held_by_a_gate() -> No
     known = rehearsal_on(snapshot, DEFAULT)
     assert unblocking(snapshot, known, why(snapshot, known, "research/w")) is None
     whole = replace(six, admission=Admission(cluster_queue="cq-research", pod_sets=(replace(part, count=4),)))
-    assert explain(world([*ORG_QUEUES, whole, gated]), "research/w").code is Code.GATED
+    assert explain(world([*ORG_QUEUES, whole, gated]), "research/w").code is PendingReason.GATED
 
 
 def test_a_workload_with_quota_waits_for_its_checks() -> None:
@@ -600,7 +600,7 @@ def test_a_workload_with_quota_waits_for_its_checks() -> None:
     )
     answer = explain(world([*ORG_QUEUES, subject]), "prod/w")
 
-    assert (answer.code, answer.headline) == (Code.CHECKS, "Quota reserved in cq-prod; waiting for capacity.")
+    assert (answer.code, answer.headline) == (PendingReason.CHECKS, "Quota reserved in cq-prod; waiting for capacity.")
     assert (answer.text, answer.lines) == ("not yet", ("capacity: Pending", "budget: Ready"))
 
 
@@ -615,9 +615,9 @@ def test_an_admitted_gang_waits_whole_for_nodes() -> None:
     ]
     answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 12, "cq-prod"), *members]), "prod/w")
 
-    assert answer == Explanation(
+    assert answer == PendingExplanation(
         subject="prod/w",
-        code=Code.GANG,
+        code=PendingReason.GANG,
         headline="Gang not scheduled: 0 of 3 pods placed.",
         text=text,
         source=KUBE_SCHEDULER,
@@ -665,17 +665,20 @@ NODE_REMEDIES = {
 def test_a_lone_pod_waits_for_a_node(text: str, remedy: str) -> None:
     answer = explain(world([pod("p", wants=4, message=text)]), "team/p")
 
-    assert (answer.code, answer.text, marks(answer)) == (Code.NODES, text, [remedy])
+    assert (answer.code, answer.text, marks(answer)) == (PendingReason.NODES, text, [remedy])
 
 
 def test_a_job_is_explained_by_its_workload_or_by_its_pods() -> None:
     job = Job(namespace="prod", name="train")
     queued = waiting("job-train-1", "prod/lq", 4, owner=job.key)
 
-    assert explain(world([*ORG_QUEUES, job, queued]), job.key).code is Code.QUEUED
+    assert explain(world([*ORG_QUEUES, job, queued]), job.key).code is PendingReason.QUEUED
     lone: list[Object] = [job, pod("a", "n", (0,), job=job.key), pod("b", job=job.key, wants=1, message=FULL)]
     answer = explain(world(lone), job.key)
-    assert (answer.code, answer.headline) == (Code.NODES, "1 of 2 pods unschedulable: 2 Insufficient nvidia.com/gpu.")
+    assert (answer.code, answer.headline) == (
+        PendingReason.NODES,
+        "1 of 2 pods unschedulable: 2 Insufficient nvidia.com/gpu.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -695,7 +698,7 @@ def test_a_job_is_explained_by_its_workload_or_by_its_pods() -> None:
 def test_what_does_not_wait_says_so(subject: Workload, headline: str) -> None:
     answer = explain(world([*ORG_QUEUES, subject]), "prod/w")
 
-    assert (answer.code, answer.headline) == (Code.NOT_WAITING, headline)
+    assert (answer.code, answer.headline) == (PendingReason.NOT_WAITING, headline)
 
 
 def test_what_is_finished_names_who_said_how_it_ended_and_when() -> None:
@@ -715,23 +718,23 @@ def test_what_runs_elsewhere_says_in_which_cluster() -> None:
     assert answer.headline == "Running in cluster west, admitted by research."
 
 
-VOLCANO_SAYS: dict[str, Code] = {
-    "queue resource quota insufficient": Code.QUOTA,
-    "queue resource quota insufficient: insufficient nvidia.com/gpu": Code.QUOTA,
-    "resource in cluster is overused": Code.QUOTA,
-    "resource quota insufficient, requested: 4, used: 4, limited: 4": Code.QUOTA,
-    "Pod ns/w-0 can possibly be assigned to n1, once resource is released": Code.WAITING_FOR_VICTIMS,
-    "Pod ns/w-0 can possibly be assigned to n1, once minAvailable is satisfied": Code.GANG,
-    "Not enough valid tasks for gang-scheduling, valid: 1, min: 2": Code.GANG,
+VOLCANO_SAYS: dict[str, PendingReason] = {
+    "queue resource quota insufficient": PendingReason.QUOTA,
+    "queue resource quota insufficient: insufficient nvidia.com/gpu": PendingReason.QUOTA,
+    "resource in cluster is overused": PendingReason.QUOTA,
+    "resource quota insufficient, requested: 4, used: 4, limited: 4": PendingReason.QUOTA,
+    "Pod ns/w-0 can possibly be assigned to n1, once resource is released": PendingReason.WAITING_FOR_VICTIMS,
+    "Pod ns/w-0 can possibly be assigned to n1, once minAvailable is satisfied": PendingReason.GANG,
+    "Not enough valid tasks for gang-scheduling, valid: 1, min: 2": PendingReason.GANG,
     "PodSchedulingErrors: Resources were found for 4 pods while 6 are required for gang scheduling. Additional pods "
-    "cannot be scheduled due to: no nodes with enough resources were found.": Code.GANG,
-    "PodSchedulingErrors: something else": Code.NODES,
-    "QueueDoesNotExist: no queue q": Code.QUEUE_MISSING,
+    "cannot be scheduled due to: no nodes with enough resources were found.": PendingReason.GANG,
+    "PodSchedulingErrors: something else": PendingReason.NODES,
+    "QueueDoesNotExist: no queue q": PendingReason.QUEUE_MISSING,
 }
 
 
 @pytest.mark.parametrize(("text", "want"), VOLCANO_SAYS.items(), ids=VOLCANO_SAYS)
-def test_volcano_and_kai_are_read_to_the_codes_of_kueue(text: str, want: Code) -> None:
+def test_volcano_and_kai_are_read_to_the_codes_of_kueue(text: str, want: PendingReason) -> None:
     answer = explain(world([pod("w-0", message=text)]), "team/w-0")
     assert (answer.code, answer.text) == (want, text)
 
@@ -743,18 +746,18 @@ def test_pods_that_have_nodes_and_do_not_start_say_why() -> None:
     ]
     answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 2, "cq-prod"), *pods]), "prod/w")
     assert (answer.code, answer.headline) == (
-        Code.IMAGE,
+        PendingReason.IMAGE,
         "1 of 2 pods do not start: its image cannot be pulled (ImagePullBackOff).",
     )
     assert (answer.text, answer.source, answer.lines) == ("no such tag", "kubelet", ("w-0 on n1: ImagePullBackOff",))
     crash = replace(pods[0], reason="CrashLoopBackOff")
-    assert explain(world([crash]), crash.key).code is Code.POD_FAILURE
+    assert explain(world([crash]), crash.key).code is PendingReason.POD_FAILURE
 
 
 def test_a_gang_that_is_short_of_pods_waits_for_more_than_the_victims_on_one_node() -> None:
     text = "Pod ns/w-0 can possibly be assigned to n1, once resource is released"
     alone = pod("w-0", message=text)
-    assert explain(world([alone]), "team/w-0").code is Code.WAITING_FOR_VICTIMS
-    assert explain(world([replace(alone, gang="g", gang_size=2)]), "team/w-0").code is Code.GANG
+    assert explain(world([alone]), "team/w-0").code is PendingReason.WAITING_FOR_VICTIMS
+    assert explain(world([replace(alone, gang="g", gang_size=2)]), "team/w-0").code is PendingReason.GANG
     missing = replace(alone, message="QueueDoesNotExist: no queue q", gang="g", gang_size=2)
-    assert explain(world([missing]), "team/w-0").code is Code.QUEUE_MISSING
+    assert explain(world([missing]), "team/w-0").code is PendingReason.QUEUE_MISSING

@@ -5,12 +5,12 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.expected_start import stand
+from gpuconsole.insight.expected_start import current_position
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.phases import phase_of, running
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import every
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.job import Job, JobPhase
@@ -67,45 +67,69 @@ ADMITTED = gang("Admitted")
 @pytest.mark.parametrize(
     ("workload", "pods", "expected"),
     [
-        (gang(), (), (WorkloadPhase.QUOTA_RESERVED, "", Code.CHECKS)),
-        (ADMITTED, (), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0, "", CREATING), member(1, "", CREATING)), (WorkloadPhase.ADMITTED, "nodes", Code.NODES)),
-        (ADMITTED, (member(0), member(1, "", CREATING)), (WorkloadPhase.ADMITTED, "nodes", Code.NODES)),
-        (ADMITTED, (member(0), member(1, phase=CREATING)), (WorkloadPhase.ADMITTED, "starting", Code.STARTING)),
+        (gang(), (), (WorkloadPhase.QUOTA_RESERVED, "", PendingReason.CHECKS)),
+        (ADMITTED, (), (WorkloadPhase.ADMITTED, "no-pods", PendingReason.NO_PODS)),
+        (
+            ADMITTED,
+            (member(0, "", CREATING), member(1, "", CREATING)),
+            (WorkloadPhase.ADMITTED, "nodes", PendingReason.NODES),
+        ),
+        (ADMITTED, (member(0), member(1, "", CREATING)), (WorkloadPhase.ADMITTED, "nodes", PendingReason.NODES)),
+        (
+            ADMITTED,
+            (member(0), member(1, phase=CREATING)),
+            (WorkloadPhase.ADMITTED, "starting", PendingReason.STARTING),
+        ),
         (
             ADMITTED,
             (member(0), member(1, phase=CREATING, reason="ImagePullBackOff")),
-            (WorkloadPhase.ADMITTED, "image", Code.IMAGE),
+            (WorkloadPhase.ADMITTED, "image", PendingReason.IMAGE),
         ),
-        (ADMITTED, (member(0, "", CREATING, gates=("hold",)),), (WorkloadPhase.ADMITTED, "gated", Code.GATED)),
-        (ADMITTED, (member(0),), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0), member(1, deleted=START)), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0), member(1, phase=PodPhase.FAILED)), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0), member(1)), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
-        (ADMITTED, (member(0), member(1, phase=PodPhase.SUCCEEDED)), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
-        (gang("Admitted", count=3, reclaimed=1), (member(0), member(1)), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
-        (gang("Admitted", "PodsReady"), (), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
+        (ADMITTED, (member(0, "", CREATING, gates=("hold",)),), (WorkloadPhase.ADMITTED, "gated", PendingReason.GATED)),
+        (ADMITTED, (member(0),), (WorkloadPhase.ADMITTED, "no-pods", PendingReason.NO_PODS)),
+        (ADMITTED, (member(0), member(1, deleted=START)), (WorkloadPhase.ADMITTED, "no-pods", PendingReason.NO_PODS)),
+        (
+            ADMITTED,
+            (member(0), member(1, phase=PodPhase.FAILED)),
+            (WorkloadPhase.ADMITTED, "no-pods", PendingReason.NO_PODS),
+        ),
+        (ADMITTED, (member(0), member(1)), (WorkloadPhase.RUNNING, "", PendingReason.NOT_WAITING)),
+        (
+            ADMITTED,
+            (member(0), member(1, phase=PodPhase.SUCCEEDED)),
+            (WorkloadPhase.RUNNING, "", PendingReason.NOT_WAITING),
+        ),
+        (
+            gang("Admitted", count=3, reclaimed=1),
+            (member(0), member(1)),
+            (WorkloadPhase.RUNNING, "", PendingReason.NOT_WAITING),
+        ),
+        (gang("Admitted", "PodsReady"), (), (WorkloadPhase.RUNNING, "", PendingReason.NOT_WAITING)),
         (
             gang("Admitted", "PodsReady"),
             (member(0), member(1, "", CREATING)),
-            (WorkloadPhase.ADMITTED, "nodes", Code.NODES),
+            (WorkloadPhase.ADMITTED, "nodes", PendingReason.NODES),
         ),
         (
             gang("Admitted", "Evicted"),
             (member(0, deleted=START),),
-            (WorkloadPhase.EVICTED, "Evicted", Code.NOT_WAITING),
+            (WorkloadPhase.EVICTED, "Evicted", PendingReason.NOT_WAITING),
         ),
-        (replace(ADMITTED, active=False), (member(0), member(1)), (WorkloadPhase.STOPPED, "", Code.NOT_WAITING)),
-        (gang("Admitted", "Finished"), (), (WorkloadPhase.FINISHED, "Finished", Code.NOT_WAITING)),
+        (
+            replace(ADMITTED, active=False),
+            (member(0), member(1)),
+            (WorkloadPhase.STOPPED, "", PendingReason.NOT_WAITING),
+        ),
+        (gang("Admitted", "Finished"), (), (WorkloadPhase.FINISHED, "Finished", PendingReason.NOT_WAITING)),
     ],
 )
 def test_the_phase_follows_conditions_and_pods_in_the_list_and_on_the_page(
-    workload: Workload, pods: tuple[Pod, ...], expected: tuple[WorkloadPhase, str, Code]
+    workload: Workload, pods: tuple[Pod, ...], expected: tuple[WorkloadPhase, str, PendingReason]
 ) -> None:
     snapshot = cluster(workload, *pods)
     (row,) = WorkloadRows().update(snapshot).rows
     assert (row.phase, row.reason, explain(snapshot, "prod/train").code) == expected
-    assert (phase_of(snapshot, workload), stand(snapshot, "prod/train").phase) == (expected[0],) * 2
+    assert (phase_of(snapshot, workload), current_position(snapshot, "prod/train").phase) == (expected[0],) * 2
 
 
 def test_a_workload_that_lost_its_quota_is_pending_again() -> None:

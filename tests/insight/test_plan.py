@@ -5,8 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.plan import Option, Plan, plan
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.plan import CapacityPlan, PlanOption, plan
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import AddNodes, Command, Later, SetPreemption, SetPriority, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
@@ -48,7 +48,7 @@ def job(name: str, gpus: int, team: str = "team", priority: int = 0) -> Command:
     return Submit((waiting(name, f"{team}/lq", gpus, annotations=notes, priority=priority),))
 
 
-def kinds(options: tuple[Option, ...]) -> dict[str, tuple[Command, ...]]:
+def kinds(options: tuple[PlanOption, ...]) -> dict[str, tuple[Command, ...]]:
     return {option.kind: option.commands for option in options}
 
 
@@ -238,7 +238,7 @@ def test_everything_that_is_proposed_holds_when_it_is_tried_again() -> None:
         assert {pod.name for pod in again.snapshot().pods.all() if pod.node} == {"a-0", "b-0"}
 
 
-def obstacle(found: Plan) -> tuple[str, Code, str, tuple[str, ...]]:
+def obstacle(found: CapacityPlan) -> tuple[str, PendingReason, str, tuple[str, ...]]:
     (one,) = found.obstacles
     return one.workload, one.code, one.why, one.remedies
 
@@ -266,7 +266,7 @@ def test_what_no_candidate_can_mend_is_named_with_what_helps() -> None:
     what = "LocalQueue lq does not exist in namespace nowhere."
     helps = "create it, or move the workload to another queue"
     assert found.best is None
-    assert obstacle(found) == ("nowhere/a", Code.QUEUE_MISSING, what, (helps,))
+    assert obstacle(found) == ("nowhere/a", PendingReason.QUEUE_MISSING, what, (helps,))
     assert plan_lines(found)[-3:] == [
         "no option meets the target",
         f"  nowhere/a: {what}",
@@ -281,7 +281,7 @@ def test_what_cannot_be_submitted_is_said_in_the_words_of_the_refusal() -> None:
 
     assert found.best is None
     said = "refused: Workload team/a exists already; delete it first, or choose another name"
-    assert obstacle(found) == ("", Code.INVALID, said, ())
+    assert obstacle(found) == ("", PendingReason.INVALID, said, ())
     assert plan_lines(found)[-1] == f"  {said}"
 
 

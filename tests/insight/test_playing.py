@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.drill import run_drill
-from gpuconsole.insight.playing import Play, Score
+from gpuconsole.insight.drill_session import DrillSession, PredictionScore
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.preemption_trace import CandidateVerdict
 from tests.insight.test_drill import DRILLS, drill
@@ -14,14 +14,14 @@ NOTEBOOKS_1 = "development/job-notebooks-1-78058"
 NOTEBOOKS_2 = "development/job-notebooks-2-040df"
 
 
-def playing(name: str) -> Play:
+def playing(name: str) -> DrillSession:
     scenario = drill(name)
-    return Play(replace(scenario, policy=replace(scenario.policy, traces_preemptions=True)))
+    return DrillSession(replace(scenario, policy=replace(scenario.policy, traces_preemptions=True)))
 
 
 @pytest.mark.parametrize("name", DRILLS)
 def test_a_drill_that_is_played_comes_to_what_it_comes_to_when_it_is_run(name: str) -> None:
-    play = Play(drill(name))
+    play = DrillSession(drill(name))
     while play.coming is not None:
         play.step(())
     assert play.results == run_drill(drill(name))
@@ -62,7 +62,7 @@ def test_a_wrong_name_counts_twice_once_as_missed_and_once_as_spared() -> None:
     played = play.step([NOTEBOOKS_1])
     assert (played.named, played.missed, played.spared) == ((), (NOTEBOOKS_2,), (NOTEBOOKS_1,))
     play.step(())
-    assert play.score == Score(steps=3, right=2, named=0, missed=1, spared=1)
+    assert play.score == PredictionScore(steps=3, right=2, named=0, missed=1, spared=1)
 
 
 def test_of_a_job_that_loses_pods_the_job_is_named() -> None:

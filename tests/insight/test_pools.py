@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.bill import By, bill
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.pools import Pool, pools
+from gpuconsole.insight.cost_report import By, cost_report
+from gpuconsole.insight.pools import MachinePool, pools
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
 from gpuconsole.model.prices import Prices
@@ -24,7 +24,7 @@ def test_a_pool_is_told_with_its_money() -> None:
     (row,) = pools(simulation.snapshot())
     assert row.spent == pytest.approx(3.6 * 3601 / 3600)
     assert row.idle_hourly == pytest.approx(7.2 - 0.9)
-    assert row == Pool(
+    assert row == MachinePool(
         name="p",
         autoscaler="karpenter",
         nodes=1,
@@ -62,7 +62,7 @@ def test_teams_and_idle_machines_add_up_to_what_all_cost() -> None:
     simulation = begin([pool("p", types("s.4", "s.1")), member("n", "s.4"), member("m", "s.1")])
     submit(simulation, replace(job("a", 2), namespace="red"), replace(job("b", 1), namespace="blue"))
     after(simulation, MINUTE)
-    paid = bill(simulation.snapshot(), Prices(), {})
+    paid = cost_report(simulation.snapshot(), Prices(), {})
     parts = {one.name: one.hourly for one in paid.by[By.TEAM]}
     assert set(where(simulation).values()) <= {"m", "n"}
     assert sum(parts.values()) == pytest.approx(paid.hourly) == pytest.approx(4.6)

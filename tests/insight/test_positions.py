@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.positions import Position, pending, position, positions
+from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Applied
@@ -158,6 +158,6 @@ def test_what_local_queues_used_lately_does_not_have_everything_counted_anew() -
     for thing in SNAPSHOT.objects():
         state.apply(Applied(START, thing))
     before = state.freeze()
-    book = books(before).book("cq-prod")
+    book = queue_index(before).cluster_queue("cq-prod")
     state.apply(Applied(START, replace(before.local_queues["prod/lq"], usage=1.0)))
-    assert books(state.freeze()).book("cq-prod") is book
+    assert queue_index(state.freeze()).cluster_queue("cq-prod") is book

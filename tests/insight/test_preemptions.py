@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.preemption_stats import preemption_stats
 from gpuconsole.insight.preemptions import PreemptionRow, rows, rule_in_words
-from gpuconsole.insight.who import who
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.insight.world import START
@@ -102,7 +102,7 @@ def test_of_who_was_gone_before_anybody_looked_only_the_event_tells() -> None:
         (row,) = rows([replace(line, message=message)])
         assert (row.priority, row.by_priority) == priorities
         assert (row.gpus, row.victim_queue, row.by_known, row.unseen) == (None, queue, False, True)
-        assert who([row]).unplaced == 0
+        assert preemption_stats([row]).unplaced == 0
 
 
 def test_the_newest_come_first_and_circles_are_seen() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.queue_troubles import queue_troubles
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.queue_alerts import queue_alerts
 from gpuconsole.insight.quota import NodeKind, QuotaNode, quota_tree
-from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU, MAX
@@ -62,7 +62,8 @@ def test_org_cohort_reads_as_drawn() -> None:
     lines = {
         name: (
             f"{node.gpus.used}/{node.gpus.nominal} ▲{node.gpus.borrowed} ▼{node.gpus.lent} "
-            f"{node.share_percent:.0f} % {node.weighted_share} ‰ ◐{node.pending} ({node.parked} parked) ●{node.running}"
+            f"{node.share_percent:.0f} % {node.weighted_share} ‰ ◐{node.pending} ({node.inadmissible} parked) "
+            f"●{node.running}"
         )
         for name, node in found.items()
     }
@@ -200,7 +201,7 @@ def test_who_counts_as_what() -> None:
         ]
     )["cq-prod"]
 
-    assert (found.running, found.reserved, found.pending, found.parked, found.pending_gpus) == (1, 2, 2, 1, 8)
+    assert (found.running, found.reserved, found.pending, found.inadmissible, found.pending_gpus) == (1, 2, 2, 1, 8)
     assert (found.gpus.used, found.gpus.admitted) == (3, 1)
     door = next(child for child in found.children if child.name == "prod/lq")
     assert (door.gpus.used, door.gpus.admitted, door.flavors[0].admitted) == (3, 1, 1)
@@ -258,8 +259,8 @@ def test_a_cluster_queue_that_may_not_be_seen_is_not_missing() -> None:
         snapshot = world([door, waiting("w", "ns/main", 2)], seen=seen)
         (root,) = quota_tree(snapshot)
         assert (root.name, root.problem) == ("ns/main", problem)
-        told = [one.trouble for one in queue_troubles(snapshot)]
-        assert told == ([Trouble.ADMITS_NOBODY] if seen is EVERYTHING else [])
+        told = [one.trouble for one in queue_alerts(snapshot)]
+        assert told == ([AlertKind.QUEUE_INACTIVE] if seen is EVERYTHING else [])
 
 
 QUEUE = st.tuples(

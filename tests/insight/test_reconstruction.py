@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Foreseer
+from gpuconsole.insight.forecast import Forecaster
 from gpuconsole.insight.forecast_facts import facts
+from gpuconsole.insight.preemption_replay import replayed_choices
 from gpuconsole.insight.preemptions import rows
-from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
@@ -28,7 +28,7 @@ def after(*victims: str, by: Workload = WANTS) -> Snapshot:
 
 def told(before: list[Object], then: Snapshot, policy: SimPolicy | None = None) -> tuple[HistoryEvent, ...]:
     earlier = world(before)
-    return reconstructed(earlier, then, facts(earlier, then), policy or SimPolicy(), Foreseer())
+    return replayed_choices(earlier, then, facts(earlier, then), policy or SimPolicy(), Forecaster())
 
 
 WHOLE = PreemptionTrace(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.forecast_check import Cause
+from gpuconsole.insight.forecast_check import DifferenceCause
 from tests.shared import CONFORMANCE
 from tests.tools.recorded import ADMISSION, PREEMPTION, looked_on, next_decisions
 
@@ -26,5 +26,5 @@ def test_the_next_decisions_of_a_fork_are_those_that_kueue_took(name: str) -> No
 @pytest.mark.parametrize(("name", "most"), [("classical.jsonl.gz", 0.01), ("fair.jsonl.gz", 0.05)])
 def test_what_is_no_agreement_is_mostly_a_race_between_two_looks(name: str, most: float) -> None:
     said = looked_on(LIVE / name)
-    assert said.of(Cause.DISAGREEMENT) <= most * said.decisions
-    assert said.of(Cause.RACE) > said.of(Cause.DISAGREEMENT)
+    assert said.of(DifferenceCause.DISAGREEMENT) <= most * said.decisions
+    assert said.of(DifferenceCause.RACE) > said.of(DifferenceCause.DISAGREEMENT)

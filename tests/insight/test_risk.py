@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.insight.admission_view import view_on
 from gpuconsole.insight.drill import DrillRun
-from gpuconsole.insight.past import past
-from gpuconsole.insight.risk import Cause, Danger, Turn, risk
-from gpuconsole.insight.standing import standing_on
+from gpuconsole.insight.risk import EvictionCause, ReclaimPosition, WorkloadRisk, risk
+from gpuconsole.insight.workload_history import workload_history
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.commands import Submit
@@ -51,10 +51,10 @@ def returning() -> Simulation:
 def test_who_borrows_goes_when_the_lender_comes_at_its_usual_hour() -> None:
     simulation = returning()
     answer = risk(simulation, runs=4, seed=3, horizon=3 * HOUR)
-    told = {one.workload: one for one in answer.dangers}
+    told = {one.workload: one for one in answer.workloads}
     assert set(told) == {"borrower/small", "borrower/large"}
     large = told["borrower/large"]
-    assert large.causes == (Cause("reclaim in cohort", "lender", 4),)
+    assert large.causes == (EvictionCause("reclaim in cohort", "lender", 4),)
     assert large.probability == 1.0
     assert large.median is not None
     assert HOUR < large.median < 2 * HOUR
@@ -64,15 +64,15 @@ def test_who_borrows_goes_when_the_lender_comes_at_its_usual_hour() -> None:
 def test_nobody_is_in_danger_where_nobody_comes() -> None:
     simulation = returning()
     answer = risk(simulation, runs=2, seed=3, horizon=HOUR)
-    assert [(one.probability, one.median, one.causes) for one in answer.dangers] == [(0.0, None, ())] * 2
+    assert [(one.probability, one.median, one.causes) for one in answer.workloads] == [(0.0, None, ())] * 2
 
 
 def test_the_line_in_front_of_a_lender_is_that_of_the_engines_search() -> None:
     answer = risk(returning(), runs=1, horizon=MINUTE)
-    turns = {one.workload: one.turns for one in answer.dangers}
+    turns = {one.workload: one.turns for one in answer.workloads}
     assert turns == {
-        "borrower/large": (Turn("lender", "a100", 1),),
-        "borrower/small": (Turn("lender", "a100", 2),),
+        "borrower/large": (ReclaimPosition("lender", "a100", 1),),
+        "borrower/small": (ReclaimPosition("lender", "a100", 2),),
     }
 
 
@@ -87,15 +87,15 @@ def test_the_first_in_line_comes_first_and_the_cluster_is_left_alone() -> None:
 def test_nothing_runs() -> None:
     simulation = shared()
     answer = risk(simulation, runs=1)
-    assert answer.dangers == ()
+    assert answer.workloads == ()
     assert answer.assumptions[1] == ("no new arrivals: too few are recorded (0 workloads in the last 0s)")
-    assert past(simulation.snapshot()).arrivals == ()
+    assert workload_history(simulation.snapshot()).arrivals == ()
 
 
 def test_a_danger_says_what_an_eviction_now_would_lose() -> None:
     simulation = returning()
-    (danger,) = (one for one in risk(simulation, runs=1, horizon=MINUTE).dangers if one.workload == "borrower/small")
-    assert isinstance(danger, Danger)
+    (danger,) = (one for one in risk(simulation, runs=1, horizon=MINUTE).workloads if one.workload == "borrower/small")
+    assert isinstance(danger, WorkloadRisk)
     assert round(danger.lost_gpu_hours or 0, 1) == 1.0
 
 
@@ -105,14 +105,14 @@ def test_what_nobody_admitted_runs_too_and_goes_when_its_time_of_grace_is_over()
     drill.step(0)
     drill.step(1)
     answer = risk(drill.twin.simulation, runs=2, horizon=HOUR)
-    assert {(one.queue, one.gpus, one.borrowed, one.lost_gpu_hours) for one in answer.dangers} == {
+    assert {(one.queue, one.gpus, one.borrowed, one.lost_gpu_hours) for one in answer.workloads} == {
         ("research", 1, 0, 1 / 6)
     }
-    assert {one.workload: (one.probability, one.median, one.causes) for one in answer.dangers} == {
+    assert {one.workload: (one.probability, one.median, one.causes) for one in answer.workloads} == {
         "default/research-0": (0.0, None, ()),
         "default/research-1": (0.0, None, ()),
-        "default/research-2": (1.0, 20 * MINUTE, (Cause("reclaim between queues", "product", 2),)),
-        "default/research-3": (1.0, 20 * MINUTE, (Cause("reclaim between queues", "product", 2),)),
+        "default/research-2": (1.0, 20 * MINUTE, (EvictionCause("reclaim between queues", "product", 2),)),
+        "default/research-3": (1.0, 20 * MINUTE, (EvictionCause("reclaim between queues", "product", 2),)),
     }
 
 
@@ -129,7 +129,13 @@ def test_what_the_first_cycle_evicts_in_a_cluster_of_others_runs_there_and_is_in
     simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=0)
     simulation.drain()
 
-    answer = risk(simulation, runs=2, horizon=HOUR, found=standing_on(snapshot, SimPolicy()))
-    assert [(one.workload, one.probability, one.median, one.causes, one.turns) for one in answer.dangers] == [
-        ("borrower/guest", 1.0, 0, (Cause("reclaim in cohort", "", 2),), (Turn("lender", "a100", 1),))
+    answer = risk(simulation, runs=2, horizon=HOUR, found=view_on(snapshot, SimPolicy()))
+    assert [(one.workload, one.probability, one.median, one.causes, one.turns) for one in answer.workloads] == [
+        (
+            "borrower/guest",
+            1.0,
+            0,
+            (EvictionCause("reclaim in cohort", "", 2),),
+            (ReclaimPosition("lender", "a100", 1),),
+        )
     ]

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.risk import Risk, foreboding, risk
+from gpuconsole.insight.risk import Risk, eviction_risk_steps, risk
 from gpuconsole.insight.spot_interruptions import spot_interruptions
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
@@ -117,7 +117,7 @@ def test_predicted_probabilities_correspond_to_what_then_happens(fixture: Callab
         simulation = fixture(seed)
         truth = evicted_in(simulation, 20 * MINUTE)
         answer = risk(simulation, runs=12, seed=seed, horizon=20 * MINUTE)
-        predicted += [(one.probability or 0.0, one.workload in truth) for one in answer.dangers]
+        predicted += [(one.probability or 0.0, one.workload in truth) for one in answer.workloads]
 
     def compare(least: float, most: float) -> tuple[float, float]:
         """The mean of the probabilities between these, and the part of them that came true."""
@@ -150,8 +150,8 @@ def test_what_was_preempted_outlasts_its_longest_attempt() -> None:
     simulation.advance(START + 37 * MINUTE)
     lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     (victim,) = (line.workload for line in lines if line.what is HistoryEventKind.PREEMPTED)
-    (one,) = risk(simulation, lines, runs=40, horizon=20 * HOUR, effort=None).dangers
-    (unknown,) = risk(simulation, lines[-1:], runs=40, horizon=20 * HOUR, effort=None).dangers
+    (one,) = risk(simulation, lines, runs=40, horizon=20 * HOUR, effort=None).workloads
+    (unknown,) = risk(simulation, lines[-1:], runs=40, horizon=20 * HOUR, effort=None).workloads
     assert {one.workload, unknown.workload} == {victim}
     assert (unknown.probability or 0) < 0.7 < 0.75 < (one.probability or 0)
 
@@ -173,7 +173,7 @@ def test_run_times_of_a_stream_are_those_of_its_jobs_that_outlast_what_is_known(
 def test_the_runs_do_not_know_what_the_simulation_has_planned() -> None:
     """Whatever the seed of the runs, also the simulation's own, arrivals are drawn anew: the runs differ."""
     simulation = busy(3)
-    chances = {one.probability for one in risk(simulation, runs=20, seed=3, horizon=20 * MINUTE).dangers}
+    chances = {one.probability for one in risk(simulation, runs=20, seed=3, horizon=20 * MINUTE).workloads}
     assert chances - {0.0, 1.0}
 
 
@@ -195,9 +195,9 @@ def test_arrivals_of_half_an_hour_are_drawn_again_where_no_stream_is_known() -> 
         _submit(simulation, f"w{minute}", queue, 8, span)
     simulation.advance(START + 51 * MINUTE)
     answer = risk(simulation, runs=20, horizon=HOUR)
-    assert [one.workload for one in answer.dangers] == ["borrower/w50"]
-    assert 0.15 < (answer.dangers[0].probability or 0) < 0.85
-    assert answer.dangers[0].causes[0].by_queue == LEND
+    assert [one.workload for one in answer.workloads] == ["borrower/w50"]
+    assert 0.15 < (answer.workloads[0].probability or 0) < 0.85
+    assert answer.workloads[0].causes[0].by_queue == LEND
     assert answer.assumptions[1] == "arrivals are drawn from the recorded ones: 4 workloads in the last 30m59s"
 
 
@@ -226,8 +226,8 @@ def test_recorded_spot_interruptions_are_drawn_again_and_are_a_cause() -> None:
     simulation = spot(interrupted=3)
     lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     answer = risk(simulation, lines, runs=10, horizon=6 * HOUR)
-    assert {cause.reason for one in answer.dangers for cause in one.causes} == {"spot interruption"}
-    assert all(0.15 < (one.probability or 0) < 0.85 for one in answer.dangers)
+    assert {cause.reason for one in answer.workloads for cause in one.causes} == {"spot interruption"}
+    assert all(0.15 < (one.probability or 0) < 0.85 for one in answer.workloads)
     assert answer.assumptions[2] == (
         "spot interruptions are drawn for 2 spot nodes, 1.2 per hour in total (3 interruptions recorded in the last 1h)"
     )
@@ -244,7 +244,7 @@ def test_without_a_record_a_spot_node_has_the_rate_of_its_kind() -> None:
 
 def test_effort_bounds_the_runs_and_the_answer_says_how_far_it_looked() -> None:
     simulation = busy(2)
-    pieces = [piece.risk for piece in foreboding(simulation, effort=300) if piece.risk is not None]
+    pieces = [piece.risk for piece in eviction_risk_steps(simulation, effort=300) if piece.risk is not None]
     last = pieces[-1]
     assert 2 <= last.runs < 20
     assert [one.runs for one in pieces] == [*range(1, last.runs + 1), last.runs], "an answer after each run"
@@ -259,7 +259,7 @@ def test_a_clock_bounds_the_runs_as_well_and_a_run_that_it_cuts_off_does_not_cou
 
     def bounded(seconds_a_step: float) -> Risk:
         ticks = count()
-        *_, piece = foreboding(simulation, clock=lambda: next(ticks) * seconds_a_step)
+        *_, piece = eviction_risk_steps(simulation, clock=lambda: next(ticks) * seconds_a_step)
         assert piece.last
         assert piece.risk is not None
         return piece.risk
@@ -278,5 +278,5 @@ def test_without_a_bound_all_runs_look_to_the_horizon() -> None:
 
 def test_the_cause_of_an_eviction_is_named_with_its_queue() -> None:
     answer = risk(busy(5), runs=10, horizon=2 * HOUR)
-    causes = {(cause.reason, cause.by_queue) for one in answer.dangers for cause in one.causes}
+    causes = {(cause.reason, cause.by_queue) for one in answer.workloads for cause in one.causes}
     assert ("reclaim in cohort", LEND) in causes

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import Loss
+from gpuconsole.insight.cost import EvictionLoss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -54,7 +54,7 @@ def test_the_pods_of_a_job_that_nobody_admitted_are_those_of_the_outermost_job()
             gpus=3,
             borrowed=0,
             priority=7,
-            loss=Loss(3.0, 6.0),
+            loss=EvictionLoss(3.0, 6.0),
             pods=("team/set-a-0", "team/set-a-1"),
         ),
     )
@@ -65,7 +65,7 @@ def test_a_lone_pod_runs_by_itself_and_one_without_gpus_is_nobodys_concern() -> 
         [node("n", labels={}), pod("p", "n", (0,), started=START), pod("coredns", "n"), pod("waits", wants=1)]
     )
     assert [(one.key, one.gpus, one.loss, one.pods) for one in runners(snapshot, PRICES)] == [
-        ("team/p", 1, Loss(0.0, 0.0), ("team/p",))
+        ("team/p", 1, EvictionLoss(0.0, 0.0), ("team/p",))
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_job_that_holds_gpus_runs_while_others_of_its_pods_wait() -> None:
         ]
     )
     assert [(one.key, one.gpus, one.loss, one.pods) for one in runners(snapshot, PRICES)] == [
-        ("VolcanoJob/team/elastic", 1, Loss(1.0, 2.0), ("team/elastic-0",))
+        ("VolcanoJob/team/elastic", 1, EvictionLoss(1.0, 2.0), ("team/elastic-0",))
     ]
 
 
@@ -124,7 +124,7 @@ def test_a_job_that_lost_pods_and_began_anew_loses_what_it_did_since_then() -> N
     pods = (pod("elastic-0", "n", (0,), job=job.key), pod("elastic-1", job=job.key, wants=1))
     snapshot = world([node("n", labels={}), job, *pods], recent=[again])
 
-    assert [one.loss for one in runners(snapshot, PRICES)] == [Loss(0.25, 0.5)]
+    assert [one.loss for one in runners(snapshot, PRICES)] == [EvictionLoss(0.25, 0.5)]
 
 
 def test_what_an_eviction_would_cost_is_priced_by_the_nodes_of_its_pods_as_evictions_are() -> None:

@@ -1,7 +1,7 @@
 """Fair shares with their arithmetic, whose turn is next, and what other engines' queues have of what they deserve."""
 
 from gpuconsole.insight.engine_shares import QueueShare, engine_shares
-from gpuconsole.insight.shares import NodeShare, Part, Turn, order_of, shares
+from gpuconsole.insight.shares import CycleHead, NodeShare, ResourceShare, order_of, shares
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
@@ -48,7 +48,7 @@ def test_each_level_borrows_from_the_one_above_by_its_own_arithmetic() -> None:
             depth=1,
             weight=1.0,
             dominant=GPU,
-            parts=(Part(resource=GPU, borrowed=6, lendable=20, ratio=300.0),),
+            parts=(ResourceShare(resource=GPU, borrowed=6, lendable=20, ratio=300.0),),
             share="300",
         ),
         NodeShare(
@@ -57,7 +57,7 @@ def test_each_level_borrows_from_the_one_above_by_its_own_arithmetic() -> None:
             depth=2,
             weight=2.0,
             dominant=GPU,
-            parts=(Part(resource=GPU, borrowed=10, lendable=20, ratio=500.0),),
+            parts=(ResourceShare(resource=GPU, borrowed=10, lendable=20, ratio=500.0),),
             share="250",
         ),
         NodeShare(kind="queue", name="b", depth=2, weight=1.0, dominant="", parts=(), share="0"),
@@ -80,7 +80,7 @@ WAITING = (
 def test_with_fair_sharing_the_smaller_share_is_next_whatever_the_priority() -> None:
     found = shares(engine(*WAITING), START)
     assert found.turns == (
-        Turn(
+        CycleHead(
             place=1,
             workload="research/second",
             queue="b",
@@ -91,7 +91,7 @@ def test_with_fair_sharing_the_smaller_share_is_next_whatever_the_priority() -> 
             outcome="admitted",
             message="",
         ),
-        Turn(
+        CycleHead(
             place=2,
             workload="research/first",
             queue="a",

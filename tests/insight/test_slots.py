@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
-from gpuconsole.insight.slots import Starts, starts
+from gpuconsole.insight.slots import StartableGangs, starts
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
 from gpuconsole.model.labels import LabelSelector, Taint, Toleration
@@ -20,14 +20,14 @@ LABELS = {"accelerator": "nvidia-a100-80gb"}
 DOOR = LocalQueue(namespace="r", name="lq", cluster_queue="cq")
 
 
-def only(*things: Object) -> Starts:
+def only(*things: Object) -> StartableGangs:
     (found,) = starts(world((A100, DOOR, *things)))
     return found
 
 
 def test_quota_and_nodes_that_give_the_same() -> None:
     sizes = {1: 16, 2: 8, 4: 4, 8: 2, 16: 1, 64: 0}
-    assert only(cluster_queue("cq", quota=Quota(16)), node("n1"), node("n2")) == Starts(
+    assert only(cluster_queue("cq", quota=Quota(16)), node("n1"), node("n2")) == StartableGangs(
         queue="cq",
         local_queues=("r/lq",),
         flavor="a100",

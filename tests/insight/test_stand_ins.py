@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuconsole.insight.codes import Code
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.unqueued_work import unqueued_work
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from tests.insight.world import world
@@ -26,12 +26,12 @@ NIGHTLY = Job(kind="CronJob", namespace="team", name="nightly", rules=CronRules(
     ids=["alone", "part of another", "a CronJob", "with a Job of its", "its Job where it may not be read"],
 )
 def test_who_stands_for_itself(jobs: Sequence[Job], keys: Sequence[str]) -> None:
-    assert list(stand_ins(world(jobs))) == keys
+    assert list(unqueued_work(world(jobs))) == keys
 
 
 def test_a_cron_job_waits_for_nothing() -> None:
     told = explain(world([NIGHTLY]), NIGHTLY.key)
     assert (told.code, told.headline) == (
-        Code.NOT_WAITING,
+        PendingReason.NOT_WAITING,
         "Not pending: it creates a Job on the schedule 30 3 * * *.",
     )

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.loan_ledger import ledger
 from gpuconsole.insight.overview import dashboard
 from gpuconsole.insight.starved import StarvedQueue, StarvedQuota, starved_queues
-from gpuconsole.insight.trouble import Trouble
 from gpuconsole.insight.usable_quota import UsableQuota, usable_quota
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.labels import Taint
@@ -91,7 +91,7 @@ def test_quota_of_a_resource_that_no_pending_workload_requests_starves_nobody() 
 def test_dashboard_tree_and_ledger_mark_the_same_starved_queues_with_the_oldest_wait() -> None:
     snapshot = cluster(wants("old", "speech", 8, 12))
     numbers = dashboard(snapshot)
-    (line,) = [one for one in numbers.attention if one.trouble is Trouble.STARVED]
+    (line,) = [one for one in numbers.attention if one.trouble is AlertKind.STARVED]
     assert (line.table, line.key) == ("cluster_queues", "speech")
     assert line.text == (
         "speech is starved: 1 pending, the oldest for 12m; uses 4 of its 8 h100 GPUs while vision borrows 4"

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import Code, Pattern
-from gpuconsole.insight.attention import attention
-from gpuconsole.insight.linting import Engines
-from gpuconsole.insight.trouble import Trouble
+from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode
+from gpuconsole.insight.linting import LintEngines
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
@@ -21,13 +21,13 @@ from tests.insight.world import A100, cluster_queue, node, pod, running, unseen,
 NAMESPACE_FIX = "limit the namespace with a ResourceQuota, or queue its jobs with Kueue and give each team quota"
 
 
-def monopolies(*things: Object) -> list[Pattern]:
+def monopolies(*things: Object) -> list[AntiPattern]:
     return found(world(things))
 
 
-def found(snapshot: Snapshot) -> list[Pattern]:
-    patterns = antipatterns(snapshot, Prices(gpu_hour={}, other=2.0), (), Engines(unqueued=True))
-    return [one for one in patterns if one.code is Code.MONOPOLY]
+def found(snapshot: Snapshot) -> list[AntiPattern]:
+    patterns = antipatterns(snapshot, Prices(gpu_hour={}, other=2.0), (), LintEngines(unqueued=True))
+    return [one for one in patterns if one.code is AntiPatternCode.MONOPOLY]
 
 
 def of(team: str, name: str, gpus: int = 8, on: str = "", **fields: object) -> Pod:
@@ -38,8 +38,8 @@ def of(team: str, name: str, gpus: int = 8, on: str = "", **fields: object) -> P
 
 def test_a_namespace_that_holds_all_gpus_while_another_one_waits_is_a_monopoly() -> None:
     assert monopolies(node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2)) == [
-        Pattern(
-            code=Code.MONOPOLY,
+        AntiPattern(
+            code=AntiPatternCode.MONOPOLY,
             subject="team-a",
             text="namespace team-a holds 100% of the 8 GPUs; team-b is pending below its share",
             evidence={"holds": 8.0, "share": 4.0, "of": 8, "others wait for": 2.0},
@@ -52,7 +52,7 @@ def test_a_namespace_that_holds_all_gpus_while_another_one_waits_is_a_monopoly()
 
 def test_it_stands_on_the_dashboard_too() -> None:
     snapshot = world((node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2)))
-    (one,) = (one for one in attention(snapshot) if one.trouble is Trouble.MONOPOLY)
+    (one,) = (one for one in alerts(snapshot) if one.trouble is AlertKind.MONOPOLY)
     assert one.text == "namespace team-a holds 100% of the 8 GPUs; team-b is pending below its share"
 
 
@@ -147,8 +147,8 @@ def shared(*, held: int = 16, asked: int = 4, namespaces: tuple[str, ...] = ("la
 
 def test_a_namespace_that_holds_a_shared_cluster_queue_while_another_one_waits_is_a_monopoly() -> None:
     assert found(shared()) == [
-        Pattern(
-            code=Code.MONOPOLY,
+        AntiPattern(
+            code=AntiPatternCode.MONOPOLY,
             subject="pool",
             table="cluster_queues",
             text="namespace lab holds 100% of the 16 GPUs of ClusterQueue pool; web is pending below an equal part",

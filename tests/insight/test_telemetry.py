@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.measured import Rule
-from gpuconsole.insight.telemetry import Alarm, Coverage, Use, alarms, coverage, gpus, use
+from gpuconsole.insight.gpu_alarm_rules import GpuAlarmRule
+from gpuconsole.insight.telemetry import Coverage, GpuAlarm, GpuUtilization, alarms, coverage, gpus, use
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
@@ -79,17 +79,17 @@ def test_a_pod_that_is_not_known_keeps_its_name() -> None:
 def test_a_workload_is_told_by_the_means_of_what_is_measured() -> None:
     columns: dict[str, Any] = {"utilisation": (90.0, 70.0), "sm": (0.5, None), "memory_used": (10.0, 20.0)}
     seen = cluster(told(**columns, power=(600.0, None), temperature=(60.0, 71.0)))
-    assert use(seen, "team/train") == Use(
+    assert use(seen, "team/train") == GpuUtilization(
         gpus=2, measured=2, sm=50.0, busy=80.0, memory=30.0, power=600.0, hottest=71.0
     )
     assert use(seen, "team/other") is None
     partly = cluster(told(utilisation=(90.0, None)))
-    assert use(partly, "team/train") == Use(gpus=2, measured=1, busy=90.0)
+    assert use(partly, "team/train") == GpuUtilization(gpus=2, measured=1, busy=90.0)
 
 
 def test_what_is_stale_is_no_measure() -> None:
     late = cluster(told(utilisation=(0.0, 0.0), xid=(79.0, 0.0)), at=NOW + 91 * SECOND)
-    assert use(late, "team/train") == Use(gpus=2, measured=0)
+    assert use(late, "team/train") == GpuUtilization(gpus=2, measured=0)
     assert alarms(late) == ()
     assert coverage(late) == Coverage(nodes=1, measured=1, stale=1, source="http://p", newest=NOW)
 
@@ -110,8 +110,8 @@ def test_a_pod_is_idle_after_half_an_hour_and_not_a_minute_before(minutes: int, 
 def test_idle_gpus_are_one_line_a_workload_and_count_from_the_start_of_the_pod() -> None:
     early = told(idle=(START - 90 * MINUTE, START + 20 * MINUTE))
     (alarm,) = alarms(cluster(early))
-    assert alarm == Alarm(
-        rule=Rule.IDLE,
+    assert alarm == GpuAlarm(
+        rule=GpuAlarmRule.IDLE,
         text="team/train: 2 GPUs allocated but idle for 40m",
         node="a",
         workload="team/train",
@@ -136,29 +136,33 @@ def test_a_gpu_that_nobody_has_may_be_idle() -> None:
 @pytest.mark.parametrize(
     ("columns", "rule", "text"),
     [
-        ({"xid": (79.0, 0.0)}, Rule.FAULTY, "a GPU 0: XID 79 (GPU has fallen off the bus); cordon a"),
-        ({"xid": (0.0, 63.0)}, Rule.FAULTY, "a GPU 1: XID 63 (row remapping event)"),
-        ({"xid": (7.0, 0.0)}, Rule.FAULTY, "a GPU 0: XID 7"),
+        ({"xid": (79.0, 0.0)}, GpuAlarmRule.FAULTY, "a GPU 0: XID 79 (GPU has fallen off the bus); cordon a"),
+        ({"xid": (0.0, 63.0)}, GpuAlarmRule.FAULTY, "a GPU 1: XID 63 (row remapping event)"),
+        ({"xid": (7.0, 0.0)}, GpuAlarmRule.FAULTY, "a GPU 0: XID 7"),
         (
             {"remap_failure": (1.0, 0.0)},
-            Rule.FAULTY,
+            GpuAlarmRule.FAULTY,
             "a GPU 0: row remapping failure; replace the GPU",
         ),
-        ({"temperature": (87.0, 86.0)}, Rule.HOT, "a GPU 0: temperature 87 °C"),
-        ({"temperature": (70.0, 60.0), "throttle": (0x40, 0x4)}, Rule.HOT, "a GPU 0: clocks throttled at 70 °C"),
+        ({"temperature": (87.0, 86.0)}, GpuAlarmRule.HOT, "a GPU 0: temperature 87 °C"),
+        (
+            {"temperature": (70.0, 60.0), "throttle": (0x40, 0x4)},
+            GpuAlarmRule.HOT,
+            "a GPU 0: clocks throttled at 70 °C",
+        ),
         (
             {"memory_used": (81.0, 1.0), "memory_free": (19.0, 99.0), "active": (0.049, 0.0)},
-            Rule.HOARDING,
+            GpuAlarmRule.HOARDING,
             "team/train: memory full, no activity on 1 GPU",
         ),
         (
             {"utilisation": (91.0, 92.0), "sm": (0.29, 0.1)},
-            Rule.EMPTY,
+            GpuAlarmRule.EMPTY,
             "team/train: low SM activity (20%) on 2 GPUs",
         ),
     ],
 )
-def test_rules(columns: dict[str, Any], rule: Rule, text: str) -> None:
+def test_rules(columns: dict[str, Any], rule: GpuAlarmRule, text: str) -> None:
     (alarm,) = alarms(cluster(told(**columns)))
     assert (alarm.rule, alarm.text) == (rule, text)
 
@@ -182,7 +186,7 @@ def test_what_is_no_reason_for_alarm(columns: dict[str, Any]) -> None:
 
 def test_the_most_pressing_comes_first() -> None:
     seen = cluster(told(xid=(0.0, 48.0), temperature=(90.0, 50.0), idle=(START, START)))
-    assert [alarm.rule for alarm in alarms(seen)] == [Rule.FAULTY, Rule.HOT, Rule.IDLE]
+    assert [alarm.rule for alarm in alarms(seen)] == [GpuAlarmRule.FAULTY, GpuAlarmRule.HOT, GpuAlarmRule.IDLE]
 
 
 def test_only_what_changed_is_looked_at_again() -> None:

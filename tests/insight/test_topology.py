@@ -1,7 +1,7 @@
 """The data centre as a tree: domains by Topology and by HyperNodes, with what is used, free, and who runs there."""
 
 from gpuconsole.insight.gpumap import GpuState
-from gpuconsole.insight.topology import Domain, domains
+from gpuconsole.insight.topology import DomainUsage, domains
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Applied
 from gpuconsole.model.labels import HOSTNAME
@@ -34,7 +34,7 @@ def racks() -> list[Object]:
     ]
 
 
-def shape(domain: Domain) -> object:
+def shape(domain: DomainUsage) -> object:
     """A tree as names with what is used of what there is."""
     here = f"{domain.name} {domain.used}/{domain.gpus}"
     return (here, [shape(child) for child in domain.children]) if domain.children else here

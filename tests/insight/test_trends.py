@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from gpuconsole.insight.telemetry import on_node
-from gpuconsole.insight.trends import BINS, SAMPLES, Sample, Trend, Trends, known
+from gpuconsole.insight.trends import BINS, SAMPLES, Trend, Trends, UtilizationSample, known
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState
@@ -17,15 +17,15 @@ NO_TREND: Trend = (None,) * BINS
 class Measured:
     """A node of two GPUs whose telemetry comes as the tests say."""
 
-    def __init__(self, *past: Sample) -> None:
+    def __init__(self, *past: UtilizationSample) -> None:
         self.asked: list[str] = []
-        self.kept: list[Sample] = []
+        self.kept: list[UtilizationSample] = []
         self.past = past
         self.state = ClusterState(START)
         self.trends = Trends(self.remember)
         self.put(node("n", 2))
 
-    def remember(self, nodes: Sequence[str]) -> Iterable[Sample]:
+    def remember(self, nodes: Sequence[str]) -> Iterable[UtilizationSample]:
         self.asked += nodes
         return self.past
 
@@ -102,13 +102,15 @@ def test_two_samples_of_each_five_minutes_are_worth_keeping() -> None:
     for number in range(21):
         measured.tell(START + number * 30 * SECOND, float(number), None)
     assert measured.kept == [
-        Sample("n", START + number * 30 * SECOND, PLACES, bytes([number, 255])) for number in (0, 5, 10, 15, 20)
+        UtilizationSample("n", START + number * 30 * SECOND, PLACES, bytes([number, 255]))
+        for number in (0, 5, 10, 15, 20)
     ]
 
 
 def test_what_was_kept_goes_before_what_is_measured_now() -> None:
     past = [
-        Sample("n", START - minutes * MINUTE, PLACES, bytes([percent, 255])) for minutes, percent in ((7, 40), (2, 80))
+        UtilizationSample("n", START - minutes * MINUTE, PLACES, bytes([percent, 255]))
+        for minutes, percent in ((7, 40), (2, 80))
     ]
     measured = Measured(*past)
     measured.tell(START, 100.0, 20.0)
@@ -120,6 +122,9 @@ def test_what_was_kept_goes_before_what_is_measured_now() -> None:
 
 
 def test_what_was_kept_of_other_devices_is_left_out() -> None:
-    measured = Measured(Sample("n", START - MINUTE, ((0, 3), (1, 3)), b"\x10\x10"), Sample("n", START, PLACES, b"odd"))
+    measured = Measured(
+        UtilizationSample("n", START - MINUTE, ((0, 3), (1, 3)), b"\x10\x10"),
+        UtilizationSample("n", START, PLACES, b"odd"),
+    )
     measured.tell(START, 100.0, 20.0)
     assert measured.of(0) == (*NO_TREND[1:], 100.0)

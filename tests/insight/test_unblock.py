@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.unblock import trial
 from gpuconsole.insight.unblock.search import Suggestions, suggest
 from gpuconsole.insight.unblock.steps import (
-    AddNodes,
+    AddNodesStep,
     AdmitNamespace,
     AskLess,
     DropSelector,
@@ -166,7 +166,7 @@ def test_pods_that_find_no_place_together_get_more_nodes_or_a_wider_level() -> N
     assert answers(rehearsal, "new", UseTopology) == [(UseTopology(pod_set="main", required=RACK),)]
     wide = pods(3, 4, topology=TopologyRequest(required=RACK))
     rehearsal = after(*racks(2), queue("q", 20), workload("new", "q", pod_sets=(wide,)))
-    assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="n0", count=1),)]
+    assert answers(rehearsal, "new", AddNodesStep) == [(AddNodesStep(flavor="f", like="n0", count=1),)]
 
 
 def test_a_level_that_no_topology_has_gives_way_to_one_that_is_there() -> None:
@@ -211,7 +211,7 @@ def test_of_more_nodes_no_more_are_tried_than_leave_its_place_to_it() -> None:
     first = workload("first", "q", created=1, pod_sets=(pods(6, 4, topology=TopologyRequest(required=RACK)),))
     new = workload("new", "q", created=2, pod_sets=(pods(3, 4, topology=TopologyRequest(required=RACK)),))
     rehearsal = after(*racks(2), queue("q", 24), first, new)
-    assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="n0", count=1),)]
+    assert answers(rehearsal, "new", AddNodesStep) == [(AddNodesStep(flavor="f", like="n0", count=1),)]
 
 
 SHY = ResourceFlavor(name="f", node_labels={"model": "f"}, node_taints=(Taint("gpu", "yes"),))
@@ -316,7 +316,7 @@ def test_who_gets_in_anyway_needs_nothing_and_an_end_of_trying_is_said(monkeypat
     assert suggest(rehearsal, "team/new") == Suggestions(admitted_anyway=True, tried=1)
     full = after(queue("q", 4), workload("old", "q", 4), workload("new", "q", 4, created=5))
     whole = suggest(full, "team/new")
-    monkeypatch.setattr(trial.Trial.__init__, "__defaults__", ((), 2))
+    monkeypatch.setattr(trial.ChangeTrial.__init__, "__defaults__", ((), 2))
     cut = suggest(full, "team/new")
     assert (whole.complete, cut.complete) == (True, False)
     assert set(cut.found) < set(whole.found)
@@ -373,4 +373,4 @@ def test_the_nodes_go_where_fewest_are_enough() -> None:
     flat: list[Object] = [thing for thing in racks(0) if not isinstance(thing, Node)]
     wide = pods(3, 4, topology=TopologyRequest(required=RACK))
     rehearsal = after(*flat, *hosts, queue("q", 40), workload("new", "q", pod_sets=(wide,)))
-    assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="b0", count=1),)]
+    assert answers(rehearsal, "new", AddNodesStep) == [(AddNodesStep(flavor="f", like="b0", count=1),)]

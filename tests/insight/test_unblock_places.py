@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.unblock.least import TriedEnough
-from gpuconsole.insight.unblock.placing import Placing
-from gpuconsole.insight.unblock.search import Suggestions, searching_places
+from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.unblock.minimal_change import TriedEnough
+from gpuconsole.insight.unblock.placement_trial import PlacementTrial
+from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps
 from gpuconsole.insight.unblock.steps import (
-    AddNodes,
+    AddNodesStep,
     AskLess,
     DropSelector,
     End,
@@ -123,7 +123,7 @@ def kai_queue(name: str, **spec: str) -> dict[str, Any]:
 
 
 def found(simulation: Simulation, key: str) -> list[tuple[Step, ...]]:
-    *_, last = searching_places(simulation, key)
+    *_, last = placement_suggestion_steps(simulation, key)
     assert last.under_way is None
     assert last.so_far.complete
     return [one.steps for one in last.so_far.found]
@@ -136,7 +136,7 @@ GANGS: dict[str, tuple[Callable[[], Simulation], str, list[tuple[Step, ...]]]] =
         [
             (LowerGang(gang="train", field="minAvailable", count=6, was=8),),
             (FewerPods(pod_set="worker", count=6, was=8),),
-            (AddNodes(flavor="", like="n1", count=1),),
+            (AddNodesStep(flavor="", like="n1", count=1),),
         ],
     ),
     "by Volcano": (
@@ -145,7 +145,7 @@ GANGS: dict[str, tuple[Callable[[], Simulation], str, list[tuple[Step, ...]]]] =
         [
             (LowerGang(gang="train", field="minAvailable", count=6, was=9),),
             (FewerPods(pod_set="w", count=6, was=9),),
-            (AddNodes(flavor="", like="n1", count=1),),
+            (AddNodesStep(flavor="", like="n1", count=1),),
         ],
     ),
     "by KAI": (
@@ -163,7 +163,7 @@ GANGS: dict[str, tuple[Callable[[], Simulation], str, list[tuple[Step, ...]]]] =
         "default/w-0",
         [
             (LowerGang(gang="PodGroup/default/g", field="minMember", count=6, was=8),),
-            (AddNodes(flavor="", like="n1", count=1),),
+            (AddNodesStep(flavor="", like="n1", count=1),),
         ],
     ),
     "by the Coscheduling plugin": (
@@ -174,7 +174,7 @@ GANGS: dict[str, tuple[Callable[[], Simulation], str, list[tuple[Step, ...]]]] =
         "default/w-0",
         [
             (LowerGang(gang="PodGroup/default/g", field="minMember", count=6, was=8),),
-            (AddNodes(flavor="", like="n1", count=1),),
+            (AddNodesStep(flavor="", like="n1", count=1),),
         ],
     ),
 }
@@ -187,7 +187,7 @@ def test_a_gang_may_start_with_fewer_pods(
     """Six one-GPU pods find a node."""
     simulation = make()
     assert found(simulation, key) == want
-    trial = Placing(simulation, key)
+    trial = PlacementTrial(simulation, key)
     assert all(trial.works(steps) and all(map(trial.fails, reductions(steps))) for steps in want)
 
 
@@ -213,7 +213,7 @@ def test_a_node_is_uncordoned_or_its_taint_tolerated() -> None:
     simulation.submit(SetTaint("n2", "spare"))
     send(simulation, torch("train", 2))
     assert found(simulation, "PyTorchJob/default/train") == [
-        (AddNodes(flavor="", like="n1", count=1),),
+        (AddNodesStep(flavor="", like="n1", count=1),),
         (Resume(kind="Node", name="n1"),),
         (Tolerate(pod_set="worker", key="spare", effect="NoSchedule"),),
     ]
@@ -226,12 +226,12 @@ def test_a_selector_that_no_node_has_is_left_out() -> None:
 
 def test_who_starts_within_a_minute_needs_nothing() -> None:
     simulation = cluster({}, torch("runs", 2))
-    *_, last = searching_places(simulation, "PyTorchJob/default/runs")
+    *_, last = placement_suggestion_steps(simulation, "PyTorchJob/default/runs")
     assert last.so_far == Suggestions(admitted_anyway=True, tried=1)
 
 
 def test_the_bound_on_what_is_tried_is_told() -> None:
-    trial = Placing(cluster({}, torch("train", 8)), "PyTorchJob/default/train", most_tries=1)
+    trial = PlacementTrial(cluster({}, torch("train", 8)), "PyTorchJob/default/train", most_tries=1)
     assert trial.fails(())
     with pytest.raises(TriedEnough):
         trial.works(())
@@ -270,29 +270,32 @@ def test_a_budget_is_the_blocker_where_the_scheduler_asks_budgets() -> None:
     snapshot = simulation.snapshot()
     answer = why(snapshot, None, "VolcanoJob/default/serve", lambda: simulation)
     assert (answer.code, answer.explanation.headline) == (
-        Code.DISRUPTION_BUDGET,
+        PendingReason.DISRUPTION_BUDGET,
         "Preemption is blocked by PodDisruptionBudget default/keep: 0 of its 6 pods may be evicted.",
     )
     arithmetic, who = answer.explanation.lines[:2]
     assert arithmetic == "PodDisruptionBudget default/keep: minAvailable 6; 6 pods, 6 healthy → 0 may be evicted"
     assert who.startswith("protects default/dev-w-0 on n1, default/dev-w-1 on n1, ")
     assert [(one.source, one.code) for one in answer.evidence] == [
-        (ENGINE, Code.DISRUPTION_BUDGET),
-        ("Volcano", Code.GANG),
+        (ENGINE, PendingReason.DISRUPTION_BUDGET),
+        ("Volcano", PendingReason.GANG),
     ]
     assert (LoosenBudget(budget="default/keep", by=1),) in found(simulation, "VolcanoJob/default/serve")
 
 
 def test_a_budget_that_lets_enough_go_is_no_blocker() -> None:
     simulation = budgeted(least=2)
-    assert why(simulation.snapshot(), None, "VolcanoJob/default/serve", lambda: simulation).code is Code.NOT_WAITING
+    assert (
+        why(simulation.snapshot(), None, "VolcanoJob/default/serve", lambda: simulation).code
+        is PendingReason.NOT_WAITING
+    )
 
 
 def test_kube_scheduler_evicts_whom_a_budget_protects_if_there_are_no_others() -> None:
     simulation = cluster({}, *CLASSES, NOBODY, torch("dev", 6, priorityClassName="low"))
     send(simulation, torch("serve", 2, priorityClassName="high"))
     answer = why(simulation.snapshot(), None, "PyTorchJob/default/serve", lambda: simulation)
-    assert answer.code is Code.NOT_WAITING
+    assert answer.code is PendingReason.NOT_WAITING
 
 
 def test_a_drain_that_a_budget_holds_up_is_told_of_what_runs() -> None:
@@ -300,7 +303,7 @@ def test_a_drain_that_a_budget_holds_up_is_told_of_what_runs() -> None:
     simulation.submit(Cordon("n1", True))
     answer = why(simulation.snapshot(), None, "PyTorchJob/default/serve", lambda: simulation)
     assert (answer.code, answer.explanation.lines) == (
-        Code.NOT_WAITING,
+        PendingReason.NOT_WAITING,
         ("cordoned: n1; PodDisruptionBudget default/keep allows no eviction",),
     )
 
@@ -309,7 +312,7 @@ WORDS = {
     "lower minAvailable of train from 4 to 1": LowerGang(gang="train", field="minAvailable", count=1, was=4),
     "let PodDisruptionBudget ml/keep allow 2 more disruptions": LoosenBudget(budget="ml/keep", by=2),
     "uncordon node n1": Resume(kind="Node", name="n1"),
-    "2 more nodes like n1": AddNodes(flavor="", like="n1", count=2),
+    "2 more nodes like n1": AddNodesStep(flavor="", like="n1", count=2),
 }
 
 

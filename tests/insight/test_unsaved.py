@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.unsaved import unsaved_gpu_time
+from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
@@ -73,10 +73,10 @@ def test_an_eviction_takes_the_work_of_pods_that_ran(
     workload: Workload, job: Job | None, pods: tuple[Pod, ...], hours: float | None
 ) -> None:
     things: list[Object] = [workload, *pods, *([job] if job is not None else [])]
-    lost = unsaved_gpu_time(world(things), workload)
+    lost = uncheckpointed_gpu_time(world(things), workload)
     assert (lost / HOUR if lost is not None else None) == (pytest.approx(hours) if hours is not None else None)
 
 
 def test_nothing_is_known_of_pods_that_may_not_be_listed() -> None:
-    assert unsaved_gpu_time(world([BARE], seen=unseen(Pod)), BARE) is None
-    assert unsaved_gpu_time(world([BARE], seen=unseen(Pod, within=("team",))), BARE) == 0
+    assert uncheckpointed_gpu_time(world([BARE], seen=unseen(Pod)), BARE) is None
+    assert uncheckpointed_gpu_time(world([BARE], seen=unseen(Pod, within=("team",))), BARE) == 0

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
 from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import Code
-from gpuconsole.insight.attention import attention
+from gpuconsole.insight.antipatterns.pattern import AntiPatternCode
 from gpuconsole.insight.telemetry import Average, Utilization, utilization
-from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
@@ -109,16 +109,16 @@ def test_below_30_percent_is_a_finding_and_sm_activity_counts_where_it_is_measur
     columns: dict[GpuMetric, tuple[float, ...]], found: list[tuple[str, str]]
 ) -> None:
     snapshot = measured(columns, SPEECH, VISION)
-    patterns = [one for one in antipatterns(snapshot, Prices()) if one.code is Code.LOW_UTILIZATION]
+    patterns = [one for one in antipatterns(snapshot, Prices()) if one.code is AntiPatternCode.LOW_UTILIZATION]
     assert sorted((one.subject, one.text) for one in patterns) == found
-    told = [one.text for one in attention(snapshot) if one.trouble is Trouble.LOW_UTILIZATION]
+    told = [one.text for one in alerts(snapshot) if one.trouble is AlertKind.LOW_UTILIZATION]
     assert sorted(told) == sorted(text for _, text in found)
 
 
 def test_who_has_just_begun_is_no_finding_yet() -> None:
     young = replace(SPEECH, started=NOW - 29 * MINUTE)
     snapshot = cluster(young, utilisation=(5.0,) * 6)
-    assert [one for one in antipatterns(snapshot, Prices()) if one.code is Code.LOW_UTILIZATION] == []
+    assert [one for one in antipatterns(snapshot, Prices()) if one.code is AntiPatternCode.LOW_UTILIZATION] == []
     found = utilization(snapshot)
     assert found is not None
     assert found.cluster.percent == 5.0

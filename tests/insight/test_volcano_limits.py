@@ -1,6 +1,6 @@
 """Why Volcano lets a job in or not, by the limits of its queues: never, or not as long as others have its room."""
 
-from gpuconsole.insight.codes import Code
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.why import why
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
@@ -32,14 +32,14 @@ def refused(gpus: int, capability: int = 8, above: int = 16) -> Snapshot:
     return world(things)
 
 
-def told(snapshot: Snapshot) -> tuple[Code, bool, str, tuple[str, ...]]:
+def told(snapshot: Snapshot) -> tuple[PendingReason, bool, str, tuple[str, ...]]:
     answer = why(snapshot, None, "VolcanoJob/team/big")
     return answer.code, answer.never, answer.explanation.headline, answer.explanation.lines
 
 
 def test_who_has_the_room_of_the_queue_is_named_and_what_of_it_has_no_nodes_yet() -> None:
     assert told(refused(8)) == (
-        Code.QUOTA,
+        PendingReason.QUOTA,
         False,
         "Not enqueued by Volcano: its queue would exceed its capability for nvidia.com/gpu.",
         ("team/six uses 6 GPUs of queue q, 2 of them not scheduled yet", "team/two uses 2 GPUs of queue q"),
@@ -48,9 +48,9 @@ def test_who_has_the_room_of_the_queue_is_named_and_what_of_it_has_no_nodes_yet(
 
 def test_a_gang_that_asks_for_more_than_its_queue_may_ever_have_waits_for_good() -> None:
     headline = "Its gang requests 9 GPUs; the capability of queue q is 8 GPUs: waiting does not help."
-    assert told(refused(9)) == (Code.EXCEEDS_MAX, True, headline, ())
+    assert told(refused(9)) == (PendingReason.EXCEEDS_MAX, True, headline, ())
 
 
 def test_so_does_one_that_asks_for_more_than_a_queue_above_its_own_may_have() -> None:
     headline = "Its gang requests 9 GPUs; the capability of queue top is 4 GPUs: waiting does not help."
-    assert told(refused(9, capability=20, above=4)) == (Code.EXCEEDS_MAX, True, headline, ())
+    assert told(refused(9, capability=20, above=4)) == (PendingReason.EXCEEDS_MAX, True, headline, ())

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.codes import Code
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.why import why
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
@@ -23,33 +23,38 @@ FAILED = HistoryEvent(
     reason="FailedCreate",
     message="plugin sla is not known",
 )
-CASES: dict[str, tuple[list[Object], list[HistoryEvent], Visibility, tuple[Code, str]]] = {
-    "its queue does not exist": ([], [], EVERYTHING, (Code.QUEUE_MISSING, "Queue q does not exist.")),
-    "its PodGroup's queue does not exist": ([GROUP], [], EVERYTHING, (Code.QUEUE_MISSING, "Queue q does not exist.")),
+CASES: dict[str, tuple[list[Object], list[HistoryEvent], Visibility, tuple[PendingReason, str]]] = {
+    "its queue does not exist": ([], [], EVERYTHING, (PendingReason.QUEUE_MISSING, "Queue q does not exist.")),
+    "its PodGroup's queue does not exist": (
+        [GROUP],
+        [],
+        EVERYTHING,
+        (PendingReason.QUEUE_MISSING, "Queue q does not exist."),
+    ),
     "nobody knows whether its queue exists": (
         [],
         [],
         unseen(VolcanoQueue),
-        (Code.QUEUED, "No pods exist yet."),
+        (PendingReason.QUEUED, "No pods exist yet."),
     ),
     "its queue is closed": (
         [VolcanoQueue(name="q", state="Closed"), GROUP],
         [],
         EVERYTHING,
-        (Code.QUEUE_STOPPED, "Queue q is Closed: it accepts no new jobs."),
+        (PendingReason.QUEUE_STOPPED, "Queue q is Closed: it accepts no new jobs."),
     ),
     "its pods cannot be made": (
         [VolcanoQueue(name="q")],
         [FAILED],
         EVERYTHING,
-        (Code.INVALID, "Its pods cannot be created: plugin sla is not known"),
+        (PendingReason.INVALID, "Its pods cannot be created: plugin sla is not known"),
     ),
     "its gang is larger than its queue may be": (
         [VolcanoQueue(name="q", capability={GPU: 4}), replace(GROUP, min_resources={GPU: 8})],
         [],
         EVERYTHING,
         (
-            Code.EXCEEDS_MAX,
+            PendingReason.EXCEEDS_MAX,
             "Its gang requests 8 GPUs; the capability of queue q is 4 GPUs: waiting does not help.",
         ),
     ),
@@ -57,14 +62,14 @@ CASES: dict[str, tuple[list[Object], list[HistoryEvent], Visibility, tuple[Code,
         [VolcanoQueue(name="q"), GROUP],
         [],
         EVERYTHING,
-        (Code.GANG, "Volcano has not enqueued its PodGroup, so it has no pods yet."),
+        (PendingReason.GANG, "Volcano has not enqueued its PodGroup, so it has no pods yet."),
     ),
 }
 
 
 @pytest.mark.parametrize(("things", "recent", "seen", "told"), CASES.values(), ids=CASES.keys())
 def test_a_volcano_job_says_why_it_is_refused(
-    things: list[Object], recent: list[HistoryEvent], seen: Visibility, told: tuple[Code, str]
+    things: list[Object], recent: list[HistoryEvent], seen: Visibility, told: tuple[PendingReason, str]
 ) -> None:
     answer = why(world([JOB, *things], recent=recent, seen=seen), None, JOB.key)
     assert (answer.code, answer.explanation.headline) == told

@@ -8,15 +8,24 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.cost import node_hourly, nodes_hourly
-from gpuconsole.insight.course import Course
 from gpuconsole.insight.demand import admitted_since
+from gpuconsole.insight.future_events import FutureEvents
 from gpuconsole.insight.gpu_totals import gpu_totals
-from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
+from gpuconsole.insight.gpumap import GpuMapIndex, GpuState, gpu_rows
 from gpuconsole.insight.largest_gang import gang_limits, largest
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, pods_by_node, updated
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.subjects import subjects_of
-from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, looks, what_if
-from gpuconsole.insight.whereabouts import NOWHERE, carried_on, whereabouts
+from gpuconsole.insight.whatif import (
+    FEASIBLE,
+    QueueChange,
+    StartShift,
+    WhatIf,
+    WhatIfEviction,
+    WhatIfOutcome,
+    what_if,
+    what_if_steps,
+)
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import (
     AnswerCheck,
@@ -85,14 +94,14 @@ SERVE_2 = job("serve-2", "prod/lq", 8, 10_000)
 
 
 def ask(*commands: Command, horizon: Span = HOUR, base: Simulation | None = None) -> WhatIf:
-    return what_if(looks(base or org_cohort(), commands, horizon))
+    return what_if(what_if_steps(base or org_cohort(), commands, horizon))
 
 
 def test_now_is_the_cluster_of_others_as_it_was_found_not_after_what_our_engine_would_do_first() -> None:
     found = world([*ORG_QUEUES, node("node-1"), job("serve", "prod/lq", 8, 10_000)])
     base = Simulation.from_snapshot(found, policy=SimPolicy(), seed=0)
     less = (SetQuota("cq-prod", "a100", GPU, 12, 0, None),)
-    answer = what_if(looks(base, less, HOUR, found=found))
+    answer = what_if(what_if_steps(base, less, HOUR, found=found))
     prod = next(change for change in answer.queues if change.queue == "cq-prod")
     assert (prod.used_now, prod.nominal_now) == (0, 16)
     assert (prod.used_without, prod.used, prod.nominal) == (8, 8, 12)
@@ -102,19 +111,19 @@ def test_now_is_the_cluster_of_others_as_it_was_found_not_after_what_our_engine_
 def test_what_was_asked_for_and_is_gone_before_the_horizon_is_told_on_either_side() -> None:
     small = job("small", "prod/lq", 2, 10_000)
     asked = (Later(MINUTE, Submit((small,))), Later(5 * MINUTE, Delete("workloads", small.key)))
-    one = what_if(looks(org_cohort(), asked, 10 * MINUTE))
-    other = what_if(looks(org_cohort(), (), 10 * MINUTE, against=asked))
+    one = what_if(what_if_steps(org_cohort(), asked, 10 * MINUTE))
+    other = what_if(what_if_steps(org_cohort(), (), 10 * MINUTE, against=asked))
     told = [("prod/small", NOW + MINUTE, True)]
     assert [(found.workload, found.admitted, found.new) for found in one.outcomes] == told
     assert [(found.workload, found.admitted, found.new) for found in other.against] == told
     assert (one.shifts, other.shifts) == ((), ())
-    assert what_if(looks(org_cohort(), asked, 10 * MINUTE, against=asked)).empty
+    assert what_if(what_if_steps(org_cohort(), asked, 10 * MINUTE, against=asked)).empty
 
 
 def test_what_ran_before_and_ends_in_both_futures_is_not_new() -> None:
     served = "prod/serve"
     asked = (SetPriority(served, 20_000), Later(MINUTE, Delete("workloads", served)))
-    found = what_if(looks(org_cohort(), asked, HOUR, against=asked[1:])).outcomes
+    found = what_if(what_if_steps(org_cohort(), asked, HOUR, against=asked[1:])).outcomes
     assert [(outcome.workload, outcome.new) for outcome in found] == [(served, False)]
 
 
@@ -129,7 +138,7 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
         horizon=NOW + HOUR,
         refused=(),
         outcomes=(
-            Outcome(
+            WhatIfOutcome(
                 workload="prod/serve-2",
                 queue="cq-prod",
                 gpus=8,
@@ -138,13 +147,13 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
                 started=NOW + 30 * SECOND,
                 flavors=("a100",),
                 nodes=("node-3",),
-                code=Code.NOT_WAITING,
+                code=PendingReason.NOT_WAITING,
                 why=FEASIBLE,
                 text="",
             ),
         ),
         evictions=(
-            Victim(
+            WhatIfEviction(
                 time=NOW,
                 workload="research/rlhf",
                 queue="cq-research",
@@ -254,7 +263,7 @@ def test_a_job_that_does_not_fit_says_why() -> None:
     )
     outcome = ask(Submit((big,))).outcomes[0]
 
-    assert (outcome.admitted, outcome.code, outcome.nodes) == (None, Code.EXCEEDS_MAX, ())
+    assert (outcome.admitted, outcome.code, outcome.nodes) == (None, PendingReason.EXCEEDS_MAX, ())
     assert outcome.why.endswith("requests 24 GPUs; the maximum capacity of cq-prod is 16 GPUs of a100.")
     assert "maximum capacity (16)" in outcome.text
 
@@ -265,7 +274,7 @@ def test_with_a_smaller_borrowing_limit_the_same_submission_waits() -> None:
     cut = ask(SetQuota("cq-research", "a100", GPU, 8, 4, None), submit).outcomes[0]
 
     assert (free.admitted, free.why) == (NOW, FEASIBLE)
-    assert (cut.admitted, cut.code) == (None, Code.QUOTA)
+    assert (cut.admitted, cut.code) == (None, PendingReason.QUOTA)
     assert cut.why == "rlhf-2 needs 4 GPUs; cq-research has 0 GPUs of a100 available within its borrowing limit."
 
 
@@ -293,7 +302,7 @@ def test_who_is_let_in_without_a_node_for_each_pod_has_not_started() -> None:
     batch = Job(namespace="prod", name="three", queue="lq", pod_sets=pods, duration=HOUR, rules=BatchRules())
     found = ask(SetQuota("cq-prod", "a100", GPU, 40), Submit((batch,)), horizon=2 * MINUTE)
     (one,) = found.outcomes
-    assert (one.admitted, one.started, one.code) == (NOW, None, Code.NODES)
+    assert (one.admitted, one.started, one.code) == (NOW, None, PendingReason.NODES)
     assert one.lacking == "1 of 3 pods unschedulable: 3 Insufficient nvidia.com/gpu"
 
 
@@ -304,7 +313,12 @@ def test_who_runs_already_is_admitted_since_it_was() -> None:
     since = admitted_since(ran)
     found = ask(SetPriority("research/rlhf", 501), base=base, horizon=MINUTE)
     (one,) = found.outcomes
-    assert (one.admitted, one.started, one.admitted_without, one.code) == (since, since, since, Code.NOT_WAITING)
+    assert (one.admitted, one.started, one.admitted_without, one.code) == (
+        since,
+        since,
+        since,
+        PendingReason.NOT_WAITING,
+    )
     assert (one.lacking, one.same) == ("", True)
     assert as_text(found)[2] == "research/rlhf, 6 GPUs: already admitted since 2026-01-05T08:04:00Z"
 
@@ -315,7 +329,9 @@ def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
     answer = ask(Submit((job("serve-2", "prod/lq", 8, 10_000, "2h"),)), base=base)
 
     assert answer.shifts == (
-        Shift(workload="prod/batch", queue="cq-prod", gpus=16, without=START + 48 * MINUTE + 31 * SECOND, changed=None),
+        StartShift(
+            workload="prod/batch", queue="cq-prod", gpus=16, without=START + 48 * MINUTE + 31 * SECOND, changed=None
+        ),
     )
     assert [(victim.workload, victim.by) for victim in answer.evictions] == [("research/rlhf", "prod/serve-2")]
     # Its pods find no nodes within half an hour, so that batch goes back to its queue, and evicts rlhf once more.
@@ -378,7 +394,7 @@ def test_an_answer_survives_the_way_from_a_worker_process() -> None:
 
 
 def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everything() -> None:
-    found = list(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR))
+    found = list(what_if_steps(org_cohort(), (Submit((SERVE_2,)),), HOUR))
     first, last = found[0].answer, found[-1].answer
     assert first is not None
     assert last is not None
@@ -394,8 +410,10 @@ def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everythi
 
 
 def test_two_lists_of_changes_are_held_against_each_other() -> None:
-    answer = what_if(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),)))
-    same = what_if(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),)))
+    answer = what_if(
+        what_if_steps(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),))
+    )
+    same = what_if(what_if_steps(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),)))
 
     assert ([victim.workload for victim in answer.evictions], answer.queues[0].used_without) == (["research/rlhf"], 8)
     assert ([one.workload for one in same.against], same.empty) == (["prod/serve-2"], True)
@@ -439,7 +457,7 @@ def test_asking_for_what_is_so_makes_no_difference_whatever_happened_before(
     base.submit(Reconfigure(feature_gates={"PartialAdmission": True}, placement={"score": "binpack"}))
     commands = data.draw(st.permutations(_in_force(base.snapshot())))
 
-    answer = what_if(looks(base, commands, 20 * MINUTE))
+    answer = what_if(what_if_steps(base, commands, 20 * MINUTE))
     assert answer.empty, answer
 
 
@@ -449,7 +467,7 @@ def test_a_start_that_comes_all_the_same_is_no_difference() -> None:
     base.submit(Submit((workload("a", "red", gpus=1, duration="6m"),)))
     base.submit(FailPod("red/a-0"))
 
-    answer = what_if(looks(base, (SetPriority("red/a", 0),), 20 * MINUTE))
+    answer = what_if(what_if_steps(base, (SetPriority("red/a", 0),), 20 * MINUTE))
     assert [(one.admitted, one.admitted_without) for one in answer.outcomes] == [(START + 10 * SECOND,) * 2]
     assert answer.empty
 
@@ -473,12 +491,12 @@ def test_what_is_added_up_by_what_changed_is_what_adding_up_anew_gives(
     live(twin, more)
     for simulation in (base, twin, base):
         snapshot = simulation.snapshot()
-        rows, where = gpu_rows(snapshot), carried_on(NOWHERE, snapshot.pods.rows)
-        drawn = GpuMap(snapshot)
+        rows, where = gpu_rows(snapshot), updated(NO_PODS_BY_NODE, snapshot.pods.rows)
+        drawn = GpuMapIndex(snapshot)
         drawn.draw(None)
         assert rows == drawn.rows
-        assert {name: dict(pods) for name, pods in whereabouts(snapshot).by_node.items() if pods} == where.by_node
-        assert whereabouts(snapshot).by_workload == where.by_workload
+        assert {name: dict(pods) for name, pods in pods_by_node(snapshot).by_node.items() if pods} == where.by_node
+        assert pods_by_node(snapshot).by_workload == where.by_workload
         totals = gpu_totals(snapshot)
         idle = [row.counts[GpuState.IDLE] for row in rows]
         assert (totals.total, totals.idle) == (sum(row.gpus for row in rows), sum(idle))
@@ -495,7 +513,7 @@ def test_of_two_that_take_a_place_at_one_moment_the_rule_is_that_of_the_one_who_
     lost = HistoryEvent(
         time=NOW, what=HistoryEventKind.POD_EVICTED, workload="a/b", pod="a/b-0", by="default/pod", reason="Preempted"
     )
-    course = Course(
+    course = FutureEvents(
         begun=NOW,
         lines=[preempted("default/pod", "Preempted"), lost, preempted("a/c", PreemptionRule.IN_CLUSTER_QUEUE.value)],
     )

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import as_body
 from gpuconsole.cli.whatif_report import as_text
-from gpuconsole.insight.course import Course
-from gpuconsole.insight.whatif import Shift, WhatIf, looks, what_if
+from gpuconsole.insight.future_events import FutureEvents
+from gpuconsole.insight.whatif import StartShift, WhatIf, what_if, what_if_steps
 from gpuconsole.insight.whatif_answer import TimeRange
 from gpuconsole.insight.whatif_ranges import RUNS, unexplained
 from gpuconsole.insight.whatif_verdict import in_runs, verdict
@@ -49,11 +49,11 @@ def asked(
     horizon: Span = 10 * MINUTE,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> WhatIf:
-    return what_if(looks(simulation, commands, horizon, clock=clock))
+    return what_if(what_if_steps(simulation, commands, horizon, clock=clock))
 
 
 def test_without_latencies_there_is_one_run_and_no_range() -> None:
-    seen = list(looks(borrowed("guest", latencies=None), (Submit((owner(),)),), 10 * MINUTE))
+    seen = list(what_if_steps(borrowed("guest", latencies=None), (Submit((owner(),)),), 10 * MINUTE))
     answer = what_if(seen)
     assert [look.other_runs for look in seen] == [None] * len(seen)
     assert (answer.runs, answer.varying_victims) == (1, ())
@@ -90,14 +90,14 @@ def test_the_same_question_has_the_same_ranges() -> None:
 
 def test_the_simulation_that_is_asked_about_may_go_on_meanwhile() -> None:
     simulation = borrowed("guest")
-    trial = looks(simulation, (Submit((owner(),)),), 10 * MINUTE, clock=lambda: 0.0)
+    trial = what_if_steps(simulation, (Submit((owner(),)),), 10 * MINUTE, clock=lambda: 0.0)
     first = next(trial)
     simulation.advance(NOW + HOUR)
     assert what_if([first, *trial]) == asked(borrowed("guest"), Submit((owner(),)))
 
 
 def test_the_whole_answer_comes_before_the_ranges() -> None:
-    *_, whole, last = looks(borrowed("guest"), (Submit((owner(),)),), 10 * MINUTE, clock=lambda: 0.0)
+    *_, whole, last = what_if_steps(borrowed("guest"), (Submit((owner(),)),), 10 * MINUTE, clock=lambda: 0.0)
     assert whole.answer is not None
     assert last.answer is not None
     assert (whole.other_runs, whole.last, last.last, whole.reached) == (0, False, True, 10 * MINUTE)
@@ -120,7 +120,7 @@ def test_work_that_runs_already_needs_no_other_run() -> None:
     simulation = borrowed("guest")
     running = next(iter(simulation.snapshot().workloads.all()))
     for command in (SetPriority(running.key, 1000), Drain("n1")):
-        seen = list(looks(simulation, (command,), MINUTE, clock=lambda: 0.0))
+        seen = list(what_if_steps(simulation, (command,), MINUTE, clock=lambda: 0.0))
         assert all(look.other_runs is None for look in seen)
         assert what_if(seen).runs == 1
 
@@ -151,15 +151,15 @@ def line(what: HistoryEventKind, workload: str, after: Span) -> HistoryEvent:
     return HistoryEvent(time=NOW + after, what=what, workload=workload)
 
 
-def course(**admitted: Span) -> Course:
-    found = Course(begun=NOW)
+def course(**admitted: Span) -> FutureEvents:
+    found = FutureEvents(begun=NOW)
     found.admitted = {name: [line(HistoryEventKind.ADMITTED, name, after)] for name, after in admitted.items()}
     return found
 
 
-def shift(without: Span | None, changed: Span | None) -> Shift:
+def shift(without: Span | None, changed: Span | None) -> StartShift:
     before, after = (None if span is None else NOW + span for span in (without, changed))
-    return Shift(workload="a", queue="cq", gpus=1, without=before, changed=after)
+    return StartShift(workload="a", queue="cq", gpus=1, without=before, changed=after)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,16 @@
 from msgspec.structs import replace
 
 from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.preemption_stats import (
+    EvictionCycle,
+    PreemptionCount,
+    PreemptionPair,
+    PreemptionStats,
+    about,
+    chain,
+    preemption_stats,
+)
 from gpuconsole.insight.preemptions import PreemptionRow, rows
-from gpuconsole.insight.who import Circle, Count, Pair, Who, about, chain, who
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.preemption_trace import PreemptionTrace
@@ -47,17 +55,20 @@ def test_everything_is_summed_up_by_name_and_queue() -> None:
         HistoryEvent(time=START + 40 * MINUTE, what=HistoryEventKind.DELETED, workload="p/y"),
     )
 
-    assert who(found) == Who(
+    assert preemption_stats(found) == PreemptionStats(
         preemptions=3,
         lost_gpu_hours=3.0,
         cost=6.0,
         unplaced=1,
         in_vain=1,
-        rules=(Count("priority in the queue", 2, 2.0, 4.0), Count("reclaim in cohort", 1, 1.0, 2.0)),
-        victims=(Count("r/a", 2, 2.0, 4.0), Count("r/b", 1, 1.0, 2.0)),
-        victim_queues=(Count("cq-a", 3, 3.0, 6.0),),
-        causers=(Count("p/x", 2, 2.0, 4.0), Count("p/y", 1, 1.0, 2.0)),
-        causing_queues=(Count("cq-b", 3, 3.0, 6.0),),
+        rules=(
+            PreemptionCount("priority in the queue", 2, 2.0, 4.0),
+            PreemptionCount("reclaim in cohort", 1, 1.0, 2.0),
+        ),
+        victims=(PreemptionCount("r/a", 2, 2.0, 4.0), PreemptionCount("r/b", 1, 1.0, 2.0)),
+        victim_queues=(PreemptionCount("cq-a", 3, 3.0, 6.0),),
+        causers=(PreemptionCount("p/x", 2, 2.0, 4.0), PreemptionCount("p/y", 1, 1.0, 2.0)),
+        causing_queues=(PreemptionCount("cq-b", 3, 3.0, 6.0),),
     )
 
 
@@ -69,16 +80,19 @@ def test_a_loss_that_nobody_knows_is_no_nought_and_sums_are_at_least_the_others(
         replace(evicted("r/b", "p/x", 30), cost=0.0),
     )
     assert [(row.lost_gpu_hours, row.cost) for row in found] == [(1.0, None), (None, None), (1.0, 2.0)]
-    summed = who(found)
+    summed = preemption_stats(found)
     assert (summed.lost_gpu_hours, summed.cost, summed.unknown, summed.unpriced) == (2.0, 2.0, 1, 2)
-    assert summed.victims == (Count("r/a", 2, 1.0, 2.0, False, 1, 1), Count("r/b", 1, 1.0, 0.0, False, 0, 1))
+    assert summed.victims == (
+        PreemptionCount("r/a", 2, 1.0, 2.0, False, 1, 1),
+        PreemptionCount("r/b", 1, 1.0, 0.0, False, 0, 1),
+    )
 
 
 def test_a_circle_counts_whose_losses_are_unknown() -> None:
     lost = evicted("r/a", "r/b", 10)
     found = seen(lost, replace(evicted("r/b", "r/a", 20), lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True))
-    pairs = (Pair("r/a", "r/b", 1), Pair("r/b", "r/a", 1))
-    assert who(found).circles == (Circle(("r/a", "r/b"), 2, 1.0, 2.0, 1, 1, pairs),)
+    pairs = (PreemptionPair("r/a", "r/b", 1), PreemptionPair("r/b", "r/a", 1))
+    assert preemption_stats(found).cycles == (EvictionCycle(("r/a", "r/b"), 2, 1.0, 2.0, 1, 1, pairs),)
 
 
 def test_a_sum_is_at_least_what_is_known_of_it() -> None:
@@ -122,30 +136,40 @@ def test_two_that_evict_each_other_are_a_circle_and_so_are_three_in_a_ring() -> 
         evicted("r/m", "r/k", 6),
         evicted("r/a", "r/k", 7),
     )
-    assert who(found).circles == (
-        Circle(("r/a", "r/b"), 3, 3.0, 6.0, pairs=(Pair("r/a", "r/b", 2), Pair("r/b", "r/a", 1))),
-        Circle(
+    assert preemption_stats(found).cycles == (
+        EvictionCycle(
+            ("r/a", "r/b"), 3, 3.0, 6.0, pairs=(PreemptionPair("r/a", "r/b", 2), PreemptionPair("r/b", "r/a", 1))
+        ),
+        EvictionCycle(
             ("r/k", "r/l", "r/m"),
             3,
             3.0,
             6.0,
-            pairs=(Pair("r/k", "r/l", 1), Pair("r/l", "r/m", 1), Pair("r/m", "r/k", 1)),
+            pairs=(PreemptionPair("r/k", "r/l", 1), PreemptionPair("r/l", "r/m", 1), PreemptionPair("r/m", "r/k", 1)),
         ),
     )
 
 
 def test_queues_go_in_circles_though_no_workload_does() -> None:
     found = seen(evicted("r/a", "r/b", 1), evicted("r/c", "r/d", 2, ("cq-b", "cq-a")))
-    assert (who(found).circles, who(found).queue_circles) == (
+    assert (preemption_stats(found).cycles, preemption_stats(found).queue_cycles) == (
         (),
-        (Circle(("cq-a", "cq-b"), 2, 2.0, 4.0, pairs=(Pair("cq-a", "cq-b", 1), Pair("cq-b", "cq-a", 1))),),
+        (
+            EvictionCycle(
+                ("cq-a", "cq-b"),
+                2,
+                2.0,
+                4.0,
+                pairs=(PreemptionPair("cq-a", "cq-b", 1), PreemptionPair("cq-b", "cq-a", 1)),
+            ),
+        ),
     )
 
 
 def test_one_queue_that_evicts_its_own_is_no_circle() -> None:
     found = seen(evicted("r/a", "r/b", 1, ("cq-a", "cq-a")), evicted("r/b", "r/c", 2, ("cq-a", "cq-a")))
-    assert (who(found).circles, who(found).queue_circles) == ((), ())
+    assert (preemption_stats(found).cycles, preemption_stats(found).queue_cycles) == ((), ())
 
 
 def test_nobody_was_preempted() -> None:
-    assert who([]) == Who()
+    assert preemption_stats([]) == PreemptionStats()

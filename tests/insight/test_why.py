@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.blockers import blocker
-from gpuconsole.insight.considered import Considered
+from gpuconsole.insight.blockers import dominant_blocker
+from gpuconsole.insight.considered import ConsideredFlavor
 from gpuconsole.insight.explanation import KUEUE
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.room import Keeper, Level, Room, User, room
+from gpuconsole.insight.quota_breakdown import LendingLimitGap, QuotaBreakdown, QuotaLevel, QuotaUser, quota_breakdowns
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.insight.why import ENGINE, OBJECTS, Evidence, rehearsal_on, tried, unblocking, why
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
@@ -43,27 +43,27 @@ def test_the_drawn_example_whole() -> None:
     snapshot = world([*ORG, RLHF])
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
 
-    assert (answer.subject, answer.code) == ("research/rlhf-2", Code.QUOTA)
+    assert (answer.subject, answer.code) == ("research/rlhf-2", PendingReason.QUOTA)
     assert answer.explanation.headline == "rlhf-2 needs 6 GPUs; cohort org-cohort has 4 GPUs of a100 available."
     assert answer.considered == (
-        Considered(
+        ConsideredFlavor(
             pod_set="main",
             flavor="a100",
             mode="no preemption candidates",
             borrows=1,
-            code=Code.QUOTA,
+            code=PendingReason.QUOTA,
             reasons=("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed",),
         ),
     )
     assert answer.rooms == (
-        Room(
+        QuotaBreakdown(
             flavor="a100",
             resource=GPU,
             needed=6,
             available=4,
             ceiling=16,
             levels=(
-                Level(
+                QuotaLevel(
                     kind="ClusterQueue",
                     name="cq-research",
                     nominal=8,
@@ -74,7 +74,7 @@ def test_the_drawn_example_whole() -> None:
                     borrowing_limit=8,
                     available=4,
                 ),
-                Level(
+                QuotaLevel(
                     kind="Cohort",
                     name="org-cohort",
                     nominal=0,
@@ -89,16 +89,16 @@ def test_the_drawn_example_whole() -> None:
             blocked_at="Cohort org-cohort",
             keepers=(),
             users=(
-                User("prod/serve", "cq-prod", 8),
-                User("research/rlhf", "cq-research", 6),
-                User("research/llm-ft", "cq-research", 4),
-                User("research/embed", "cq-research", 2),
+                QuotaUser("prod/serve", "cq-prod", 8),
+                QuotaUser("research/rlhf", "cq-research", 6),
+                QuotaUser("research/llm-ft", "cq-research", 4),
+                QuotaUser("research/embed", "cq-research", 2),
             ),
         ),
     )
     assert answer.evidence == (
-        Evidence(source=ENGINE, code=Code.QUOTA, text=TEXT + "2 more needed", since=START),
-        Evidence(source=KUEUE, code=Code.QUOTA, text=TEXT + "4 more needed", since=START - 12 * MINUTE),
+        Evidence(source=ENGINE, code=PendingReason.QUOTA, text=TEXT + "2 more needed", since=START),
+        Evidence(source=KUEUE, code=PendingReason.QUOTA, text=TEXT + "4 more needed", since=START - 12 * MINUTE),
     )
     assert list(flavor_lines(answer)) == [
         "a100  no preemption candidates, borrowing level 1: "
@@ -116,7 +116,7 @@ def test_a_text_that_the_cluster_has_overtaken_stands_beside_what_is_true_now() 
     snapshot = world([*ORG_QUEUES, RLHF])
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
     assert (answer.code, answer.explanation.headline) == (
-        Code.QUEUED,
+        PendingReason.QUEUED,
         "Fits: cq-research admits it in its next scheduling cycle.",
     )
     assert list(evidence_lines(answer, START)) == [
@@ -155,10 +155,10 @@ def test_who_could_lend_more_is_named_where_the_cohort_has_no_more() -> None:
     )
     entry = examined(rehearsal, "team/new")
     assert entry is not None
-    (found,) = room(EMPTY, rehearsal.session, entry)
+    (found,) = quota_breakdowns(EMPTY, rehearsal.session, entry)
     assert found.keepers == (
-        Keeper(kind="Cohort", name="far", nominal=10, quota=10, lending_limit=0, withheld=10),
-        Keeper(kind="ClusterQueue", name="training", nominal=64, quota=64, lending_limit=16, withheld=6),
+        LendingLimitGap(kind="Cohort", name="far", nominal=10, quota=10, lending_limit=0, withheld=10),
+        LendingLimitGap(kind="ClusterQueue", name="training", nominal=64, quota=64, lending_limit=16, withheld=6),
     )
     assert list(room_lines(found)) == [
         "f nvidia.com/gpu: needs 40, available 28, maximum capacity 28 · 12 more needed, limited by Cohort root",
@@ -179,7 +179,7 @@ def test_a_cohorts_limit_is_found_beyond_what_its_queue_keeps_for_itself() -> No
     )
     entry = examined(rehearsal, "team/new")
     assert entry is not None
-    (found,) = room(EMPTY, rehearsal.session, entry)
+    (found,) = quota_breakdowns(EMPTY, rehearsal.session, entry)
     assert (found.available, found.blocked_at) == (6, "borrowingLimit of Cohort a")
     assert [(level.name, level.withheld, level.available) for level in found.levels] == [
         ("q", 3, 6),
@@ -200,17 +200,17 @@ def test_who_is_not_the_head_of_a_strict_queue_waits_for_its_turn_behind_it() ->
     snapshot = world(objects)
     rehearsal = rehearsal_on(snapshot, DEFAULT)
     answer = why(snapshot, rehearsal, "ns/new")
-    assert (answer.code, answer.head) == (Code.QUEUED, "ns/head")
+    assert (answer.code, answer.head) == (PendingReason.QUEUED, "ns/head")
     assert answer.explanation.headline == ("Queued, position 2 of 2 in q; the head of the queue is ns/head.")
-    assert why(snapshot, rehearsal, "ns/head").code is Code.EXCEEDS_MAX
+    assert why(snapshot, rehearsal, "ns/head").code is PendingReason.EXCEEDS_MAX
 
 
 def test_what_objects_show_needs_no_trial() -> None:
     snapshot = world([*ORG])
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "prod/serve")
-    assert answer.code is Code.NOT_WAITING
+    assert answer.code is PendingReason.NOT_WAITING
     assert answer.evidence == (
-        Evidence(source=OBJECTS, code=Code.NOT_WAITING, text=answer.explanation.headline, since=START),
+        Evidence(source=OBJECTS, code=PendingReason.NOT_WAITING, text=answer.explanation.headline, since=START),
     )
     assert unblocking(snapshot, rehearsal_on(snapshot, DEFAULT), answer) is None
     assert why(snapshot, None, "prod/serve") == answer
@@ -246,7 +246,7 @@ def test_what_no_empty_cluster_would_take_is_told_that_waiting_does_not_help(
     snapshot = world(things)
     simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=DEFAULT), seed=0)
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "team/new", lambda: simulation)
-    assert (answer.code, answer.never, answer.explanation.headline) == (Code.TOPOLOGY, never, headline)
+    assert (answer.code, answer.never, answer.explanation.headline) == (PendingReason.TOPOLOGY, never, headline)
 
 
 def test_what_is_parked_and_would_fit_now_is_not_said_to_be_looked_at_next() -> None:
@@ -259,7 +259,7 @@ def test_what_is_parked_and_would_fit_now_is_not_said_to_be_looked_at_next() -> 
     rehearsal.wake()
     answer = why(world([*things, *rehearsal.workloads.values()]), rehearsal, late.key)
     assert (answer.code, answer.explanation.headline) == (
-        Code.QUEUED,
+        PendingReason.QUEUED,
         "Fits now, but is inadmissible in q until a workload of its cohort tree ends, "
         "or a queue, flavor or node changes.",
     )
@@ -290,7 +290,12 @@ def test_where_something_that_decides_may_not_be_seen_nothing_is_tried(kind: typ
     left = [thing for thing in ORG if not isinstance(thing, kind)]
     hidden = world([*left, RLHF], seen=unseen(kind))
     answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/rlhf-2")
-    assert (answer.why.code, answer.why.considered, answer.why.rooms, answer.suggestions) == (Code.QUOTA, (), (), None)
+    assert (answer.why.code, answer.why.considered, answer.why.rooms, answer.suggestions) == (
+        PendingReason.QUOTA,
+        (),
+        (),
+        None,
+    )
     assert [one.source for one in answer.why.evidence] == ["Kueue"]
     assert f"not verified: cannot list {TABLES[kind]}." in answer.why.explanation.lines[0]
 
@@ -300,26 +305,26 @@ def test_what_was_never_judged_and_cannot_be_tried_is_not_said_to_get_in() -> No
     hidden = world([*ORG, new], seen=unseen(Workload, within=("research",)))
     answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/new")
     assert (answer.why.code, answer.why.explanation.headline, answer.suggestions) == (
-        Code.UNSEEN,
+        PendingReason.UNSEEN,
         "Pending; the reason is unknown: cannot list workloads.",
         None,
     )
 
 
-BLOCKERS: dict[str, tuple[list[Object], str, Code]] = {
-    "it fits": ([queue("q", 4), LATE], "new", Code.NOT_WAITING),
-    "no quota left": ([queue("q", 4), FULL, LATE], "new", Code.QUOTA),
-    "more than there could ever be": ([queue("q", 2), LATE], "new", Code.EXCEEDS_MAX),
-    "a taint": ([shy("f"), queue("q", 4), LATE], "new", Code.FLAVOR_MISMATCH),
+BLOCKERS: dict[str, tuple[list[Object], str, PendingReason]] = {
+    "it fits": ([queue("q", 4), LATE], "new", PendingReason.NOT_WAITING),
+    "no quota left": ([queue("q", 4), FULL, LATE], "new", PendingReason.QUOTA),
+    "more than there could ever be": ([queue("q", 2), LATE], "new", PendingReason.EXCEEDS_MAX),
+    "a taint": ([shy("f"), queue("q", 4), LATE], "new", PendingReason.FLAVOR_MISMATCH),
     "a taint on one flavor, no quota in the other": (
         [shy("f"), ResourceFlavor(name="g"), queue("q", {"f": 4, "g": 1}), LATE],
         "new",
-        Code.EXCEEDS_MAX,
+        PendingReason.EXCEEDS_MAX,
     ),
     "a resource that nobody gives": (
         [queue("q", 4), workload("new", "q", pod_sets=(pods(1, 1, cpu=1),))],
         "new",
-        Code.FLAVOR_MISMATCH,
+        PendingReason.FLAVOR_MISMATCH,
     ),
     "no place near enough": (
         [
@@ -328,12 +333,12 @@ BLOCKERS: dict[str, tuple[list[Object], str, Code]] = {
             workload("new", "q", pod_sets=(pods(3, 2, topology=TopologyRequest(required="rack")),)),
         ],
         "new",
-        Code.TOPOLOGY,
+        PendingReason.TOPOLOGY,
     ),
     "victims have to go first": (
         [queue("q", 4, within=LOWER), FULL, replace(LATE, priority=9)],
         "new",
-        Code.WAITING_FOR_VICTIMS,
+        PendingReason.WAITING_FOR_VICTIMS,
     ),
     "somebody else takes it in the same cycle": (
         [
@@ -345,29 +350,33 @@ BLOCKERS: dict[str, tuple[list[Object], str, Code]] = {
             LATE,
         ],
         "new",
-        Code.CONTENTION,
+        PendingReason.CONTENTION,
     ),
-    "its namespace is not let in": ([queue("q", 4, selector=LabelSelector({"a": "b"})), LATE], "new", Code.NAMESPACE),
+    "its namespace is not let in": (
+        [queue("q", 4, selector=LabelSelector({"a": "b"})), LATE],
+        "new",
+        PendingReason.NAMESPACE,
+    ),
     "its checks were rejected": (
         [queue("q", 4), replace(LATE, checks=(CheckState(name="c", state="Retry"),))],
         "new",
-        Code.CHECKS,
+        PendingReason.CHECKS,
     ),
 }
 
 
 @pytest.mark.parametrize(("things", "name", "want"), BLOCKERS.values(), ids=BLOCKERS)
-def test_the_engine_names_the_blocker_by_its_rules(things: list[Object], name: str, want: Code) -> None:
+def test_the_engine_names_the_blocker_by_its_rules(things: list[Object], name: str, want: PendingReason) -> None:
     fresh = [thing for thing in things if isinstance(thing, Workload) and thing.name not in ("full",)]
     rehearsal = after(*(thing for thing in things if thing not in fresh))
     for thing in fresh:
         rehearsal.apply(thing)
     entry = examined(rehearsal, f"team/{name}")
     assert entry is not None
-    assert blocker(entry) is want
+    assert dominant_blocker(entry) is want
 
 
 def test_an_old_text_keeps_its_own_code_beside_what_the_objects_show_now() -> None:
     stopped = waiting("rlhf-2", "research/lq", 6, TEXT + "4 more needed", active=False)
     found = why(world([*ORG, stopped]), None, "research/rlhf-2")
-    assert (found.code, [one.code for one in found.evidence]) == (Code.DEACTIVATED, [Code.QUOTA])
+    assert (found.code, [one.code for one in found.evidence]) == (PendingReason.DEACTIVATED, [PendingReason.QUOTA])

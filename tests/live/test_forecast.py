@@ -13,8 +13,8 @@ import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import Target
-from gpuconsole.insight.forecast import Fate
-from gpuconsole.insight.forecast_check import Cause, Differences
+from gpuconsole.insight.forecast import ForecastAction
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifferences
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.store import queries
@@ -61,7 +61,7 @@ class Watching:
         assert self.console.forecaster is not None
         self.console.forecaster.look()
 
-    def recorded(self) -> Differences:
+    def recorded(self) -> ForecastDifferences:
         self.recorder.flush()
         with closing(open_for_reading(self.recorder.path)) as db:
             return queries.compared(db, 100)
@@ -98,7 +98,7 @@ def test_the_stand_in_does_what_was_foreseen(plane: ControlPlane, api: Api, tmp_
         watched.look()
         said = watched.console.compared
         [huge] = [one for one in watched.console.forecast.prospects.values() if "huge" in one.workload]
-    assert (huge.fate, "maximum capacity (24)" in huge.message) == (Fate.WAITS, True)
+    assert (huge.fate, "maximum capacity (24)" in huge.message) == (ForecastAction.WAITS, True)
     assert said.decisions >= 3, "borrows and owner were admitted, borrows had to make room"
     assert said.agreement == 1.0, said.differences
 
@@ -110,27 +110,27 @@ def test_what_was_foreseen_before_kueue_is_there_comes_true(plane: ControlPlane,
         foreseen = watched.console.forecast
         fates = {key.rpartition("/")[2]: (one.fate, one.flavors) for key, one in foreseen.prospects.items()}
         assert fates == {
-            "first": (Fate.ADMITTED, ("h100",)),
-            "second": (Fate.ADMITTED, ("h100",)),
-            "third": (Fate.WAITS, ()),
+            "first": (ForecastAction.ADMITTED, ("h100",)),
+            "second": (ForecastAction.ADMITTED, ("h100",)),
+            "third": (ForecastAction.WAITS, ()),
         }
         with KueueStandIn(plane.api(KUEUE)):
             until(lambda: sum(one.reserved for one in watched.tick().workloads.all()) == 2)
             watched.look()
-        assert watched.console.compared == Differences(decisions=2, agreed=2)
+        assert watched.console.compared == ForecastDifferences(decisions=2, agreed=2)
 
 
 def test_what_kueue_does_otherwise_is_recorded_with_its_cause(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
     api.patch(QUEUE, {"spec": {"stopPolicy": "Hold"}})
     api.create(waiting("planted", 1, queue="lq-b"))
     with watching(plane, tmp_path / "history.db") as watched:
-        assert watched.console.forecast.prospects["team-a/planted"].fate is Fate.WAITS
+        assert watched.console.forecast.prospects["team-a/planted"].fate is ForecastAction.WAITS
         admit(api, "planted", "cq-b")
         until(lambda: watched.tick().workloads["team-a/planted"].reserved)
         watched.look()
         [difference] = watched.recorded().differences
-        assert (difference.workload, difference.cause) == ("team-a/planted", Cause.DISAGREEMENT)
-        assert difference.foreseen.startswith("waits: ClusterQueue cq-b is")
+        assert (difference.workload, difference.cause) == ("team-a/planted", DifferenceCause.DISAGREEMENT)
+        assert difference.forecast.startswith("waits: ClusterQueue cq-b is")
         assert difference.fact == "admitted: main×1 cpu=h100,memory=h100,nvidia.com/gpu=h100"
 
 
@@ -142,7 +142,7 @@ def test_who_may_not_see_nodes_is_not_told_of_disagreement(plane: ControlPlane, 
         admit(api, "planted", "cq-b")
         until(lambda: watched.tick().workloads["team-a/planted"].reserved)
         watched.look()
-        assert [one.cause for one in watched.console.compared.differences] == [Cause.UNSEEN]
+        assert [one.cause for one in watched.console.compared.differences] == [DifferenceCause.UNSEEN]
 
 
 def test_the_command_line_looks_on_and_prints_the_agreement(plane: ControlPlane, api: Api, tmp_path: Path) -> None:

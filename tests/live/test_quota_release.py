@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gpuconsole.insight.whatif import looks, what_if
+from gpuconsole.insight.whatif import what_if, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
@@ -160,7 +160,7 @@ def predict(base: Simulation, preemptor: Manifest) -> PreemptionTimes:
     submitted = decode_object(preemptor, now=base.now)
     assert isinstance(submitted, Job)
     command = Submit((submitted,))
-    answer = what_if(looks(base, [command], HORIZON))
+    answer = what_if(what_if_steps(base, [command], HORIZON))
     simulation = base.fork()
     simulation.drain()
     simulation.submit(command)

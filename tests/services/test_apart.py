@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from gpuconsole.insight.futures import Future, Way
-from gpuconsole.insight.whatif import Look, looks
+from gpuconsole.insight.futures import Future, FutureRunner
+from gpuconsole.insight.whatif import WhatIfProgress, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriority, SetQuota, Submit
 from gpuconsole.model.quantity import GPU
@@ -44,10 +44,10 @@ def _work(number: int) -> Workload:
     return workload(f"w{number}", ("red", "blue")[number % 2], gpus=1 + number % 4, duration=f"{7 + 5 * number}m")
 
 
-def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[Look]:
+def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[WhatIfProgress]:
     made: list[Apart] = []
     found = []
-    for look in looks(
+    for look in what_if_steps(
         crowd(), commands, HOUR, against, elsewhere=(lambda one, end: _made(one, end, made)) if apart else None
     ):
         found.append(look)
@@ -55,7 +55,7 @@ def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: boo
     return found
 
 
-def _made(future: Future, end: Time, made: list[Apart]) -> Way:
+def _made(future: Future, end: Time, made: list[Apart]) -> FutureRunner:
     made.append(Apart(future, end))
     return made[-1]
 
@@ -73,7 +73,9 @@ def lost_on_its_way() -> None:
     here = asked(CHANGES["another quota"], (), apart=False)
     made: list[Apart] = []
     there = []
-    for look in looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)):
+    for look in what_if_steps(
+        crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)
+    ):
         there.append(look)
         if look.reached == 15 * MINUTE and made[0].process is not None:
             os.kill(made[0].process, signal.SIGKILL)
@@ -84,7 +86,9 @@ def forgotten_for_a_while() -> None:
     here = asked(CHANGES["another quota"], (), apart=False)
     made: list[Apart] = []
     with patch.object(workers_apart, "PATIENCE", 0.05):
-        asking = looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made))
+        asking = what_if_steps(
+            crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)
+        )
         there = [next(asking), next(asking)]
         assert made[0].process is not None
         # Until it has ended, because nobody says a word.
@@ -95,7 +99,7 @@ def forgotten_for_a_while() -> None:
 
 def given_up() -> None:
     made: list[Apart] = []
-    asking = looks(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda one, end: _made(one, end, made))
+    asking = what_if_steps(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda one, end: _made(one, end, made))
     for _ in range(4):
         next(asking)
     process = made[0].process

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import ENOUGH, LOOKS, Experience, Interval, Record, Told
+from gpuconsole.insight.calibration import ENOUGH, LOOKS, Calibration, CoverageRecord, Interval, PastEstimate
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState
@@ -17,7 +17,7 @@ from gpuconsole.store.sessions import Opening
 from tests.insight.world import START, running, waiting
 
 FIRST, SECOND = (
-    Told(workload=f"a/{name}", asked=START, median=START + MINUTE, interval=Interval(START, START + HOUR))
+    PastEstimate(workload=f"a/{name}", asked_at=START, median=START + MINUTE, interval=Interval(START, START + HOUR))
     for name in ("first", "second")
 )
 SNAPSHOT = ClusterState(START + 2 * MINUTE)
@@ -26,7 +26,9 @@ SNAPSHOT.apply(Applied(START, waiting("second", "a/lq", 8)))
 CAME = replace(FIRST, started=START + MINUTE)
 
 
-MANY = [replace(FIRST, workload=f"a/{n}", asked=START + n % LOOKS, started=START + 2 * MINUTE) for n in range(ENOUGH)]
+MANY = [
+    replace(FIRST, workload=f"a/{n}", asked_at=START + n % LOOKS, started=START + 2 * MINUTE) for n in range(ENOUGH)
+]
 
 
 def recorder_at(path: Path, source: str, mode: str = "live") -> Recorder:
@@ -43,7 +45,7 @@ def session(path: Path, source: str = "prod", mode: str = "live") -> None:
     recorder.close()
 
 
-def remembered(path: Path, source: str) -> list[Told]:
+def remembered(path: Path, source: str) -> list[PastEstimate]:
     with closing(open_for_reading(path)) as db:
         return queries.estimates(db, source, 10)
 
@@ -65,13 +67,13 @@ def test_the_next_session_learns_from_those_before(tmp_path: Path) -> None:
     recorder.close()
     recorder = recorder_at(tmp_path / "history.db", "prod")
     assert Estimates(recorder, "prod").take((), START + DAY).by == len(MANY)
-    assert Estimates(recorder, "").take((), START + DAY) == Experience()
+    assert Estimates(recorder, "").take((), START + DAY) == Calibration()
     recorder.close()
 
 
 def test_how_good_earlier_estimates_were_is_known_as_soon_as_they_are_read() -> None:
     estimates = Estimates()
-    assert estimates.record(START + DAY) == Record()
+    assert estimates.record(START + DAY) == CoverageRecord()
     estimates.take(MANY, START)
     assert estimates.record(START + DAY).judged == len(MANY)
 
@@ -87,7 +89,7 @@ def test_what_has_started_is_looked_for_once_a_second() -> None:
     estimates.see(snapshot)
     estimates.take(foretold[:1], START)
     estimates.see(snapshot)
-    assert estimates.take((), START + 3 * MINUTE) == Experience()
+    assert estimates.take((), START + 3 * MINUTE) == Calibration()
     now[0] += 1.0
     estimates.see(snapshot)
     assert estimates.take((), START + 3 * MINUTE).by == ENOUGH

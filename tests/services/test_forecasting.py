@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.insight.forecast import Fate, Forecast
-from gpuconsole.insight.forecast_check import Cause, Differences
+from gpuconsole.insight.forecast import Forecast, ForecastAction
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifferences
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
@@ -47,7 +47,7 @@ class Looking:
         assert self.console.forecaster is not None
         return self.console.forecaster.look()
 
-    def recorded(self) -> Differences:
+    def recorded(self) -> ForecastDifferences:
         assert self.recorder is not None
         self.recorder.flush()
         with closing(open_for_reading(self.recorder.path)) as db:
@@ -65,7 +65,7 @@ def test_what_waits_is_foreseen(looking: Looking) -> None:
     assert looking.console.foresees
     assert looking.console.forecast == Forecast()
     assert looking.look()
-    assert looking.console.forecast.prospects["prod/waits"].fate is Fate.ADMITTED
+    assert looking.console.forecast.prospects["prod/waits"].fate is ForecastAction.ADMITTED
 
 
 def test_what_was_assumed_is_carried_along(looking: Looking) -> None:
@@ -117,14 +117,18 @@ def test_an_agreement_is_counted_and_a_difference_is_kept(looking: Looking) -> N
     looking.look()
     looking.cluster.put(admitted(WAITS))
     looking.look(2)
-    assert looking.console.compared == Differences(decisions=1, agreed=1)
+    assert looking.console.compared == ForecastDifferences(decisions=1, agreed=1)
     other = replace(WAITS, name="other", uid="other")
     looking.cluster.put(other)
     looking.look(2)
     looking.cluster.put(admitted(other, flavor="h100", at=looking.cluster.now))
     looking.look(2)
     said = looking.console.compared
-    assert (said.decisions, said.agreed, [one.cause for one in said.differences]) == (2, 1, [Cause.DISAGREEMENT])
+    assert (said.decisions, said.agreed, [one.cause for one in said.differences]) == (
+        2,
+        1,
+        [DifferenceCause.DISAGREEMENT],
+    )
     assert looking.recorded() == said
     looking.look(2)
     assert looking.recorded() == said, "nothing is written twice"
@@ -134,7 +138,7 @@ def test_queues_decide_too(looking: Looking) -> None:
     looking.look()
     looking.cluster.put(cluster_queue("cq-prod"))
     assert looking.look(2)
-    assert looking.console.forecast.prospects["prod/waits"].fate is Fate.WAITS
+    assert looking.console.forecast.prospects["prod/waits"].fate is ForecastAction.WAITS
 
 
 def test_the_worker_says_the_same() -> None:
@@ -145,7 +149,7 @@ def test_the_worker_says_the_same() -> None:
         looking.look(2)
     assert there.console.forecast == here.console.forecast
     assert there.console.compared == here.console.compared
-    assert there.console.compared.of(Cause.DISAGREEMENT) == 1
+    assert there.console.compared.of(DifferenceCause.DISAGREEMENT) == 1
     assert there.console.status.worker == "on"
     there.console.stop()
 
@@ -156,7 +160,7 @@ def test_a_worker_that_serves_another_cluster_does_not_take_it_for_the_first() -
     first.look()
     second = Looking(Elsewhere((*ORG_QUEUES, admitted(WAITS, flavor="h100")), START + 2 * SECOND), worker=worker)
     second.look()
-    assert second.console.compared == Differences()
+    assert second.console.compared == ForecastDifferences()
     second.console.stop()
 
 
@@ -186,5 +190,5 @@ def test_how_a_live_victim_was_chosen_goes_to_the_history(tmp_path: Path) -> Non
     assert row.choice == WHOLE
     looking.recorder.flush()
     assert rows(history.preemptions(looking.recorder, 10)) == [row]
-    assert looking.console.compared.told == (), "it is kept once"
+    assert looking.console.compared.trace_lines == (), "it is kept once"
     looking.console.stop()

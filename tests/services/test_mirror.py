@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.insight.forecast import forecast
-from gpuconsole.insight.forecast_check import Differences
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.whatif import looks, what_if
+from gpuconsole.insight.forecast_check import ForecastDifferences
+from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.whatif import what_if, what_if_steps
 from gpuconsole.insight.why import rehearsal_on, tried
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
@@ -86,7 +86,7 @@ def test_why_is_asked_of_the_cluster_as_it_is_known_from_what_changed(worker: Sh
             fresh = tried(now.snapshot, rehearsal_on(now.snapshot, DEFAULT), key, simulating)
             *_, last = worker.why(key, now)
             assert last == fresh
-    assert fresh.why.code is not Code.BACKOFF
+    assert fresh.why.code is not PendingReason.BACKOFF
     assert worker.told == [len(ORG) + 3, 0, 1, 0, 1, 0]
 
 
@@ -101,7 +101,7 @@ def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     worker.foresee(seen(cluster), NOTHING, NOTHING)
     question = (SetPriority("prod/waits", 100),)
     assert what_if(worker.looks(question, HOUR, (), seen(cluster))) == what_if(
-        looks(cluster.fork(), question, HOUR, found=cluster.snapshot())
+        what_if_steps(cluster.fork(), question, HOUR, found=cluster.snapshot())
     )
     assert worker.told == [len(ORG) + 2, 0]
 
@@ -122,7 +122,7 @@ def test_another_cluster_begins_with_nothing_and_the_first_can_come_back(worker:
     for cluster in (first, second, first):
         foreseen, said = worker.foresee(seen(cluster), NOTHING, NOTHING)
         assert foreseen == forecast(cluster.snapshot(), cluster.policy)
-        assert said == Differences()
+        assert said == ForecastDifferences()
     assert worker.told == [len(ORG_QUEUES) + 1] * 3
 
 
@@ -223,8 +223,8 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
         base = mirror.base(frozenset({WAITS.key}))
         assert base.found is mirror.snapshot
         question = (SetPriority(WAITS.key, 100),)
-        assert what_if(looks(base.simulation, question, HOUR, found=base.completed)) == what_if(
-            looks(fresh(), question, HOUR, found=mirror.snapshot)
+        assert what_if(what_if_steps(base.simulation, question, HOUR, found=base.completed)) == what_if(
+            what_if_steps(fresh(), question, HOUR, found=mirror.snapshot)
         )
 
 
@@ -249,10 +249,10 @@ def test_what_may_not_be_read_of_it_is_known_there_too(worker: Shown) -> None:
     cluster = Elsewhere((*hidden, waiting("new", "research/lq", 1)), START)
     cluster.poll(0)
 
-    def code() -> Code:
+    def code() -> PendingReason:
         *_, last = worker.why("research/new", Seen(cluster, cluster.snapshot(), cluster.policy))
         return last.why.code
 
-    assert code() is Code.QUEUE_MISSING
+    assert code() is PendingReason.QUEUE_MISSING
     cluster.missing = (Missing("list", "clusterqueues.kueue.x-k8s.io"),)
-    assert code() is Code.UNSEEN
+    assert code() is PendingReason.UNSEEN

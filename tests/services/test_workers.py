@@ -8,13 +8,13 @@ import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
-from gpuconsole.insight.ahead import ahead
-from gpuconsole.insight.outlook import Outlook, outlook
-from gpuconsole.insight.plan import plan, planning
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.risk import foreboding
-from gpuconsole.insight.whatif import looks, what_if
+from gpuconsole.insight.plan import plan, plan_steps
+from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.risk import eviction_risk_steps
+from gpuconsole.insight.start_estimates import StartEstimates, start_estimate_steps
+from gpuconsole.insight.whatif import what_if, what_if_steps
 from gpuconsole.insight.why import Tried, rehearsal_of, trying
+from gpuconsole.insight.workload_outlook import workload_outlook
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event
@@ -65,7 +65,7 @@ def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(b
     for number in range(5):
         beside.console.submit(Submit((job(f"late-{number}", 1 + number, 7),)))
         beside.console.tick(0.137 * number)
-        expected = what_if(looks(beside.backend.fork(), QUESTION, HOUR))
+        expected = what_if(what_if_steps(beside.backend.fork(), QUESTION, HOUR))
         assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == expected
         assert expected.time == beside.console.snapshot.time
     assert beside.console.status.worker == "on"
@@ -86,7 +86,7 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
         ("end of other workloads", 1),
     ]
     assert answer.under_way is None
-    assert answer.why.code is Code.EXCEEDS_MAX
+    assert answer.why.code is PendingReason.EXCEEDS_MAX
     assert answer.suggestions is not None
     assert answer.suggestions.found
 
@@ -97,7 +97,7 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
     fork = beside.backend.fork()
     keys = [workload.key for workload in fork.snapshot().workloads.all()]
     answers = {key: list(beside.console.answers.ahead(key))[-1] for key in keys}
-    assert answers == {key: ahead(fork, key) for key in keys}
+    assert answers == {key: workload_outlook(fork, key) for key in keys}
     assert any(answer.runs for answer in answers.values())
 
 
@@ -105,13 +105,13 @@ def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(besid
     beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
     beside.console.tick(0.7)  # By then work has ended.
     pieces = list(beside.console.answers.outlook())
-    assert pieces == list(outlook(beside.backend.fork()))
+    assert pieces == list(start_estimate_steps(beside.backend.fork()))
     assert ([piece.whole for piece in pieces[-2:]], len(pieces[-1].estimates) > 1) == ([False, True], True)
 
 
 def test_it_foretells_risks_run_by_run_as_the_simulation_itself_would(beside: Beside) -> None:
     beside.console.tick(0.5)
-    assert list(beside.console.answers.risk()) == list(foreboding(beside.backend.fork()))
+    assert list(beside.console.answers.risk()) == list(eviction_risk_steps(beside.backend.fork()))
 
 
 def test_it_plans_as_the_simulation_itself_would(beside: Beside) -> None:
@@ -136,7 +136,7 @@ def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) 
     beside.tick_until_the_worker(ends=True)
     assert beside.console.status.worker == "the worker process died"
     assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
-        looks(beside.backend.fork(), QUESTION, HOUR)
+        what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
 
 
@@ -144,14 +144,14 @@ def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
     beside.console.tick(1)
     beside.worker.process.kill()
     assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
-        looks(beside.backend.fork(), QUESTION, HOUR)
+        what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
     with pytest.raises(WorkerError, match="the worker process died"):
         next(beside.worker.looks(QUESTION, HOUR))
 
 
 def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: Beside) -> None:
-    expected = what_if(looks(beside.backend.fork(), QUESTION, HOUR))
+    expected = what_if(what_if_steps(beside.backend.fork(), QUESTION, HOUR))
     trial = beside.console.answers.looks(QUESTION, HOUR)
     next(trial)
     beside.console.tick(1)
@@ -174,8 +174,8 @@ def test_what_somebody_waits_for_comes_before_when_things_start(
     came += answer
     column.join()
     kinds = [type(one) for one in came]
-    assert kinds == sorted(kinds, key=lambda kind: kind is Outlook)
-    assert {*kinds} == {Tried, Outlook}
+    assert kinds == sorted(kinds, key=lambda kind: kind is StartEstimates)
+    assert {*kinds} == {Tried, StartEstimates}
 
 
 def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
@@ -184,7 +184,7 @@ def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
     beside.console.tick(1)
     beside.tick_until_the_worker(ends=False)
     assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
-        looks(beside.backend.fork(), QUESTION, HOUR)
+        what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
     assert beside.console.status.worker == "on"
 
@@ -236,14 +236,14 @@ class TestReplica:
 
     def test_it_answers_look_by_look_from_where_it_stands_if_there_is_no_news(self) -> None:
         original, desk = self.desk()
-        found = list(looks(original.fork(), QUESTION, HOUR))
+        found = list(what_if_steps(original.fork(), QUESTION, HOUR))
         said = [desk.reply(Ask(QUESTION, HOUR, number=1)), *(desk.reply(GoOn(1)) for _ in found[1:])]
         assert said == [Looked(look) for look in found]
 
     def test_questions_of_several_kinds_are_answered_in_turns(self) -> None:
         original, desk = self.desk()
-        futures = list(looks(original.fork(), QUESTION, HOUR))
-        plans = list(planning(original.fork(), QUESTION, HOUR))
+        futures = list(what_if_steps(original.fork(), QUESTION, HOUR))
+        plans = list(plan_steps(original.fork(), QUESTION, HOUR))
         said = [desk.reply(Ask(QUESTION, HOUR, number=1)), desk.reply(AskPlan(QUESTION, HOUR, number=2))]
         assert said == [Looked(futures[0]), Planned(plans[0])]
         for look in futures[1:]:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.bill import bill
+from gpuconsole.insight.cost_report import cost_report
 from gpuconsole.insight.losses import lost_by
 from gpuconsole.insight.pools import pools
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
@@ -159,7 +159,7 @@ def test_money_adds_up(name: str, deeds: list[Deed]) -> None:
     simulation.advance(simulation.now + HOUR)
     rows = pools(simulation.snapshot())
     assert sum(row.spent for row in rows) == pytest.approx(_paid(simulation.drain(), simulation.now))
-    paid = bill(simulation.snapshot(), Prices(), {})
+    paid = cost_report(simulation.snapshot(), Prices(), {})
     for parts in paid.by.values():
         assert sum(part.hourly for part in parts) == pytest.approx(paid.hourly)
     for row in rows:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpuconsole.insight.expectations import CHECKS, LISTS
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.scheduling.kube.policy import Score
 from gpuconsole.sim import scenario_form as forms
 from gpuconsole.sim.scenario_steps import COMMANDS
@@ -36,8 +36,8 @@ def test_every_command_is_explained(name: str) -> None:
 
 
 def test_every_expectation_code_and_score_is_explained() -> None:
-    words = [*CHECKS, *(f"{key}Includes" for key in LISTS), *Code, *get_args(Score)]
-    assert [word for word in words if f"`{word}`" not in PAGE and word != Code.NOT_WAITING] == []
+    words = [*CHECKS, *(f"{key}Includes" for key in LISTS), *PendingReason, *get_args(Score)]
+    assert [word for word in words if f"`{word}`" not in PAGE and word != PendingReason.NOT_WAITING] == []
 
 
 def test_every_drill_is_explained() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.commands import Delete, Submit
@@ -94,7 +94,7 @@ def test_a_quota_of_devices_refuses_claims_and_their_pods_wait_until_others_end(
     )
     answer = explain(simulation.snapshot(), "default/c")
     assert (answer.code, answer.headline, [remedy.text for remedy in answer.remedies]) == (
-        Code.RESOURCE_QUOTA,
+        PendingReason.RESOURCE_QUOTA,
         "1 of 1 pods have no ResourceClaim: ResourceQuota q of namespace default would be exceeded.",
         [f"raise {DEVICES} of ResourceQuota default/q to 3 or more, or wait for pods of default to end"],
     )
@@ -222,7 +222,7 @@ def test_a_workload_that_a_quota_refuses_is_not_created_and_its_job_stays_suspen
     assert line.message.endswith(NO_ROOM)
     answer = explain(snapshot, "Job/red/two")
     assert (answer.code, answer.headline, answer.text) == (
-        Code.RESOURCE_QUOTA,
+        PendingReason.RESOURCE_QUOTA,
         "Kueue cannot create its Workload: ResourceQuota q of namespace red would be exceeded.",
         line.message,
     )

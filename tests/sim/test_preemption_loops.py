@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.unblock.search import searching_places
+from gpuconsole.insight.unblock.search import placement_suggestion_steps
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -72,5 +72,5 @@ def test_a_scheduler_that_evicts_what_it_has_just_bound_does_not_stop_the_clock(
     """KAI's consolidation moves pods whose containers have not started yet."""
     simulation = random_places(seed)
     for key in waiting(simulation):
-        *_, last = searching_places(simulation, key)
+        *_, last = placement_suggestion_steps(simulation, key)
         assert last.so_far is not None

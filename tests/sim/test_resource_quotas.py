@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from gpuconsole.insight.alert_kinds import AlertKind
 from gpuconsole.insight.overview import dashboard
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.trouble import Trouble
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete
@@ -68,7 +68,7 @@ def test_of_a_job_of_eight_pods_a_quota_of_four_lets_four_be_created() -> None:
     assert refusals(simulation) == [(0, "Job/red/train", "FailedCreate", text)]
     answer = explain(simulation.snapshot(), "Job/red/train")
     assert (answer.code, answer.headline, answer.text) == (
-        Code.RESOURCE_QUOTA,
+        PendingReason.RESOURCE_QUOTA,
         "4 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
         text.removeprefix("Error creating: "),
     )
@@ -80,20 +80,20 @@ def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention(
     submit(simulation, *manifests.read(manifests.job("train", 8)))
     snapshot = simulation.snapshot()
     (row,) = WorkloadRows().update(snapshot).rows
-    assert (row.key, row.phase, row.reason) == ("Job/red/train", WorkloadPhase.PENDING, Code.RESOURCE_QUOTA)
+    assert (row.key, row.phase, row.reason) == ("Job/red/train", WorkloadPhase.PENDING, PendingReason.RESOURCE_QUOTA)
     found = dashboard(snapshot)
     assert [(one.name, one.pending, one.running, one.pending_gpus) for one in found.queues] == [("red", 1, 0, 4)]
     assert (found.waiting.in_all, found.waiting.by_resource_quota, found.waiting.by_nodes) == (1, 1, 0)
     assert described(found.waiting.units) == "4 GPUs"
     text = "Job/red/train: 4 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded"
-    assert [one.text for one in found.attention if one.trouble is Trouble.UNSCHEDULABLE] == [text]
+    assert [one.text for one in found.attention if one.trouble is AlertKind.UNSCHEDULABLE] == [text]
 
     queued = start([*two_teams(), *manifests.read(quota({GPUS: 2}))])
     submit(queued, *manifests.read(manifests.job("train", 8, queue="lq")))
     snapshot = queued.snapshot()
     (row,) = WorkloadRows().update(snapshot).rows
-    assert (row.phase, row.reason) == (WorkloadPhase.ADMITTED, Code.RESOURCE_QUOTA)
-    (trouble,) = (one for one in dashboard(snapshot).attention if one.trouble is Trouble.UNSCHEDULABLE)
+    assert (row.phase, row.reason) == (WorkloadPhase.ADMITTED, PendingReason.RESOURCE_QUOTA)
+    (trouble,) = (one for one in dashboard(snapshot).attention if one.trouble is AlertKind.UNSCHEDULABLE)
     text = f"{row.key}: 6 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded"
     assert (trouble.text, trouble.table, trouble.key, trouble.gpus) == (text, "workloads", row.key, 6)
 
@@ -141,7 +141,7 @@ def test_an_admitted_workload_whose_pods_are_refused_says_so() -> None:
     assert present(simulation) == ["train-0"]
     answer = explain(simulation.snapshot(), key)
     assert (answer.code, answer.headline, answer.source, answer.text) == (
-        Code.RESOURCE_QUOTA,
+        PendingReason.RESOURCE_QUOTA,
         "2 of 3 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
         "kube-apiserver",
         'pods "train-1" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1',
@@ -367,6 +367,6 @@ def test_why_a_group_waits_is_said_of_the_whole_that_made_it() -> None:
     submit(simulation, *manifests.read(document))
     answer = explain(simulation.snapshot(), "LeaderWorkerSet/red/serve")
     assert (answer.code, answer.headline) == (
-        Code.RESOURCE_QUOTA,
+        PendingReason.RESOURCE_QUOTA,
         "serve-0: 1 of 3 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.bill import By, bill
+from gpuconsole.insight.cost_report import By, cost_report
 from gpuconsole.insight.pools import pools
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
@@ -85,7 +85,7 @@ def test_the_price_of_a_machine_is_shared_by_what_pods_have_of_its_gpu(
     The pool counts what its nodes offer; none of its GPUs is idle as a whole.
     """
     simulation = burst(KARPENTER, sharing, [work("a", resource, "red"), *(work(n, resource, "blue") for n in "bc")])
-    parts = {one.name: one.hourly for one in bill(simulation.snapshot(), Prices(), {}).by[By.TEAM]}
+    parts = {one.name: one.hourly for one in cost_report(simulation.snapshot(), Prices(), {}).by[By.TEAM]}
     assert parts == pytest.approx({"": 4.0 - red - blue, "blue": blue, "red": red})
     (row,) = pools(simulation.snapshot())
     assert (row.used, row.gpus, row.idle_hourly) == (3, each, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.trends import Sample
+from gpuconsole.insight.trends import UtilizationSample
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.store import gpus
 from gpuconsole.store.schema import open_for_reading, open_for_writing
@@ -16,11 +16,11 @@ NOW = 1_760_000_000 * SECOND
 PLACES = ((0, -1), (1, 5))
 
 
-def sample(node: str, time: Time, *percents: int) -> Sample:
-    return Sample(node, time, PLACES, bytes(percents))
+def sample(node: str, time: Time, *percents: int) -> UtilizationSample:
+    return UtilizationSample(node, time, PLACES, bytes(percents))
 
 
-def kept(path: Path, source: str, *nodes: str) -> list[Sample]:
+def kept(path: Path, source: str, *nodes: str) -> list[UtilizationSample]:
     with closing(open_for_reading(path)) as db:
         return gpus.kept(db, source, nodes, NOW - HOUR)
 

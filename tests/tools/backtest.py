@@ -30,11 +30,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Interval, Told, experience
+from gpuconsole.insight.calibration import Interval, PastEstimate, calibrate
 from gpuconsole.insight.estimates import KEPT, Estimate, corrected, estimate
 from gpuconsole.insight.eta import HORIZON, starts
-from gpuconsole.insight.outlook import RUNS
-from gpuconsole.insight.past import past
+from gpuconsole.insight.start_estimates import RUNS
+from gpuconsole.insight.workload_history import workload_history
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.commands import Submit
@@ -242,7 +242,7 @@ class Walk:
         return subjects, ours, process
 
     def _foretell(self, subjects: Mapping[str, TraceJob], pipe: Connection) -> None:
-        known = past(self.simulation.snapshot())
+        known = workload_history(self.simulation.snapshot())
         found = starts(self.simulation, subjects, known, runs=self.runs, seed=1, horizon=HORIZON)
         pipe.send([estimate(found[key]) for key in subjects])
 
@@ -263,17 +263,19 @@ def score(interval: Interval, actual: Time) -> float:
 
 def judge(moments: Sequence[Sequence[Asked]], started: Mapping[str, Time]) -> list[Judged]:
     """What came of what was said from day JUDGED_FROM on, corrected by what was known of all before."""
-    earlier: list[Told] = []
+    earlier: list[PastEstimate] = []
     judged: list[Judged] = []
     for moment in moments:
-        learned = experience(earlier[-KEPT:], moment[0].foretold.asked)
+        learned = calibrate(earlier[-KEPT:], moment[0].foretold.asked)
         for one in moment:
             actual = started.get(one.foretold.workload)
             if one.foretold.asked >= JUDGED_FROM * DAY and actual is not None:
                 said = corrected(one.foretold, learned)
                 intervals = (said.interval, said.raw, one.usual)
                 judged.append(Judged(intervals, actual, abs(said.median - actual), actual - said.asked))
-        earlier += (replace(one.foretold.told, started=started.get(one.foretold.workload)) for one in moment)
+        earlier += (
+            replace(one.foretold.as_past_estimate, started=started.get(one.foretold.workload)) for one in moment
+        )
     return judged
 
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuconsole.insight.blockers import blocker
+from gpuconsole.insight.blockers import dominant_blocker
 from gpuconsole.insight.pending import resource_groups
-from gpuconsole.insight.reasons import Code, dominant, read_kueue
-from gpuconsole.insight.unblock.making import take
-from gpuconsole.insight.unblock.placing import Placing
-from gpuconsole.insight.unblock.search import searching_places, suggest
+from gpuconsole.insight.reasons import PendingReason, dominant, read_kueue
+from gpuconsole.insight.unblock.apply_change import apply_change
+from gpuconsole.insight.unblock.placement_trial import PlacementTrial
+from gpuconsole.insight.unblock.search import placement_suggestion_steps, suggest
 from gpuconsole.insight.unblock.steps import Step, reductions
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
@@ -49,12 +49,12 @@ class Family:
     def replay(self, scenario: Document, want: Document) -> None:
         """Run a scenario and compare cycle by cycle, as long as the decisions are Kueue's."""
         run = ConformanceRun(scenario)
-        seen: dict[str, Code] = {}
+        seen: dict[str, PendingReason] = {}
 
         def look(rehearsal: AdmissionSimulator) -> None:
             entries = rehearsal.session.examine(rehearsal.now)
             seen.clear()
-            seen.update((entry.request.workload.key, blocker(entry)) for entry in entries)
+            seen.update((entry.request.workload.key, dominant_blocker(entry)) for entry in entries)
 
         for number, (mine, theirs) in enumerate(zip(run.cycles(look), want["cycles"], strict=False)):
             self.cycles += 1
@@ -67,7 +67,7 @@ class Family:
             self._compare_victims(where, mine, theirs)
 
     def _compare_codes(
-        self, where: str, rehearsal: AdmissionSimulator, seen: Mapping[str, Code], theirs: Document
+        self, where: str, rehearsal: AdmissionSimulator, seen: Mapping[str, PendingReason], theirs: Document
     ) -> None:
         for entry in theirs.get("pending") or ():
             key, message = entry["workload"], entry["message"]
@@ -105,7 +105,7 @@ def _decided(cycle: Document) -> dict[str, Any]:
     return {name: whole.get(name) or [] for name in DECISIONS}
 
 
-def _said(rehearsal: AdmissionSimulator, key: str, message: str) -> Code:
+def _said(rehearsal: AdmissionSimulator, key: str, message: str) -> PendingReason:
     """What Kueue's message says, in one code."""
     queue = rehearsal.queue_of(key)
     return dominant(read_kueue(message), resource_groups(queue) if queue is not None else {})
@@ -162,8 +162,8 @@ class States:
         if not keys:
             return
         key = keys[seed % len(keys)]
-        *_, last = searching_places(simulation, key)
-        found, trial = last.so_far, Placing(simulation, key, most_tries=10_000)
+        *_, last = placement_suggestion_steps(simulation, key)
+        found, trial = last.so_far, PlacementTrial(simulation, key, most_tries=10_000)
         self.asked += 1
         self.helped += bool(found.found) or found.admitted_anyway
         for suggestion in found.found:
@@ -188,7 +188,7 @@ def lets_in(rehearsal: AdmissionSimulator, key: str, steps: Sequence[Step]) -> b
     """Apply changes in the bare mode, and let it run until it rests: does the workload get quota meanwhile?"""
     fork = rehearsal.fork()
     for step in steps:
-        take(fork, key, step)
+        apply_change(fork, key, step)
     return any(fork.workloads[key].reserved for _ in resting(fork))
 
 

@@ -27,8 +27,8 @@ import yaml
 from click.testing import CliRunner
 
 from gpuconsole.cli import _status
-from gpuconsole.insight.calibration import Interval, Told
-from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.insight.calibration import Interval, PastEstimate
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
@@ -301,9 +301,11 @@ def _history(scratch: Path) -> bytes:
         )
     ]
     recorder.record(lines)
-    one = Difference(time=1, workload="team/job", queue="q", foreseen="waits", fact="admitted", cause=Cause.ORDER)
-    recorder.compared(Differences(decisions=9, agreed=8, differences=(one,)))
-    recorder.told([Told(workload="team/job", asked=1, median=2, interval=Interval(1, 3), started=2)])
+    one = ForecastDifference(
+        time=1, workload="team/job", queue="q", forecast="waits", fact="admitted", cause=DifferenceCause.ORDER
+    )
+    recorder.compared(ForecastDifferences(decisions=9, agreed=8, differences=(one,)))
+    recorder.told([PastEstimate(workload="team/job", asked_at=1, median=2, interval=Interval(1, 3), started=2)])
     recorder.audit(1, "command", "sent", "")
     recorder.close()
     return (scratch / "h.db").read_bytes()

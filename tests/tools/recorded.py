@@ -19,9 +19,9 @@ from gpuconsole.backends.kube.decode import DELETED, Decoder
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.joining import Joiner
 from gpuconsole.backends.kube.news import Drop, Put
-from gpuconsole.insight.forecast import Fate, Forecast, Foreseer
-from gpuconsole.insight.forecast_check import Cause, Differences, Observer
-from gpuconsole.insight.forecast_facts import Fact, facts
+from gpuconsole.insight.forecast import Forecast, ForecastAction, Forecaster
+from gpuconsole.insight.forecast_check import DifferenceCause, ForecastChecker, ForecastDifferences
+from gpuconsole.insight.forecast_facts import AdmissionFact, facts
 from gpuconsole.insight.forecast_trial import agrees
 from gpuconsole.model.clock import SECOND, Span, Time, parse_time
 from gpuconsole.model.events import Applied, Deleted
@@ -97,7 +97,7 @@ def policy_of(path: Path) -> SimPolicy:
     return SimPolicy(kueue=KueueConfig(fair_sharing="fair" in path.name, wait_for_pods_ready=None))
 
 
-def _decides(state: ClusterState, events: list[Applied | Deleted]) -> list[Fact]:
+def _decides(state: ClusterState, events: list[Applied | Deleted]) -> list[AdmissionFact]:
     """What Kueue decided with this change."""
     for event in events:
         if isinstance(event, Applied) and isinstance(event.object, Workload):
@@ -131,7 +131,7 @@ class _Decision(NamedTuple):
 
 def next_decisions(path: Path) -> Score:
     """Compare what Kueue decided with what forks just before each group of decisions make of the cluster."""
-    policy, state, foreseer, score = policy_of(path), ClusterState(), Foreseer(), Score()
+    policy, state, foreseer, score = policy_of(path), ClusterState(), Forecaster(), Score()
     last, looked, before, foreseen = 0, 0, state.freeze(), Forecast()
     promised: list[_Decision] = []
     happened: list[_Decision] = []
@@ -166,15 +166,15 @@ def next_decisions(path: Path) -> Score:
 def _named(foreseen: Forecast) -> Iterator[_Decision]:
     """What a fork says that comes next: victims, and the admissions of the next cycle."""
     for one in foreseen.prospects.values():
-        if one.fate is Fate.PREEMPTED:
+        if one.fate is ForecastAction.PREEMPTED:
             yield _Decision(foreseen.time, PREEMPTION, one.workload)
-        elif one.fate is Fate.ADMITTED and one.cycle == 1:
+        elif one.fate is ForecastAction.ADMITTED and one.cycle == 1:
             yield _Decision(foreseen.time, ADMISSION, one.workload)
 
 
-def looked_on(path: Path, every: Span = EVERY) -> Differences:
+def looked_on(path: Path, every: Span = EVERY) -> ForecastDifferences:
     """What `forecast --check` says of it, with a look every two seconds."""
-    policy, state, observer, said = policy_of(path), ClusterState(), Observer(), Differences()
+    policy, state, observer, said = policy_of(path), ClusterState(), ForecastChecker(), ForecastDifferences()
     looked = None
     for now, events in Recording(path).play():
         looked = now if looked is None else looked
@@ -197,7 +197,7 @@ def main() -> None:
                 f"{score.came[kind]} of {score.named[kind]} that forks named came within {SOON // SECOND} s"
             )
         said = looked_on(path)
-        causes = ", ".join(f"{cause.value} {said.of(cause)}" for cause in Cause)
+        causes = ", ".join(f"{cause.value} {said.of(cause)}" for cause in DifferenceCause)
         print(f"{path.name}: {said.decisions} decisions, agreed {said.agreed}, {causes}; part {said.agreement:.3f}")
 
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.calibration import Interval
 from gpuconsole.insight.estimates import Estimate
-from gpuconsole.insight.eta import Starts
-from gpuconsole.insight.expected_start import CohortPlace, Eta
-from gpuconsole.insight.risk import Cause, Danger, Turn
+from gpuconsole.insight.eta import SimulatedStarts
+from gpuconsole.insight.expected_start import CohortPosition, Eta
+from gpuconsole.insight.risk import EvictionCause, ReclaimPosition, WorkloadRisk
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
@@ -35,9 +35,9 @@ ETA = Eta(
     phase=WorkloadPhase.PENDING,
     time=NOW,
     position=None,
-    cohort=CohortPlace("org", 3, 7),
+    cohort=CohortPosition("org", 3, 7),
     start=START,
-    by_runs=Starts(
+    by_runs=SimulatedStarts(
         workload="a/w",
         asked=NOW,
         horizon=NOW + 12 * HOUR,
@@ -49,7 +49,7 @@ ETA = Eta(
     arrivals=12,
     arrivals_span=6 * HOUR,
 )
-DANGER = Danger(
+DANGER = WorkloadRisk(
     workload="a/w",
     queue="a",
     gpus=8,
@@ -57,8 +57,8 @@ DANGER = Danger(
     priority=0,
     probability=0.25,
     median=HOUR,
-    causes=(Cause("reclaim in cohort", "b", 2),),
-    turns=(Turn("b", "a100", 1),),
+    causes=(EvictionCause("reclaim in cohort", "b", 2),),
+    turns=(ReclaimPosition("b", "a100", 1),),
     lost_gpu_hours=3.25,
     cost=7.5,
 )
@@ -69,7 +69,7 @@ def texts(lines: Sequence[Painted]) -> list[str]:
 
 
 def test_a_start_is_a_range_with_its_chance_and_what_it_goes_by() -> None:
-    found = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
+    found = WorkloadOutlook(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
     assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:] == [
         "ESTIMATED START",
         "  14:05–15:30 (80% interval)  calibrated with 40 earlier estimates",
@@ -95,12 +95,12 @@ def test_of_who_waits_still_only_what_is_left_of_the_range_is_told() -> None:
 
 
 def test_of_what_no_run_saw_start_there_is_no_range() -> None:
-    found = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=replace(ETA, start=replace(START, never=9)))
+    found = WorkloadOutlook(time=NOW, until=NOW + DAY, runs=9, eta=replace(ETA, start=replace(START, never=9)))
     assert texts(ahead_lines(found, NOW))[2] == "  not before 13:00 +1d in any of 9 runs"
 
 
 def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
-    found = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
+    found = WorkloadOutlook(time=NOW, until=NOW + 6 * HOUR, runs=8, risk=DANGER)
     assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:-1] == [
         "PREEMPTION RISK",
         "  25% probability of eviction within 6h",
@@ -111,12 +111,12 @@ def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
 
 
 def test_nothing_foretold_takes_no_line() -> None:
-    assert ahead_lines(Ahead(time=NOW, until=NOW, runs=0), NOW) == []
+    assert ahead_lines(WorkloadOutlook(time=NOW, until=NOW, runs=0), NOW) == []
 
 
 def test_what_was_foretold_goes_when_it_has_come() -> None:
-    start = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
-    risk = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
+    start = WorkloadOutlook(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
+    risk = WorkloadOutlook(time=NOW, until=NOW + 6 * HOUR, runs=8, risk=DANGER)
     kept = [[phase for phase in WorkloadPhase if still_open(found, phase) is found] for found in (start, risk)]
     others = [phase for phase in WorkloadPhase if phase not in (*PLACED, WorkloadPhase.FINISHED, WorkloadPhase.FAILED)]
     assert kept == [others, [*PLACED]]

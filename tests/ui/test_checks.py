@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.overview import Waiting
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.objects import Object
@@ -42,7 +42,7 @@ def admitted(stage: Stage) -> list[bool]:
 
 
 def test_the_parts_of_who_waits_add_up_to_the_number_above_them() -> None:
-    codes = {Code.QUOTA: 9, Code.EXCEEDS_MAX: 1, Code.QUEUED: 2, Code.NODES: 1}
+    codes = {PendingReason.QUOTA: 9, PendingReason.EXCEEDS_MAX: 1, PendingReason.QUEUED: 2, PendingReason.NODES: 1}
     found = Waiting(
         workloads=12,
         units={WHOLE_GPU: 40},

@@ -6,7 +6,7 @@ import pytest
 from textual import events
 from textual.message import Message
 
-from gpuconsole.insight.playing import Play
+from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.drills import library
 from gpuconsole.services.drills import open_drill as open_file
 from gpuconsole.ui.playing import DrillApp
@@ -166,7 +166,7 @@ async def test_the_command_line_opens_a_drill_by_name_or_file(tmp_path: Path) ->
 
 async def test_keys_typed_before_anything_is_drawn_are_for_the_drill() -> None:
     path = next(drill.path for drill in library() if drill.name == PLATFORM)
-    app = DrillApp(simulated(org_cohort()), Play(open_file(path), seed=None))
+    app = DrillApp(simulated(org_cohort()), DrillSession(open_file(path), seed=None))
 
     def typed(message: Message) -> None:
         if isinstance(message, events.Load):

@@ -1,6 +1,6 @@
 """On a live cluster the workloads say what Kueue would do next; on a simulated one nobody has to guess."""
 
-from gpuconsole.insight.standings import Place, Standings
+from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
@@ -65,8 +65,10 @@ async def test_the_page_of_a_workload_says_it_in_words_with_its_age_and_what_was
 async def test_kueues_own_place_stands_beside_ours() -> None:
     first, second = waiting("first", "prod/lq", 16, minutes_ago=2), waiting("second", "prod/lq", 16, minutes_ago=1)
     cluster, console = live(*ORG_QUEUES, first, second)
-    places = {"prod/second": Place(1, 1), "prod/first": Place(2, 2)}
-    cluster.told_standings = Standings(queue="cq-prod", source="visibility API v1beta2", time=START, places=places)
+    places = {"prod/second": QueuePosition(1, 1), "prod/first": QueuePosition(2, 2)}
+    cluster.told_standings = VisibilityPositions(
+        queue="cq-prod", source="visibility API v1beta2", time=START, places=places
+    )
     cluster.now += 7 * SECOND
     console.tick(0)
     async with staged(console, SIZE) as stage:
@@ -78,7 +80,7 @@ async def test_kueues_own_place_stands_beside_ours() -> None:
 
 async def test_where_kueue_names_no_place_it_is_told_why() -> None:
     cluster, console = live(*ORG_QUEUES, waiting("alone", "prod/lq", 99))
-    cluster.told_standings = Standings(queue="cq-prod", trouble="may not [bold]list")
+    cluster.told_standings = VisibilityPositions(queue="cq-prod", trouble="may not [bold]list")
     async with staged(console, SIZE) as stage:
         await stage.press("3", "slash")
         await stage.write("alone")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.codes import Code
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui import gpu_look
 from gpuconsole.ui.glossary import Term, complete_term, find_term, find_term_in, load_terms, parse_terms
@@ -63,7 +63,7 @@ def words() -> Iterator[str]:
     for phase in WorkloadPhase:
         yield str(phase)
         yield phase_cell(phase)[0][0].partition(" ")[2]
-    yield from map(str, Code)
+    yield from map(str, PendingReason)
     yield from gpu_look.WORDS.values()
     yield from SHORT.values()
 

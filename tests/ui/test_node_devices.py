@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpuconsole.insight.gpumap import gpu_rows
-from gpuconsole.insight.hardware import look_inside
+from gpuconsole.insight.hardware import all_node_gpus
 from gpuconsole.model.objects import Object
 from tests.insight.test_device_units import KINDS, cluster
 from tests.insight.test_hardware import divided, live_pod
@@ -57,7 +57,7 @@ async def test_devices_of_dra_are_named_with_their_pods() -> None:
 async def test_instances_on_borrowed_quota_are_borrowed_inside_the_node_as_on_the_map() -> None:
     snapshot = INSTANCES.console().snapshot
     rows = {row.node: row for row in gpu_rows(snapshot)}
-    inside = look_inside(snapshot)
+    inside = all_node_gpus(snapshot)
     assert any(cell.state == "borrowed" for row in rows.values() for cell in row.devices)
     for name, row in rows.items():
         assert sorted(unit.cell.state for unit in inside[name].units) == sorted(cell.state for cell in row.devices)

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.preemption_stats import PreemptionStats, preemption_stats
 from gpuconsole.insight.preemptions import rows
-from gpuconsole.insight.who import Who, who
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
@@ -125,7 +125,7 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
 
 
 def test_sums_of_losses_some_of_which_nobody_knows_are_at_least_so_much() -> None:
-    known = Who(preemptions=3, lost_gpu_hours=2.0, cost=4.0)
+    known = PreemptionStats(preemptions=3, lost_gpu_hours=2.0, cost=4.0)
     for found, said in (
         (known, "  3 preemptions, 2.0 GPU-h lost, $4.00"),
         (replace(known, unknown=1, unpriced=1), "  3 preemptions, at least 2.0 GPU-h lost, at least $4.00"),
@@ -156,7 +156,7 @@ def test_a_loop_of_25_workloads_is_told_by_its_most_frequent_pairs() -> None:
         HistoryEvent(time=NOW + number * SECOND, what=HistoryEventKind.PREEMPTED, workload=victim, by=by, gpus=1)
         for number, (victim, by) in enumerate([*ring, ring[7], ring[7], ring[3]])
     ]
-    told = [plain(one).rstrip() for one in count_lines(who(rows(lines)))]
+    told = [plain(one).rstrip() for one in count_lines(preemption_stats(rows(lines)))]
     first = told.index("PREEMPTION LOOPS") + 1
     assert told[first : first + 12] == [
         "  25 workloads  28 preemptions, 0.0 GPU-h, $0.00",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli.whatif import changes_in
-from gpuconsole.insight.unblock.orders import orders
+from gpuconsole.insight.unblock.change_commands import change_commands
 from gpuconsole.insight.unblock.steps import RaiseLimit
 from gpuconsole.model.commands import Command, Finish, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
@@ -109,7 +109,7 @@ async def test_more_quota_is_written_as_the_command_that_sets_it(tmp_path: Path)
 
 def test_quota_of_a_cohort_has_the_manifest_of_the_cohort_to_be_written() -> None:
     more = RaiseLimit(kind="Cohort", name="org-cohort", limit="nominalQuota", flavor=FLAVOR, resource=GPU, by=2)
-    (change,) = plan.tried("more", orders(snapshot_of(org_cohort()), "research/late", (more,))).commands
+    (change,) = plan.tried("more", change_commands(snapshot_of(org_cohort()), "research/late", (more,))).commands
     assert isinstance(change, Submit)
     (cohort,) = change.objects
     assert isinstance(cohort, Cohort)

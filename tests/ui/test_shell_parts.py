@@ -10,7 +10,7 @@ import yaml
 from rich.style import Style
 from textual.color import Color
 
-from gpuconsole.insight.engines import Engine, Engines
+from gpuconsole.insight.engines import Engine, EnginesInForce
 from gpuconsole.insight.quota_node import QuotaUse
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.quantity import GPU
@@ -337,7 +337,7 @@ def test_the_palette_finds_by_label_and_alias_before_help() -> None:
 
 # The header
 
-FOUR = Engines(
+FOUR = EnginesInForce(
     admission=Engine("Kueue 0.19", "Kueue"),
     placement=Engine("Volcano", "Volcano"),
     capacity=Engine("Karpenter", "Karp"),
@@ -350,7 +350,7 @@ def test_the_engines_in_force_are_named_in_full_or_in_short() -> None:
         "Kueue 0.19 · Volcano · Karpenter · MIG mixed",
         "Kueue×Volcano×Karp×MIG",
     ]
-    bare = Engines(placement=Engine("KAI", "KAI"))
+    bare = EnginesInForce(placement=Engine("KAI", "KAI"))
     assert [engine_words(bare), engine_words(bare, short=True)] == ["no queueing · KAI", "KAI"]
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.calibration import Interval
 from gpuconsole.insight.estimates import Estimate
-from gpuconsole.insight.outlook import Outlook
+from gpuconsole.insight.start_estimates import StartEstimates
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.services.console import Console
@@ -29,7 +29,7 @@ FOUND = Estimate(
     interval=Interval(START + 65 * MINUTE, START + 150 * MINUTE),
 )
 SOON = replace(FOUND, workload="a/soon", median=START + MINUTE)
-OUTLOOK = Outlook(time=START, estimates={"a/w": FOUND, "a/soon": SOON}, whole=True)
+OUTLOOK = StartEstimates(time=START, estimates={"a/w": FOUND, "a/soon": SOON}, whole=True)
 WAITS, RUNS, UNKNOWN = waiting("w", "a/lq", 8), running("w", "a/lq", 8, "a"), waiting("unknown", "a/lq", 8)
 
 

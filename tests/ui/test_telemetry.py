@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.attention import attention
-from gpuconsole.insight.telemetry import Coverage, Use
-from gpuconsole.insight.trouble import Trouble
+from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.alerts import alerts
+from gpuconsole.insight.telemetry import Coverage, GpuUtilization
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
@@ -81,30 +81,30 @@ async def test_a_workload_tells_how_it_uses_its_gpus() -> None:
 
 def test_faults_heat_and_waste_need_attention() -> None:
     idle = replace(NODE_1, idle=tuple(NOW - 50 * MINUTE for _ in range(8)))
-    found = [(one.trouble, one.text, one.table, one.key) for one in attention(snapshot_of(world(idle)))]
+    found = [(one.trouble, one.text, one.table, one.key) for one in alerts(snapshot_of(world(idle)))]
     assert (
-        Trouble.GPU_FAULT,
+        AlertKind.GPU_FAULT,
         "node-1 GPU 1: XID 79 (GPU has fallen off the bus); cordon node-1",
         "nodes",
         "node-1",
     ) in found
-    assert (Trouble.GPU_HOT, "node-1 GPU 0: temperature 91 °C", "nodes", "node-1") in found
-    (unused,) = [one for one in found if one[0] is Trouble.GPU_UNUSED]
+    assert (AlertKind.GPU_HOT, "node-1 GPU 0: temperature 91 °C", "nodes", "node-1") in found
+    (unused,) = [one for one in found if one[0] is AlertKind.GPU_UNUSED]
     assert unused[2:] == ("workloads", "prod/serve")
     assert unused[1].startswith("prod/serve: 8 GPUs allocated but idle for ")
 
 
 def test_many_of_a_kind_are_five_lines_and_their_sum() -> None:
     hot = replace(NODE_1, columns={GpuMetric.TEMPERATURE: (90.0,) * 8})
-    lines = [one.text for one in attention(snapshot_of(world(hot))) if one.trouble is Trouble.GPU_HOT]
+    lines = [one.text for one in alerts(snapshot_of(world(hot))) if one.trouble is AlertKind.GPU_HOT]
     assert len(lines) == 6
     assert "3 more GPUs hot or throttled" in lines
 
 
 def test_words_for_use_and_coverage() -> None:
     assert use_text(None) == ""
-    assert use_text(Use(gpus=8, measured=0)) == "metrics of its 8 GPUs are stale"
-    whole = Use(gpus=8, measured=6, sm=54.4, busy=70.0, memory=61_440.0, power=2500.0, hottest=91.0)
+    assert use_text(GpuUtilization(gpus=8, measured=0)) == "metrics of its 8 GPUs are stale"
+    whole = GpuUtilization(gpus=8, measured=6, sm=54.4, busy=70.0, memory=61_440.0, power=2500.0, hottest=91.0)
     assert use_text(whole) == "SM 54% · GPU util 70% · memory 60.0Gi · 2.5 kW · max 91 °C · metrics of 6/8 GPUs"
     assert coverage_text(None, NOW) == ""
     assert coverage_text(Coverage(nodes=3, measured=3, stale=0, source="x", newest=NOW), NOW) == ""

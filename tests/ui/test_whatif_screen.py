@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli.whatif import changes_in
-from gpuconsole.insight.whatif import Look
+from gpuconsole.insight.whatif import WhatIfProgress
 from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import HistoryEventKind
@@ -166,7 +166,7 @@ class SlowAnswers(Answers):
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[Look]:
+    ) -> Iterator[WhatIfProgress]:
         self.released.wait(10)
         return super().looks(commands, horizon, against, places)
 
@@ -374,7 +374,7 @@ class FirstLook(Answers):
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[Look]:
+    ) -> Iterator[WhatIfProgress]:
         for look in super().looks(commands, horizon, against, places):
             yield look
             self.released.wait(10)
@@ -387,7 +387,7 @@ class UpToOtherRuns(Answers):
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[Look]:
+    ) -> Iterator[WhatIfProgress]:
         for look in super().looks(commands, horizon, against, places):
             yield look
             if look.other_runs is not None:

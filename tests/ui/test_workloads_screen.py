@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.pending import Explanation
-from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.pending import PendingExplanation
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
@@ -193,7 +193,7 @@ async def test_the_detail_names_the_pods_and_where_they_run() -> None:
 
 
 def test_the_detail_says_why_there_are_no_pods() -> None:
-    fine = Explanation(subject="n/w", code=Code.NOT_WAITING, headline="")
+    fine = PendingExplanation(subject="n/w", code=PendingReason.NOT_WAITING, headline="")
 
     def said(workload: Workload) -> str:
         facts = Facts(workload=workload, explanation=fine, pods=(), history=(), life=(), now=0)

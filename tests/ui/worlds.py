@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.insight.engines import Engine, Engines
+from gpuconsole.insight.engines import Engine, EnginesInForce
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.commands import Submit
@@ -36,7 +36,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.policy import SimPolicy
 
-KUEUE = Engines(admission=Engine("Kueue 0.19", "Kueue"))
+KUEUE = EnginesInForce(admission=Engine("Kueue 0.19", "Kueue"))
 NOW: Time = parse_time("2026-01-05T09:14:20Z")
 FLAVOR = "a100-80gb"
 REFUSED = "couldn't assign flavors to pod set main: "

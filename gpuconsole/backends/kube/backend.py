@@ -30,9 +30,9 @@ from gpuconsole.backends.kube.watches import Watches
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.standings import Standings
+from gpuconsole.insight.visibility_positions import VisibilityPositions
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
@@ -106,7 +106,7 @@ class KubeBackend:
         """Whether its policy was asked for."""
         self.policy = SimPolicy()
         self.assumed: tuple[str, ...] = ()
-        self.engines = Engines()
+        self.engines = EnginesInForce()
 
     def open(self) -> None:
         """Connect, find out what there is and what may be read, and begin to read it.
@@ -180,9 +180,9 @@ class KubeBackend:
                 self._state.apply(event)
         return told
 
-    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+    def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         if self._visibility is None:
-            return Standings(queue=cluster_queue, trouble="not connected to the cluster yet")
+            return VisibilityPositions(queue=cluster_queue, trouble="not connected to the cluster yet")
         return self._visibility.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:

@@ -13,7 +13,7 @@ from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.manager import NOT_FOUND, Manager, Place, manager_of
 from gpuconsole.backends.kube.orders import CLUSTER_QUEUE
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.engines import NONE, Engine, Engines
+from gpuconsole.insight.engines import NONE, Engine, EnginesInForce
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.text import clean
@@ -67,11 +67,11 @@ def _admitting(
     return (policy if config is None else replace(policy, kueue=config)), troubles
 
 
-def engines_of(served: Sequence[Served]) -> Engines:
+def engines_of(served: Sequence[Served]) -> EnginesInForce:
     """Who decides, by the kinds that are served: what a cluster has installed, it is taken to use."""
     groups = {kind.group for kind in served}
     placing = [Engine("kube-scheduler", "kube"), *(engine for group, engine in _PLACING if group in groups)]
-    return Engines(
+    return EnginesInForce(
         admission=Engine("Kueue", "Kueue") if KUEUE in groups else NONE,
         placement=Engine(" + ".join(one.name for one in placing), "+".join(one.short for one in placing)),
         capacity=Engine("Karpenter", "Karp") if "karpenter.sh" in groups else NONE,

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unsaved import gpu_time, unsaved
+from gpuconsole.insight.uncheckpointed import gpu_time, uncheckpointed
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import DeviceCounter
@@ -149,7 +149,7 @@ class Chronicler:
         if not self._devices.of_workload(before)["gpus"] or (seen and not before.admitted):
             return {}
         pods = self._pods_of(before.key, at)
-        lost = unsaved(before, self._job_of(before), pods, at, self._devices, all_seen=False) if seen else None
+        lost = uncheckpointed(before, self._job_of(before), pods, at, self._devices, all_seen=False) if seen else None
         if lost is None:
             return {"lost_unknown": True}
         return {"lost_gpu_seconds": seconds} if (seconds := gpu_time(lost) / SECOND) else {}

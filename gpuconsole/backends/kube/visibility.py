@@ -11,7 +11,7 @@ from msgspec import Struct
 from gpuconsole.backends.kube.answers import Forbidden, Refused
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.standings import Place, Standings
+from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.text import clean
 
@@ -54,19 +54,19 @@ class VisibilityClient:
         self._connection = connection
         self._wall = wall
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, Standings]] = {}
+        self._known: dict[tuple[str, str], tuple[float, VisibilityPositions]] = {}
         self._version = ""
         self._absent_until = 0.0
 
-    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+    def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         """Who waits for a ClusterQueue; where that is forbidden, who waits at the LocalQueue (`namespace/name`)."""
         key = (cluster_queue, local_queue)
-        until, known = self._known.get(key, (0.0, Standings(queue=cluster_queue)))
+        until, known = self._known.get(key, (0.0, VisibilityPositions(queue=cluster_queue)))
         now = self._clock()
         if now < until:
             return known
         if self._absent:
-            return Standings(queue=cluster_queue, trouble=_ABSENT)
+            return VisibilityPositions(queue=cluster_queue, trouble=_ABSENT)
         found = self._ask(cluster_queue, local_queue)
         self._known = {key: (now + (RENEW if found.source else AGAIN), found)}
         return found
@@ -76,7 +76,7 @@ class VisibilityClient:
         """True as long as no version is taken to be served."""
         return self._clock() < self._absent_until
 
-    def _ask(self, cluster_queue: str, local_queue: str) -> Standings:
+    def _ask(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         namespace, _, name = local_queue.partition("/")
         paths = [(cluster_queue, f"clusterqueues/{quote(cluster_queue)}")]
         if name:
@@ -89,10 +89,10 @@ class VisibilityClient:
                 trouble = clean(str(error))
             except ClusterError as error:
                 LOG.info("Cannot read pending workloads of %s from the visibility API: %s", queue, error)
-                return Standings(queue=queue, trouble=_ABSENT if self._absent else clean(str(error)))
-        return Standings(queue=cluster_queue, trouble=trouble)
+                return VisibilityPositions(queue=queue, trouble=_ABSENT if self._absent else clean(str(error)))
+        return VisibilityPositions(queue=cluster_queue, trouble=trouble)
 
-    def _read(self, queue: str, path: str) -> Standings:
+    def _read(self, queue: str, path: str) -> VisibilityPositions:
         refused: Refused | None = None
         for version in (self._version,) if self._version else VERSIONS:
             where = f"{GROUP}/{version}/{path}/pendingworkloads"
@@ -110,11 +110,11 @@ class VisibilityClient:
         assert refused is not None, "one version at least was asked for"
         raise refused
 
-    def _understood(self, queue: str, version: str, items: Sequence[_Pending]) -> Standings:
+    def _understood(self, queue: str, version: str, items: Sequence[_Pending]) -> VisibilityPositions:
         places = {
-            clean(f"{one.metadata.namespace}/{one.metadata.name}"): Place(
+            clean(f"{one.metadata.namespace}/{one.metadata.name}"): QueuePosition(
                 one.position_in_cluster_queue + 1, one.position_in_local_queue + 1
             )
             for one in items
         }
-        return Standings(queue=queue, source=f"visibility API {version}", time=self._wall(), places=places)
+        return VisibilityPositions(queue=queue, source=f"visibility API {version}", time=self._wall(), places=places)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpuconsole.insight.antipatterns import crowd, usage, written
-from gpuconsole.insight.antipatterns.pattern import Code, Pattern
-from gpuconsole.insight.basis import PLACES, QUOTA
-from gpuconsole.insight.linting import Engines
+from gpuconsole.insight.antipatterns import contention, manifest_findings, usage
+from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode
+from gpuconsole.insight.data_gaps import PLACES, QUOTA
+from gpuconsole.insight.linting import LintEngines
 from gpuconsole.insight.linting.facts import OPEN, placed_by
 from gpuconsole.model.cluster import Namespace, Node, Pod, PriorityClass
 from gpuconsole.model.events import HistoryEvent
@@ -24,54 +24,54 @@ from gpuconsole.model.visibility import Visibility
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
-_RANK = {code: rank for rank, code in enumerate(Code)}
-RESTS_ON: Mapping[Code, tuple[type, ...]] = {
-    Code.DEADLOCK: (Workload, *PLACES),
-    Code.MONOPOLY: QUOTA,
-    Code.FRAGMENTATION: PLACES,
-    Code.NEVER_FITS: (ClusterQueue, Cohort, ResourceFlavor, Topology, Node),
-    Code.UNREACHABLE_QUOTA: (ClusterQueue, LocalQueue, Cohort, ResourceFlavor, Namespace, Node),
-    Code.MISSING_PRIORITY_CLASS: (PriorityClass, WorkloadPriorityClass),
+_RANK = {code: rank for rank, code in enumerate(AntiPatternCode)}
+RESTS_ON: Mapping[AntiPatternCode, tuple[type, ...]] = {
+    AntiPatternCode.DEADLOCK: (Workload, *PLACES),
+    AntiPatternCode.MONOPOLY: QUOTA,
+    AntiPatternCode.FRAGMENTATION: PLACES,
+    AntiPatternCode.NEVER_FITS: (ClusterQueue, Cohort, ResourceFlavor, Topology, Node),
+    AntiPatternCode.UNREACHABLE_QUOTA: (ClusterQueue, LocalQueue, Cohort, ResourceFlavor, Namespace, Node),
+    AntiPatternCode.MISSING_PRIORITY_CLASS: (PriorityClass, WorkloadPriorityClass),
 }
 """Kinds that need every object to be visible: otherwise a finding may be false."""
-_TOLD_BY: Mapping[Code, tuple[type, ...]] = {
-    Code.THRASH: (HistoryEvent,),
-    Code.NEVER_FITS: (LocalQueue,),
+_REQUIRED_ENGINE: Mapping[AntiPatternCode, tuple[type, ...]] = {
+    AntiPatternCode.THRASH: (HistoryEvent,),
+    AntiPatternCode.NEVER_FITS: (LocalQueue,),
 }
 """Kinds whose findings hold whatever else is not visible."""
 
 
 def antipatterns(
-    snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent] = (), engines: Engines = OPEN
-) -> tuple[Pattern, ...]:
+    snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent] = (), engines: LintEngines = OPEN
+) -> tuple[AntiPattern, ...]:
     """Find all anti-patterns, the most expensive first, those without cost by kind. `history`: oldest line first.
 
     Kinds that need objects that are not visible are skipped (see `unlooked`).
     """
     found = [
-        *crowd.find(snapshot, prices, history),
+        *contention.find(snapshot, prices, history),
         *usage.find(snapshot, prices),
-        *written.find(snapshot, engines, prices),
+        *manifest_findings.find(snapshot, engines, prices),
     ]
     found = [one for one in found if snapshot.seen.all_of(*RESTS_ON.get(one.code, ()))]
     return tuple(sorted(found, key=lambda one: (-one.cost_per_day, _RANK[one.code], one.subject, one.text)))
 
 
-def unlooked(seen: Visibility) -> tuple[str, ...]:
+def unchecked_kinds(seen: Visibility) -> tuple[str, ...]:
     """List the kinds that were skipped, wholly or in part, with the missing permissions."""
     codes: dict[tuple[str, ...], list[str]] = {}
-    for code in Code:
-        if lacking := seen.missing_reasons(*RESTS_ON.get(code, ()), *_TOLD_BY.get(code, ())):
+    for code in AntiPatternCode:
+        if lacking := seen.missing_reasons(*RESTS_ON.get(code, ()), *_REQUIRED_ENGINE.get(code, ())):
             codes.setdefault(lacking, []).append(code)
     said = [f"{', '.join(group)}: {'; '.join(lacking)}" for lacking, group in codes.items()]
     unseen = seen.missing_reasons(Job, Workload, Pod)
     return (*said, *([f"findings about other workloads: {'; '.join(unseen)}"] if unseen else ()))
 
 
-def engines_of(policy: SimPolicy) -> Engines:
+def engines_of(policy: SimPolicy) -> LintEngines:
     """The schedulers and Kueue configuration that decide what the manifests mean."""
     placement = placed_by(policy.placement)
-    return Engines(
+    return LintEngines(
         # A cluster in which kube-scheduler is assumed may have other schedulers as well.
         placement="" if placement == "kube-scheduler" else placement,
         kueue=policy.kueue,

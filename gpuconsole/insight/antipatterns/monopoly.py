@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
-from gpuconsole.insight.basis import PLACES
+from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, AntiPattern, AntiPatternCode
 from gpuconsole.insight.cost import unit_hourly
+from gpuconsole.insight.data_gaps import PLACES
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.engine_uses import volcano_uses
+from gpuconsole.insight.gpu_allocations import gpu_allocations, queue_of
 from gpuconsole.insight.gpumap import GpuState, gpu_rows
-from gpuconsole.insight.holdings import holdings, queue_of
 from gpuconsole.insight.quota_node import leaves
 from gpuconsole.model.device_units import WHOLE_GPU, common
 from gpuconsole.model.prices import Prices
@@ -32,7 +32,7 @@ class _Team(Struct):
     """It has pending pods that fit on no node."""
 
 
-def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
     """A team that holds most accelerators, more than its share, while another one is pending below its share.
 
     A team's share is what its queue deserves; for namespaces, and for queues without such a value, an equal part.
@@ -56,8 +56,8 @@ def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
         kind = "queue" if by_queue else "namespace"
         verb = "is" if len(starved) == 1 else "are"
         whose = "its share" if len(starved) == 1 else "their shares"
-        yield Pattern(
-            code=Code.MONOPOLY,
+        yield AntiPattern(
+            code=AntiPatternCode.MONOPOLY,
             subject=name,
             text=(
                 f"{kind} {name} holds {100 * team.used / total:.0f}% of the {total} {unit.noun}s; "
@@ -83,7 +83,7 @@ _FIXES = {
 
 
 def _anybody_waits(snapshot: Snapshot) -> bool:
-    pods = any(one.devices for one in holdings(snapshot).get("", ()))
+    pods = any(one.devices for one in gpu_allocations(snapshot).get("", ()))
     return pods or any(group.phase in ("", "Pending") for group in snapshot.pod_groups.all())
 
 
@@ -92,7 +92,7 @@ def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team
 
     A pod that would fit into the idle GPUs of one node (`most_idle`) is pending for another reason.
     """
-    work = [(node, one) for node, held in holdings(snapshot).items() for one in held if one.devices]
+    work = [(node, one) for node, held in gpu_allocations(snapshot).items() for one in held if one.devices]
     held_back = {name: n for name, use in volcano_uses(snapshot).items() if (n := sum(use.held_back.values()))}
     names = {queue_of(snapshot, one) for _, one in work if not one.workload} | held_back.keys()
     by_queue = len(names - {""}) > 1

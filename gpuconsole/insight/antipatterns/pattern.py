@@ -11,7 +11,7 @@ from gpuconsole.model.device_units import WHOLE_GPU
 DAY_HOURS = 24
 
 
-class Code(StrEnum):
+class AntiPatternCode(StrEnum):
     """Kinds of anti-pattern, the most urgent first."""
 
     DEADLOCK = "gang-deadlock"
@@ -28,10 +28,10 @@ class Code(StrEnum):
     MISSING_PRIORITY_CLASS = "missing-priority-class"
 
 
-class Pattern(Struct, frozen=True, kw_only=True):
+class AntiPattern(Struct, frozen=True, kw_only=True):
     """One finding; `table` and `subject` name the object that it is about, if there is one."""
 
-    code: Code
+    code: AntiPatternCode
     subject: str
     table: str = ""
     text: str
@@ -49,6 +49,6 @@ class Pattern(Struct, frozen=True, kw_only=True):
     since: Time | None = None
 
 
-def total_per_day(found: Iterable[Pattern]) -> float:
+def total_per_day(found: Iterable[AntiPattern]) -> float:
     """Cost of all findings in USD per day, each eviction counted once."""
     return sum(one.cost_per_day - one.shared_cost_per_day for one in found)

@@ -2,13 +2,13 @@
 
 from collections.abc import Container, Iterator
 
-from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
+from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, AntiPattern, AntiPatternCode
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.cost import hourly, unit_hourly
 from gpuconsole.insight.device_demand import amount_of
-from gpuconsole.insight.measured import Rule
+from gpuconsole.insight.gpu_alarm_rules import GpuAlarmRule
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.telemetry import LOW_UTILIZATION, Alarm, Average, alarms, sm_by_workload, utilization
+from gpuconsole.insight.telemetry import LOW_UTILIZATION, Average, GpuAlarm, alarms, sm_by_workload, utilization
 from gpuconsole.model.clock import MINUTE, Span, format_span
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -19,15 +19,15 @@ SETTLED: Span = 30 * MINUTE
 """Minimum run time before a workload is evaluated: it may load its data first."""
 
 
-def find(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+def find(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
     """Find the anti-patterns of this module; none without telemetry, and none from stale samples."""
-    idle = [alarm for alarm in alarms(snapshot) if alarm.rule is Rule.IDLE]
+    idle = [alarm for alarm in alarms(snapshot) if alarm.rule is GpuAlarmRule.IDLE]
     yield from _idle(snapshot, prices, idle)
     yield from oversized(snapshot, prices, {alarm.workload for alarm in idle})
     yield from low_utilization(snapshot)
 
 
-def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
+def low_utilization(snapshot: Snapshot) -> Iterator[AntiPattern]:
     """Low average utilization of the cluster or of a team; its cost is that of idle and oversized requests."""
     found = utilization(snapshot, SETTLED)
     averages = (found.cluster, *found.teams) if found is not None else ()
@@ -41,8 +41,8 @@ def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
             "utilization percent": round(one.utilization, 1) if one.utilization is not None else "",
             "threshold": LOW_UTILIZATION,
         }
-        yield Pattern(
-            code=Code.LOW_UTILIZATION,
+        yield AntiPattern(
+            code=AntiPatternCode.LOW_UTILIZATION,
             subject=one.team,
             table="namespaces" if one.team in snapshot.namespaces else "",
             text=low_utilization_text(one),
@@ -61,12 +61,12 @@ def low_utilization_text(one: Average) -> str:
     return f"{who}: average {what} {one.percent:.0f}% on {counted(one.gpus, one.unit)}, below {LOW_UTILIZATION:.0f}%"
 
 
-def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pattern]:
+def _idle(snapshot: Snapshot, prices: Prices, idle: list[GpuAlarm]) -> Iterator[AntiPattern]:
     borrowed = borrowed_gpus(snapshot)
     for alarm in idle:
         lent = min(alarm.gpus, borrowed.get(alarm.workload, 0))
-        yield Pattern(
-            code=Code.BORROWED_IDLE if lent else Code.IDLE,
+        yield AntiPattern(
+            code=AntiPatternCode.BORROWED_IDLE if lent else AntiPatternCode.IDLE,
             subject=alarm.workload or alarm.node,
             table="workloads" if alarm.workload in snapshot.workloads else "nodes",
             text=alarm.text + (f"; {lent} of them borrowed" if lent else ""),
@@ -84,7 +84,7 @@ def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pat
         )
 
 
-def _unit_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
+def _unit_hourly(snapshot: Snapshot, prices: Prices, alarm: GpuAlarm) -> float:
     workload = snapshot.workloads.get(alarm.workload)
     if workload is not None and workload.admission is not None:
         count, unit = amount_of(snapshot, workload)
@@ -93,7 +93,7 @@ def _unit_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
     return unit_hourly(snapshot, alarm.unit, prices, alarm.node)
 
 
-def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[Pattern]:
+def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[AntiPattern]:
     """Workloads with low SM activity, except those that are known to be idle."""
     for key, sm in sm_by_workload(snapshot).items():
         if sm >= LOW_SM:
@@ -108,8 +108,8 @@ def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> 
         if not count:
             continue
         unused = count * (1 - sm / 100)
-        yield Pattern(
-            code=Code.OVERSIZED,
+        yield AntiPattern(
+            code=AntiPatternCode.OVERSIZED,
             subject=key,
             table="workloads",
             text=f"{key}: SM activity {sm:.0f}% on {counted(count, unit)}, below {LOW_SM:.0f}%",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.insight.linting.scheduler import NEVER_CANCELS
 
 
@@ -51,7 +51,7 @@ _YAML = re.compile(r"^\s*(- )?[\w./\"'-]+:")
 _LONGEST = 2000
 
 
-def lint(text: str, name: str) -> Iterator[Finding]:
+def lint(text: str, name: str) -> Iterator[LintFinding]:
     """Find lines whose comment promises what their field does not do."""
     for number, line in enumerate(text.splitlines(), start=1):
         code, mark, comment = line[:_LONGEST].partition("#")
@@ -62,9 +62,9 @@ def lint(text: str, name: str) -> Iterator[Finding]:
             if promise is None or not one.field.search(code):
                 continue
             if one.denied is None or not one.denied.search(comment[: promise.start()]):
-                yield Finding(
+                yield LintFinding(
                     code=one.code,
-                    level=Level.WARNING,
+                    level=LintLevel.WARNING,
                     object=name,
                     problem=one.problem,
                     evidence={"comment": comment.strip()},

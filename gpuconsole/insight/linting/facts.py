@@ -7,8 +7,8 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.emptied import all_nodes
-from gpuconsole.insight.linting.findings import named
+from gpuconsole.insight.empty_cluster import all_nodes
+from gpuconsole.insight.linting.findings import object_name
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
@@ -39,7 +39,7 @@ SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
 VOLCANO_QUEUES = (QUEUE_NAME, "volcano.sh/queue-name")
 
 
-class Engines(Struct, frozen=True, kw_only=True):
+class LintEngines(Struct, frozen=True, kw_only=True):
     """Schedulers and Kueue configuration, as far as a scenario gives them; manifests alone do not."""
 
     placement: str = ""
@@ -60,7 +60,7 @@ class Engines(Struct, frozen=True, kw_only=True):
         return None if isinstance(self.capacity, FixedCapacity) else self.capacity.catalogue
 
 
-OPEN = Engines()
+OPEN = LintEngines()
 """Unknown schedulers and configuration."""
 
 
@@ -68,7 +68,7 @@ class Work(Struct, frozen=True, kw_only=True):
     """Something that creates pods: a job, a Workload without a job, or a pod without owner."""
 
     object: str
-    thing: Job | Workload | Pod
+    obj: Job | Workload | Pod
     namespace: str
     queue: str
     """LocalQueue; empty without Kueue."""
@@ -85,13 +85,13 @@ class Work(Struct, frozen=True, kw_only=True):
         return (pod_set.template for pod_set in self.pod_sets)
 
 
-class Facts:
+class LintFacts:
     """Input of all lint rules. Immutable."""
 
-    def __init__(self, objects: Sequence[Object], engines: Engines = OPEN) -> None:
+    def __init__(self, objects: Sequence[Object], engines: LintEngines = OPEN) -> None:
         state = ClusterState(0)
-        for thing in objects:
-            state.apply(Applied(0, thing))
+        for obj in objects:
+            state.apply(Applied(0, obj))
         self.snapshot: Snapshot = state.freeze()
         self.engines = engines
 
@@ -110,8 +110,8 @@ class Facts:
         for job in self.snapshot.jobs.all():
             owners.add(job.key)
             whole = Work(
-                object=named(job),
-                thing=job,
+                object=object_name(job),
+                obj=job,
                 namespace=job.namespace,
                 queue=job.rules.queue if isinstance(job.rules, CronRules) else job.queue,
                 pod_sets=_least(job.pod_sets, job.min_available),
@@ -124,8 +124,8 @@ class Facts:
         for workload in self.snapshot.workloads.all():
             if workload.owner not in owners:
                 yield Work(
-                    object=named(workload),
-                    thing=workload,
+                    object=object_name(workload),
+                    obj=workload,
                     namespace=workload.namespace,
                     queue=workload.queue,
                     pod_sets=workload.pod_sets,
@@ -137,10 +137,10 @@ class Facts:
                 members.setdefault(group_key(pod) or f"Pod/{pod.key}", []).append(pod)
         for key, pods in members.items():
             group = self.snapshot.pod_groups.get(key) or self.snapshot.kai_pod_groups.get(key)
-            alike = group is not None and all(pod.template == pods[0].template for pod in pods)
-            if group is not None and alike and 1 < group.min_member <= len(pods):
+            is_uniform = group is not None and all(pod.template == pods[0].template for pod in pods)
+            if group is not None and is_uniform and 1 < group.min_member <= len(pods):
                 sets = (PodSet(count=len(pods), min_count=group.min_member, template=pods[0].template),)
-                yield replace(_alone(pods[0]), object=named(group), pod_sets=sets, gang=True)
+                yield replace(_alone(pods[0]), object=object_name(group), pod_sets=sets, gang=True)
             else:
                 yield from map(_alone, pods)
 
@@ -159,8 +159,12 @@ class Facts:
         """The ClusterQueue of a piece of work; empty if there is none, or it is unknown."""
         if not work.queue or self.engines.unqueued:
             return ""
-        door = self.snapshot.local_queues.get(f"{work.namespace}/{work.queue}")
-        return door.cluster_queue if door is not None and door.cluster_queue in self.snapshot.cluster_queues else ""
+        local_queue = self.snapshot.local_queues.get(f"{work.namespace}/{work.queue}")
+        return (
+            local_queue.cluster_queue
+            if local_queue is not None and local_queue.cluster_queue in self.snapshot.cluster_queues
+            else ""
+        )
 
 
 def _least(pod_sets: tuple[PodSet, ...], needed: int | None) -> tuple[PodSet, ...]:
@@ -173,13 +177,15 @@ def _least(pod_sets: tuple[PodSet, ...], needed: int | None) -> tuple[PodSet, ..
 
 def _alone(pod: Pod) -> Work:
     sets = (PodSet(count=1, template=pod.template),)
-    return Work(object=named(pod), thing=pod, namespace=pod.namespace, queue=pod.labels.get(QUEUE, ""), pod_sets=sets)
+    return Work(
+        object=object_name(pod), obj=pod, namespace=pod.namespace, queue=pod.labels.get(QUEUE, ""), pod_sets=sets
+    )
 
 
 def _group_of(work: Work, template: PodTemplate) -> str:
     """Key of the PodGroup that pods of this template name."""
-    if isinstance(work.thing, Pod):
-        return group_key(work.thing)
+    if isinstance(work.obj, Pod):
+        return group_key(work.obj)
     pod = Pod(namespace=work.namespace, name="", labels=template.labels, annotations=template.annotations)
     return group_key(pod) or coscheduled(pod)
 

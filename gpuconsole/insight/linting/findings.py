@@ -12,7 +12,7 @@ from gpuconsole.model.objects import Object
 Evidence = Mapping[str, str | int]
 
 
-class Level(StrEnum):
+class LintLevel(StrEnum):
     """Severity of a finding."""
 
     ERROR = "error"
@@ -23,11 +23,11 @@ class Level(StrEnum):
     """Worth knowing; it may be intended."""
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class LintFinding(Struct, frozen=True, kw_only=True):
     """One error or likely mistake in the combination of manifests."""
 
     code: str
-    level: Level
+    level: LintLevel
     object: str
     """`Kind/name` or `Kind/namespace/name`, or the file of a configuration."""
     path: Path = ()
@@ -40,12 +40,12 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Line number, if only the text gives it; 0 if the field does."""
 
 
-def named(thing: Object) -> str:
+def object_name(obj: Object) -> str:
     """Name of an object in findings; a Volcano Job is a Job, as in its manifest."""
-    if isinstance(thing, Job):
-        kind = "Job" if thing.kind == "VolcanoJob" else thing.kind
-        return f"{kind}/{thing.namespace}/{thing.name}"
-    return f"{_KINDS.get(type(thing).__name__, type(thing).__name__)}/{thing.key}"
+    if isinstance(obj, Job):
+        kind = "Job" if obj.kind == "VolcanoJob" else obj.kind
+        return f"{kind}/{obj.namespace}/{obj.name}"
+    return f"{_KINDS.get(type(obj).__name__, type(obj).__name__)}/{obj.key}"
 
 
 _KINDS = {"VolcanoQueue": "Queue", "KaiQueue": "Queue"}

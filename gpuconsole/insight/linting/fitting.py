@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.insight.codes import Code
-from gpuconsole.insight.emptied import Emptied
-from gpuconsole.insight.linting.facts import Facts, Work
-from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.empty_cluster import EmptyCluster
+from gpuconsole.insight.linting.facts import LintFacts, Work
+from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.insight.linting.selecting import unoffered
+from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.shortage import show
 from gpuconsole.insight.slicing import undivided
 from gpuconsole.model.cluster import Node
@@ -24,10 +24,10 @@ from gpuconsole.scheduling.kueue.transformations import transformed, without_exc
 from gpuconsole.sim.autoscaling.node_fit import NodeFit
 
 
-def lint(facts: Facts) -> Iterator[Finding]:
+def lint(facts: LintFacts) -> Iterator[LintFinding]:
     """Find work that can never run."""
     kueue = facts.engines.kueue or KueueConfig()
-    emptied = Emptied(facts.snapshot, kueue, facts.engines.capacity, (work.namespace for work in facts.work))
+    emptied = EmptyCluster(facts.snapshot, kueue, facts.engines.capacity, (work.namespace for work in facts.work))
     for work in facts.work:
         queue = facts.snapshot.cluster_queues.get(facts.cluster_queue(work))
         if queue is not None:
@@ -42,7 +42,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 # Quota
 
 
-def _quota(facts: Facts, emptied: Emptied, work: Work, queue: ClusterQueue) -> Iterator[Finding]:
+def _quota(facts: LintFacts, emptied: EmptyCluster, work: Work, queue: ClusterQueue) -> Iterator[LintFinding]:
     uncovered = list(_uncovered_resources(facts, work, queue))
     yield from (_uncovered(work, queue, resource) for resource in uncovered)
     refusal = None if uncovered else emptied.refusal(work.namespace, work.queue, work.pod_sets)
@@ -52,7 +52,7 @@ def _quota(facts: Facts, emptied: Emptied, work: Work, queue: ClusterQueue) -> I
         yield from unoffered(facts, work, queue)
 
 
-def _uncovered_resources(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[str]:
+def _uncovered_resources(facts: LintFacts, work: Work, queue: ClusterQueue) -> Iterator[str]:
     config = facts.engines.kueue or KueueConfig()
     covered = {resource for group in queue.resource_groups for resource in group.covered_resources}
     for pod_set in work.pod_sets:
@@ -63,12 +63,12 @@ def _uncovered_resources(facts: Facts, work: Work, queue: ClusterQueue) -> Itera
 
 
 _REFUSED = {
-    Code.FLAVOR_MISMATCH: (
+    PendingReason.FLAVOR_MISMATCH: (
         "never-fits-flavor",
         "its pods match no flavor of ClusterQueue {}",
         "correct nodeSelector, affinity and tolerations, or add a flavor that matches them",
     ),
-    Code.TOPOLOGY: (
+    PendingReason.TOPOLOGY: (
         "never-fits-topology",
         "its pods exceed every topology domain of the required level in ClusterQueue {}, even if all were empty",
         "request fewer or smaller pods, require a higher level, or use a preferred level instead",
@@ -81,11 +81,11 @@ _TOO_MUCH = (
 )
 
 
-def _refused(work: Work, queue: ClusterQueue, code: Code, message: str) -> Finding:
+def _refused(work: Work, queue: ClusterQueue, code: PendingReason, message: str) -> LintFinding:
     name, problem, fix = _REFUSED.get(code, _TOO_MUCH)
-    return Finding(
+    return LintFinding(
         code=name,
-        level=Level.ERROR,
+        level=LintLevel.ERROR,
         object=work.object,
         path=work.template_path,
         problem=problem.format(queue.name),
@@ -94,14 +94,14 @@ def _refused(work: Work, queue: ClusterQueue, code: Code, message: str) -> Findi
     )
 
 
-def _undivided(work: Work) -> Iterator[Finding]:
+def _undivided(work: Work) -> Iterator[LintFinding]:
     """Pod counts that the slice size does not divide."""
     for pod_set in work.pod_sets:
         odd = undivided(pod_set, pod_set.count)
         if odd is not None:
-            yield Finding(
+            yield LintFinding(
                 code="slice-does-not-divide",
-                level=Level.ERROR,
+                level=LintLevel.ERROR,
                 object=work.object,
                 path=work.template_path,
                 problem=f"slices of {odd.size} do not divide the {pod_set.count} pods of {pod_set.name}:"
@@ -111,12 +111,12 @@ def _undivided(work: Work) -> Iterator[Finding]:
             )
 
 
-def _uncovered(work: Work, queue: ClusterQueue, resource: str) -> Finding:
+def _uncovered(work: Work, queue: ClusterQueue, resource: str) -> LintFinding:
     covered = ", ".join(name for group in queue.resource_groups for name in group.covered_resources)
     mig = is_mig(resource)
-    return Finding(
+    return LintFinding(
         code="mig-profile-not-covered" if mig else "resource-not-covered",
-        level=Level.ERROR,
+        level=LintLevel.ERROR,
         object=work.object,
         path=work.template_path,
         problem=f"ClusterQueue {queue.name} has no quota of {resource}: Kueue never admits it",
@@ -126,7 +126,7 @@ def _uncovered(work: Work, queue: ClusterQueue, resource: str) -> Finding:
     )
 
 
-def _slices(facts: Facts) -> Iterator[Finding]:
+def _slices(facts: LintFacts) -> Iterator[LintFinding]:
     """MIG profiles that nodes offer and that no ClusterQueue has a quota of."""
     queues = list(facts.snapshot.cluster_queues.all())
     if not queues or facts.engines.unqueued:
@@ -142,9 +142,9 @@ def _slices(facts: Facts) -> Iterator[Finding]:
             if amount and is_mig(resource) and counted and covered.isdisjoint(counted):
                 missing.setdefault(resource, []).append(node.name)
     for resource, nodes in sorted(missing.items()):
-        yield Finding(
+        yield LintFinding(
             code="mig-profile-not-covered",
-            level=Level.WARNING,
+            level=LintLevel.WARNING,
             object=f"Node/{nodes[0]}",
             path=("status", "allocatable", resource),
             problem=f"no ClusterQueue has a quota of {resource}: workloads that Kueue admits cannot use it",
@@ -153,9 +153,9 @@ def _slices(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
+def _capability(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
     """Gangs that exceed the capability of their Volcano queue."""
-    spec = work.thing.volcano if isinstance(work.thing, Job) else None
+    spec = work.obj.volcano if isinstance(work.obj, Job) else None
     queue: VolcanoQueue | None = facts.snapshot.volcano_queues.get(spec.queue) if spec is not None else None
     if queue is None or spec is None:
         return
@@ -175,9 +175,9 @@ def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
         if total.get(n, 0) > limit
     }
     if over:
-        yield Finding(
+        yield LintFinding(
             code="never-fits-quota",
-            level=Level.ERROR,
+            level=LintLevel.ERROR,
             object=work.object,
             path=("spec", "queue"),
             problem=f"its gang requests more than the capability of queue {queue.name}: it is never enqueued",
@@ -189,7 +189,7 @@ def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
 # Nodes
 
 
-def _nodes(facts: Facts) -> Iterator[Finding]:
+def _nodes(facts: LintFacts) -> Iterator[LintFinding]:
     """Pods that fit on no node, and gangs that do not fit on all nodes together."""
     nodes = facts.all_nodes
     if not nodes:
@@ -216,7 +216,7 @@ def _held(nodes: Sequence[Node], shape: PodClass, count: int) -> int:
     return held
 
 
-def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: PodClass, held: int) -> Finding:
+def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: PodClass, held: int) -> LintFinding:
     count = work.least(pod_set)
     asked = ", ".join(show(name, amount) for name, amount in pod_set.template.requests.items())
     biggest = {name: max(n.allocatable.get(name, 0) for n in nodes) for name in shape.requests}
@@ -225,9 +225,9 @@ def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: PodClass, 
         why = Counter(filter(None, (refusal(node, shape) for node in nodes)))
         evidence |= {reason: f"{number} nodes" for reason, number in sorted(why.items())}
         evidence |= {f"largest node, {name}": format_quantity(name, amount) for name, amount in biggest.items()}
-    return Finding(
+    return LintFinding(
         code="never-fits-node" if not held else "never-fits-cluster",
-        level=Level.ERROR,
+        level=LintLevel.ERROR,
         object=work.object,
         path=work.template_path,
         problem=f"a pod of {pod_set.name} fits on no node, even if the nodes were empty"

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.linting.facts import Facts, Work
-from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.linting.facts import LintFacts, Work
+from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.model.cluster import Pod, default_class
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kai.queues import queues_of
 DEFAULTS = KaiPolicy()
 
 
-def lint(facts: Facts) -> Iterator[Finding]:
+def lint(facts: LintFacts) -> Iterator[LintFinding]:
     """Find work that exceeds the limits of KAI's queues, or their quota for non-preemptible pods."""
     if not len(facts.snapshot.kai_queues):
         return
@@ -34,7 +34,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
             yield _too_much(work, over)
 
 
-def _over(facts: Facts, shares: Mapping[str, QueueShares], work: Work) -> OverCapacity | None:
+def _over(facts: LintFacts, shares: Mapping[str, QueueShares], work: Work) -> OverCapacity | None:
     """KAI's refusal of the pods that start together, with empty queues; sub-groups are left to KAI."""
     group = facts.group(work)
     kai = group if isinstance(group, KaiPodGroup) else None
@@ -50,7 +50,7 @@ def _over(facts: Facts, shares: Mapping[str, QueueShares], work: Work) -> OverCa
     return over_capacity(shares, job, requested_by(tasks))
 
 
-def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[PodInfo]]:
+def _starting(facts: LintFacts, work: Work) -> tuple[dict[str, Pod], list[PodInfo]]:
     """The pods that start together: all of a gang, else a single pod."""
     scheduler = Parameters().scheduler_name
     tasks: list[PodInfo] = []
@@ -65,13 +65,13 @@ def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[PodInfo]]:
                 name=task.name,
                 template=template,
                 priority=template.priority or 0,
-                labels=work.thing.labels,
-                annotations=work.thing.annotations,
+                labels=work.obj.labels,
+                annotations=work.obj.annotations,
             )
     return pods, tasks
 
 
-def _priority(facts: Facts, template: PodTemplate) -> int:
+def _priority(facts: LintFacts, template: PodTemplate) -> int:
     """Priority as the admission plugin Priority sets it; an undefined class is another finding."""
     classes = facts.snapshot.priority_classes
     if template.priority is not None:
@@ -80,11 +80,11 @@ def _priority(facts: Facts, template: PodTemplate) -> int:
     return named.value if named is not None else 0 if template.priority_class else default_class(classes.all())[0]
 
 
-def _too_much(work: Work, over: OverCapacity) -> Finding:
+def _too_much(work: Work, over: OverCapacity) -> LintFinding:
     what = "the limit" if over.reason == OVER_LIMIT else "the quota for non-preemptible pods"
-    return Finding(
+    return LintFinding(
         code="never-fits-quota",
-        level=Level.ERROR,
+        level=LintLevel.ERROR,
         object=work.object,
         path=work.template_path,
         problem=f"its pods start together and exceed {what} of KAI queue {over.queue}: it is never scheduled",

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuconsole.insight.linting.facts import VOLCANO_QUEUES, Facts, Work
-from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.linting.facts import VOLCANO_QUEUES, LintFacts, Work
+from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.model.cluster import SYSTEM_PRIORITIES
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.job import Job
@@ -11,14 +11,14 @@ from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
 
-def lint(facts: Facts) -> Iterator[Finding]:
+def lint(facts: LintFacts) -> Iterator[LintFinding]:
     """Find queue names and priority classes without effect."""
     for work in facts.work:
         yield from _queues(facts, work)
         yield from _priorities(facts, work)
 
 
-def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
+def _queues(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
     marks = _marks(work)
     scheduler = next((template.scheduler_name for template in work.templates), "default-scheduler")
     placing = facts.placing(work)
@@ -28,7 +28,7 @@ def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
     volcano = next((mark for mark in VOLCANO_QUEUES if mark in marks), "")
     if volcano and placing != "Volcano":
         yield _foreign(work, volcano, "Volcano", "volcano", {volcano: marks[volcano], **evidence})
-    job = work.thing
+    job = work.obj
     if isinstance(job, Job) and job.kind == "VolcanoJob" and placing != "Volcano":
         path: Path = ("spec", "schedulerName")
         yield _foreign(
@@ -36,9 +36,9 @@ def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
         )
     if QUEUE in marks and (facts.engines.unqueued or (isinstance(job, Job) and job.kind == "VolcanoJob")):
         why = "Kueue is not installed" if facts.engines.unqueued else "Kueue does not manage Volcano Jobs"
-        yield Finding(
+        yield LintFinding(
             code="queue-of-another-scheduler",
-            level=Level.WARNING,
+            level=LintLevel.WARNING,
             object=work.object,
             path=("metadata", "labels", QUEUE),
             problem=f"it names a Kueue queue, but {why}: its pods start without quota",
@@ -49,11 +49,11 @@ def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
 
 def _foreign(
     work: Work, mark: str, engine: str, scheduler: str, evidence: Mapping[str, str], path: Path = ()
-) -> Finding:
+) -> LintFinding:
     what = f"it names a {engine} queue" if mark else f"it is a {engine} job"
-    return Finding(
+    return LintFinding(
         code="queue-of-another-scheduler",
-        level=Level.WARNING,
+        level=LintLevel.WARNING,
         object=work.object,
         path=path or ("metadata", "annotations" if mark == VOLCANO_QUEUES[0] else "labels", mark),
         problem=f"{what}, but another scheduler places its pods: queue shares and gang scheduling do not apply to them",
@@ -64,21 +64,21 @@ def _foreign(
 
 def _marks(work: Work) -> dict[str, str]:
     """Labels and annotations of the object and of its pods."""
-    found = {**work.thing.labels, **work.thing.annotations}
+    found = {**work.obj.labels, **work.obj.annotations}
     for template in work.templates:
         found = {**template.labels, **template.annotations, **found}
     return found
 
 
-def _priorities(facts: Facts, work: Work) -> Iterator[Finding]:
+def _priorities(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
     known = facts.snapshot.priority_classes
     own = [template.priority_class for template in work.templates]
-    if isinstance(work.thing, Job) and work.thing.volcano is not None:
-        own.append(work.thing.volcano.priority_class)
+    if isinstance(work.obj, Job) and work.obj.volcano is not None:
+        own.append(work.obj.volcano.priority_class)
     for name in dict.fromkeys(own):
         if name and name not in known and name not in SYSTEM_PRIORITIES:
             yield _undefined(work, "PriorityClass", name, bool(len(known)), "the API server refuses its pods")
-    name = work.thing.workload_priority_class if isinstance(work.thing, Job) else ""
+    name = work.obj.workload_priority_class if isinstance(work.obj, Job) else ""
     classes = facts.snapshot.workload_priority_classes
     if name and not facts.engines.unqueued and name not in classes:
         path: Path = ("metadata", "labels", PRIORITY_CLASS)
@@ -86,11 +86,11 @@ def _priorities(facts: Facts, work: Work) -> Iterator[Finding]:
         yield _undefined(work, "WorkloadPriorityClass", name, bool(len(classes)), why, path)
 
 
-def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: Path = ("spec",)) -> Finding:
+def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: Path = ("spec",)) -> LintFinding:
     """An undefined class; a mere note if the manifests define no class at all, since the cluster may have them."""
-    return Finding(
+    return LintFinding(
         code="missing-priority-class",
-        level=Level.ERROR if others else Level.WARNING,
+        level=LintLevel.ERROR if others else LintLevel.WARNING,
         object=work.object,
         path=path,
         problem=f"{kind} {name} is not defined: {why}",

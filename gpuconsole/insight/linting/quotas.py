@@ -3,27 +3,27 @@
 from collections.abc import Iterator
 
 from gpuconsole.insight.capacity import capacity
-from gpuconsole.insight.doors import shut_out
-from gpuconsole.insight.linting.facts import Facts
-from gpuconsole.insight.linting.findings import Evidence, Finding, Level, named
+from gpuconsole.insight.linting.facts import LintFacts
+from gpuconsole.insight.linting.findings import Evidence, LintFinding, LintLevel, object_name
+from gpuconsole.insight.local_queues import excluded_namespaces
 from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.quantity import GPU, format_quantity
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.resources import is_gpu, is_mig
 
 
-def lint(facts: Facts) -> Iterator[Finding]:
+def lint(facts: LintFacts) -> Iterator[LintFinding]:
     """Find unusable quota, by the quota tree and the nodes."""
     if facts.engines.unqueued:
         return
     yield from _cycles(facts)
-    yield from _doors(facts)
+    yield from _unreachable_queues(facts)
     yield from _pools(facts)
     yield from _nodes(facts)
     yield from _shared(facts)
 
 
-def _cycles(facts: Facts) -> Iterator[Finding]:
+def _cycles(facts: LintFacts) -> Iterator[LintFinding]:
     """Each cycle of cohorts once; cohorts below a cycle are not part of it."""
     cohorts = facts.snapshot.cohorts
     done: set[str] = set()
@@ -34,22 +34,22 @@ def _cycles(facts: Facts) -> Iterator[Finding]:
             trail.append(at)
             at = cohorts[at].parent
         if at in trail:
-            circle = trail[trail.index(at) :]
-            yield Finding(
+            cycle = trail[trail.index(at) :]
+            yield LintFinding(
                 code="cohort-cycle",
-                level=Level.ERROR,
+                level=LintLevel.ERROR,
                 object=f"Cohort/{at}",
                 path=("spec", "parentName"),
                 problem="the cohort is its own ancestor: no workload in it or below it is admitted",
-                evidence={"cycle": " → ".join([*circle, at])},
+                evidence={"cycle": " → ".join([*cycle, at])},
                 fix="remove parentName from one cohort of the cycle",
             )
         done.update(trail)
 
 
-def _doors(facts: Facts) -> Iterator[Finding]:
+def _unreachable_queues(facts: LintFacts) -> Iterator[LintFinding]:
     snapshot = facts.snapshot
-    doors = {queue.cluster_queue for queue in snapshot.local_queues.all()}
+    local_queues = {queue.cluster_queue for queue in snapshot.local_queues.all()}
     for queue in _sorted_queues(facts):
         if queue.namespace_selector is None:
             yield _unreachable(
@@ -59,7 +59,7 @@ def _doors(facts: Facts) -> Iterator[Finding]:
                 {"namespaceSelector": "not set"},
                 "set namespaceSelector: {} for all namespaces, or select labels of those that may use it",
             )
-        elif shut := shut_out(snapshot, queue):
+        elif shut := excluded_namespaces(snapshot, queue):
             yield _unreachable(
                 queue,
                 ("spec", "namespaceSelector"),
@@ -67,7 +67,7 @@ def _doors(facts: Facts) -> Iterator[Finding]:
                 {"namespaces": ", ".join(shut)},
                 "add the selected labels to these namespaces, or change the selector",
             )
-        if not len(snapshot.local_queues) or queue.name in doors:
+        if not len(snapshot.local_queues) or queue.name in local_queues:
             continue
         kept = {
             pair: quota for pair, quota in queue.quotas().items() if quota.nominal and _kept(queue, quota.lending_limit)
@@ -91,7 +91,7 @@ def _kept(queue: ClusterQueue, lending_limit: int | None) -> bool:
     return not queue.cohort or lending_limit == 0
 
 
-def _pools(facts: Facts) -> Iterator[Finding]:
+def _pools(facts: LintFacts) -> Iterator[LintFinding]:
     """Quotas of cohorts without ClusterQueues."""
     tree = capacity(facts.snapshot).tree
     for name, node in tree.cohorts.items():
@@ -108,7 +108,7 @@ def _pools(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _nodes(facts: Facts) -> Iterator[Finding]:
+def _nodes(facts: LintFacts) -> Iterator[LintFinding]:
     """Flavors whose quotas exceed their nodes; only if all nodes are known."""
     snapshot, nodes = facts.snapshot, facts.all_nodes
     if not nodes:
@@ -125,10 +125,10 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
         own = [node for node in nodes if flavor.node_labels.items() <= node.labels.items()]
         there = sum(node.allocatable.get(resource, 0) for node in own)
         if there < total:
-            yield Finding(
+            yield LintFinding(
                 code="quota-beyond-nodes",
-                level=Level.WARNING,
-                object=named(flavor),
+                level=LintLevel.WARNING,
+                object=object_name(flavor),
                 path=("spec", "nodeLabels"),
                 problem=f"quotas of {total} {resource} exceed the {there} that its nodes have",
                 evidence={"quota": total, "nodes": len(own), resource: there},
@@ -136,7 +136,7 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _shared(facts: Facts) -> Iterator[Finding]:
+def _shared(facts: LintFacts) -> Iterator[LintFinding]:
     """Time-slicing replicas that a quota counts as GPUs."""
     for queue in _sorted_queues(facts):
         for g, group in enumerate(queue.resource_groups):
@@ -148,10 +148,10 @@ def _shared(facts: Facts) -> Iterator[Finding]:
                 nodes = [n for n in facts.snapshot.nodes.all() if flavor.node_labels.items() <= n.labels.items()]
                 turns = max((replicas(n.labels) for n in nodes if n.allocatable.get(GPU)), default=1)
                 if turns > 1:
-                    yield Finding(
+                    yield LintFinding(
                         code="shared-gpus-as-whole",
-                        level=Level.WARNING,
-                        object=named(queue),
+                        level=LintLevel.WARNING,
+                        object=object_name(queue),
                         path=("spec", "resourceGroups", g, "flavors", f),
                         problem=f"nodes of flavor {flavor.name} offer {turns} replicas per GPU under the same name: "
                         f"its quota counts replicas, not GPUs",
@@ -161,12 +161,12 @@ def _shared(facts: Facts) -> Iterator[Finding]:
 
 
 def _unreachable(
-    thing: ClusterQueue | Cohort, path: tuple[str, ...], problem: str, evidence: Evidence, fix: str
-) -> Finding:
-    return Finding(
+    obj: ClusterQueue | Cohort, path: tuple[str, ...], problem: str, evidence: Evidence, fix: str
+) -> LintFinding:
+    return LintFinding(
         code="unreachable-quota",
-        level=Level.WARNING,
-        object=named(thing),
+        level=LintLevel.WARNING,
+        object=object_name(obj),
         path=path,
         problem=problem,
         evidence=evidence,
@@ -174,5 +174,5 @@ def _unreachable(
     )
 
 
-def _sorted_queues(facts: Facts) -> list[ClusterQueue]:
+def _sorted_queues(facts: LintFacts) -> list[ClusterQueue]:
     return sorted(facts.snapshot.cluster_queues.all(), key=lambda queue: queue.name)

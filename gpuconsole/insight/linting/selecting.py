@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuconsole.insight.linting.facts import Facts, Work
-from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.linting.facts import LintFacts, Work
+from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.model.labels import HOSTNAME, Requirement
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ClusterQueue, ResourceFlavor
@@ -18,7 +18,7 @@ ON_EVERY_NODE = (
 """Labels that kubelets and clouds give nodes (kubernetes.io/docs/reference/labels-annotations-taints)."""
 
 
-def unoffered(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding]:
+def unoffered(facts: LintFacts, work: Work, queue: ClusterQueue) -> Iterator[LintFinding]:
     """Find node labels that pods select and no flavor of their queue has, where no Node is known that might.
 
     Kueue compares only keys that are among the flavors' nodeLabels (flavorassigner flavorSelector), and admits the
@@ -32,9 +32,9 @@ def unoffered(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding
         missing = [] if not any(f.node_labels for f in flavors) else _missing(pod_set.template, flavors, known)
         if missing:
             labels = " and ".join(missing)
-            yield Finding(
+            yield LintFinding(
                 code="selector-without-flavor",
-                level=Level.WARNING,
+                level=LintLevel.WARNING,
                 object=work.object,
                 path=work.template_path,
                 problem=f"no flavor of ClusterQueue {queue.name} offers nodes with {labels}: Kueue admits"
@@ -44,7 +44,7 @@ def unoffered(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding
             )
 
 
-def _flavors(facts: Facts, queue: ClusterQueue, requests: Mapping[str, int]) -> list[ResourceFlavor]:
+def _flavors(facts: LintFacts, queue: ClusterQueue, requests: Mapping[str, int]) -> list[ResourceFlavor]:
     """The flavors that pods with these requests may be assigned."""
     groups = [group for group in queue.resource_groups if not requests.keys().isdisjoint(group.covered_resources)]
     names = dict.fromkeys(flavor.name for group in groups for flavor in group.flavors)
@@ -52,7 +52,7 @@ def _flavors(facts: Facts, queue: ClusterQueue, requests: Mapping[str, int]) -> 
     return [flavor for flavor in found if flavor is not None]
 
 
-def _levels(facts: Facts, flavor: ResourceFlavor) -> Sequence[str]:
+def _levels(facts: LintFacts, flavor: ResourceFlavor) -> Sequence[str]:
     topology = facts.snapshot.topologies.get(flavor.topology) if flavor.topology else None
     return () if topology is None else topology.levels
 

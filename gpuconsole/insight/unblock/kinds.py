@@ -8,10 +8,10 @@ from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock.needs import Gap, gaps_in_turn
+from gpuconsole.insight.unblock.needs import QuotaGap, gaps_in_turn
 from gpuconsole.insight.unblock.quotas import ends, raised, raises
 from gpuconsole.insight.unblock.steps import (
-    AddNodes,
+    AddNodesStep,
     AdmitNamespace,
     AskLess,
     FewerPods,
@@ -23,7 +23,7 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
     size,
 )
-from gpuconsole.insight.unblock.trial import Trial, examined
+from gpuconsole.insight.unblock.trial import ChangeTrial, examined
 from gpuconsole.model.device_units import accelerators, is_counted
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.scheduling.kueue.entry import CycleEntry
@@ -33,7 +33,7 @@ MOST_PLACES = 8
 MOST_NODES = 16
 
 
-def smaller(trial: Trial, entry: CycleEntry, found: Sequence[Gap]) -> Iterator[Steps]:
+def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
     """Smaller requests: fewer pods (or a lower minCount) of the largest pod set, or a smaller request of each pod."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
@@ -55,7 +55,7 @@ def smaller(trial: Trial, entry: CycleEntry, found: Sequence[Gap]) -> Iterator[S
         yield trial.least(steps)
 
 
-def priorities(trial: Trial) -> Iterator[Steps]:
+def priorities(trial: ChangeTrial) -> Iterator[Steps]:
     """The lowest priority that is enough, and the lowest PriorityClass with at least that."""
     step = _first_of_all(trial)
     least = trial.least((step,)) if step is not None else ()
@@ -64,21 +64,21 @@ def priorities(trial: Trial) -> Iterator[Steps]:
         yield (_classed(trial, found),)
 
 
-def _classed(trial: Trial, step: UsePriority) -> UsePriority:
+def _classed(trial: ChangeTrial, step: UsePriority) -> UsePriority:
     high = sorted((one.value, one.name) for one in trial.classes if one.value >= step.priority)
     works = ((value, name) for value, name in high if trial.works((UsePriority(priority=value, was=step.was),)))
     value, name = next(works, (0, ""))
     return replace(step, priority_class=name, class_priority=value)
 
 
-def _first_of_all(trial: Trial) -> UsePriority | None:
+def _first_of_all(trial: ChangeTrial) -> UsePriority | None:
     """A priority above all others; None if it has that."""
     was = trial.rehearsal.workloads[trial.key].priority
     highest = max(workload.priority for workload in trial.rehearsal.workloads.values()) + 1
     return UsePriority(priority=highest, was=was) if highest > was else None
 
 
-def nodes(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
+def nodes(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
     """The fewest additional nodes of a flavor, like an existing one and in its topology domain, that fit its pods."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
@@ -98,26 +98,26 @@ def nodes(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
 def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
     """Increasing numbers of nodes: with too many, other workloads may use them first."""
     counts = [*takewhile(lambda count: count < most, (2, 4, 8)), most] if most else []
-    yield from ((AddNodes(flavor=flavor, like=like, count=count),) for count in counts)
+    yield from ((AddNodesStep(flavor=flavor, like=like, count=count),) for count in counts)
 
 
-def doors(trial: Trial) -> Iterator[Steps]:
+def resumptions(trial: ChangeTrial) -> Iterator[Steps]:
     """Changes for what blocks it before quota matters: it or a queue is stopped, or its namespace is not selected."""
-    steps = _doors(trial)
+    steps = _stopped_objects(trial)
     if steps:
         yield trial.least(steps)
 
 
-def _doors(trial: Trial) -> list[Step]:
+def _stopped_objects(trial: ChangeTrial) -> list[Step]:
     objects = trial.rehearsal.session.setup.objects
     workload = trial.rehearsal.workloads[trial.key]
-    door = objects.local_queues.get(workload.local_queue)
-    queue = objects.cluster_queues.get(door.cluster_queue) if door is not None else None
+    local_queue = objects.local_queues.get(workload.local_queue)
+    queue = objects.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
     steps: list[Step] = []
     if not workload.active:
         steps.append(Resume(kind="Workload", name=workload.key))
-    if door is not None and door.stop_policy is not StopPolicy.NONE:
-        steps.append(Resume(kind="LocalQueue", name=door.key))
+    if local_queue is not None and local_queue.stop_policy is not StopPolicy.NONE:
+        steps.append(Resume(kind="LocalQueue", name=local_queue.key))
     if queue is not None and queue.stop_policy is not StopPolicy.NONE:
         steps.append(Resume(kind="ClusterQueue", name=queue.name))
     if queue is not None and not trial.rehearsal.session.setup.matches_namespace(queue, workload.namespace):
@@ -125,11 +125,11 @@ def _doors(trial: Trial) -> list[Step]:
     return steps
 
 
-def several(trial: Trial, entry: CycleEntry | None, found: Sequence[Gap]) -> Iterator[Steps]:
+def several(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> Iterator[Steps]:
     """Changes of several kinds together, for a workload with several blockers: resume, priority, quota."""
-    opened = _doors(trial)
+    opened = _stopped_objects(trial)
     if entry is None:
-        yield from _behind_doors(trial, opened)
+        yield from _changes_after_resuming(trial, opened)
         return
     first = _first_of_all(trial)
     name = entry.rules.name
@@ -144,11 +144,11 @@ def several(trial: Trial, entry: CycleEntry | None, found: Sequence[Gap]) -> Ite
             return
 
 
-def _behind_doors(trial: Trial, opened: Sequence[Step]) -> Iterator[Steps]:
+def _changes_after_resuming(trial: ChangeTrial, opened: Sequence[Step]) -> Iterator[Steps]:
     """Further changes that are needed once stopped objects are resumed: other workloads end, or more quota."""
     if not opened:
         return
-    beyond = Trial(trial.changed(opened), trial.key, trial.classes)
+    beyond = ChangeTrial(trial.changed(opened), trial.key, trial.classes)
     entry = examined(beyond.rehearsal, trial.key)
     if entry is None:
         return
@@ -159,7 +159,7 @@ def _behind_doors(trial: Trial, opened: Sequence[Step]) -> Iterator[Steps]:
             yield trial.least((*opened, *more))
 
 
-def moves(trial: Trial) -> Iterator[Steps]:
+def moves(trial: ChangeTrial) -> Iterator[Steps]:
     """Another LocalQueue of its namespace that admits it."""
     workload = trial.rehearsal.workloads[trial.key]
     queues = trial.rehearsal.session.setup.objects.local_queues.values()

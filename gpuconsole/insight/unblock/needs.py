@@ -17,7 +17,7 @@ Pair = tuple[str, str]
 """(flavor, resource)"""
 
 
-class Gap(Struct, frozen=True, kw_only=True):
+class QuotaGap(Struct, frozen=True, kw_only=True):
     """A flavor without enough quota: the shortage of each resource, and its total request."""
 
     flavor: str
@@ -25,12 +25,12 @@ class Gap(Struct, frozen=True, kw_only=True):
     wanted: Mapping[str, int]
 
 
-def gaps(session: KueueSession, entry: CycleEntry) -> list[Gap]:
+def gaps(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
     """Flavors that match the pods and have too little quota, the smallest shortage first."""
     return _gaps(session, entry, ())
 
 
-def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[Gap]:
+def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
     """The same; if there is enough for it alone, the shortage after the workloads before it in its queue.
 
     If that is enough, too, the pending workloads in other queues of its cohort tree count as well.
@@ -39,7 +39,7 @@ def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[Gap]:
     return gaps(session, entry) or _gaps(session, entry, before) or _gaps(session, entry, (*before, *others))
 
 
-def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -> list[Gap]:
+def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -> list[QuotaGap]:
     """The shortage of each flavor after these workloads got their quota."""
     tree, node = session.tree, entry.rules.node
     wanted = dict(_wanted(entry))
@@ -53,11 +53,11 @@ def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -
             > (available := max(0, tree.available(node, tree.tree.numbers[flavor, resource])))
         }
         if short:
-            found.append(Gap(flavor=flavor, short=short, wanted=of_flavor))
+            found.append(QuotaGap(flavor=flavor, short=short, wanted=of_flavor))
     return sorted(found, key=lambda gap: (len(gap.short), sum(gap.short.values()), gap.flavor))
 
 
-def amounts(session: KueueSession, entry: CycleEntry, gap: Gap) -> list[Mapping[str, int]]:
+def amounts(session: KueueSession, entry: CycleEntry, gap: QuotaGap) -> list[Mapping[str, int]]:
     """Yield amounts to try of each resource that is short, increasing and without duplicates.
 
     The shortage; the total request; that plus the requests before it in its queue; that plus all pending requests of

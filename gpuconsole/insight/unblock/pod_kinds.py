@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from gpuconsole.insight.demand import pod_gpus
-from gpuconsole.insight.unblock.least import TriedEnough
-from gpuconsole.insight.unblock.orders import GROUP, covered
-from gpuconsole.insight.unblock.placing import Placing, gang_of
+from gpuconsole.insight.unblock.change_commands import GROUP, covered
+from gpuconsole.insight.unblock.minimal_change import TriedEnough
+from gpuconsole.insight.unblock.placement_trial import PlacementTrial, gang_of
 from gpuconsole.insight.unblock.steps import (
-    AddNodes,
+    AddNodesStep,
     AskLess,
     DropSelector,
     End,
@@ -38,7 +38,7 @@ _GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPI
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def ends(trial: Placing) -> Iterator[Steps]:
+def ends(trial: PlacementTrial) -> Iterator[Steps]:
     """Work whose end frees enough nodes: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial), MOST_ENDS))
     alone = 0
@@ -60,7 +60,7 @@ def ends(trial: Placing) -> Iterator[Steps]:
             return
 
 
-def _candidates(trial: Placing) -> Iterator[str]:
+def _candidates(trial: PlacementTrial) -> Iterator[str]:
     """Work that runs on nodes, by GPUs and name, except the subject itself."""
     held: dict[str, int] = {}
     own = {pod.key for pod in trial.pods}
@@ -73,7 +73,7 @@ def _candidates(trial: Placing) -> Iterator[str]:
     return iter(sorted(held, key=lambda owner: (held[owner], owner)))
 
 
-def gangs(trial: Placing) -> Iterator[Steps]:
+def gangs(trial: PlacementTrial) -> Iterator[Steps]:
     """A lower minimum of a gang, if an object has that number."""
     needed = trial.stand.needed
     if needed < 2 or trial.stand.started:
@@ -88,7 +88,7 @@ def gangs(trial: Placing) -> Iterator[Steps]:
     yield trial.least((LowerGang(gang=gang, field=field, count=1, was=needed),))
 
 
-def smaller(trial: Placing) -> Iterator[Steps]:
+def smaller(trial: PlacementTrial) -> Iterator[Steps]:
     """Fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
     if not _free(trial) or trial.job is None:
         return
@@ -105,7 +105,7 @@ def _partitioned(job: Job, pod_set: str) -> bool:
     return any(task.name == pod_set and task.partition is not None for task in tasks_of(job))
 
 
-def nodes(trial: Placing) -> Iterator[Steps]:
+def nodes(trial: PlacementTrial) -> Iterator[Steps]:
     """The fewest additional nodes, like an existing one of the instance type that needs fewest."""
     shapes: dict[object, str] = {}
     for node in trial.snapshot.nodes.all():
@@ -115,7 +115,7 @@ def nodes(trial: Placing) -> Iterator[Steps]:
     best: Steps = ()
     for like in islice(shapes.values(), MOST_KINDS):
         most = size(best[0]) - 1 if best else MOST_NODES
-        best = (trial.least((AddNodes(flavor="", like=like, count=most),)) if most else ()) or best
+        best = (trial.least((AddNodesStep(flavor="", like=like, count=most),)) if most else ()) or best
         yield ()
     yield best
 
@@ -125,7 +125,7 @@ def _shape(node: Node) -> object:
     return labels, tuple(sorted(node.allocatable.items())), node.taints
 
 
-def cordoned(trial: Placing) -> Iterator[Steps]:
+def cordoned(trial: PlacementTrial) -> Iterator[Steps]:
     """A cordoned node to uncordon."""
     shut = (node.name for node in trial.snapshot.nodes.all() if node.unschedulable and node.ready)
     for name in islice(shut, MOST_CORDONED):
@@ -136,7 +136,7 @@ def cordoned(trial: Placing) -> Iterator[Steps]:
         yield ()
 
 
-def suiting(trial: Placing) -> Iterator[Steps]:
+def suiting(trial: PlacementTrial) -> Iterator[Steps]:
     """Changes of tolerations and node selectors that match its pods to nodes, one instance type at a time."""
     if not _free(trial) or trial.job is None:
         return
@@ -161,7 +161,7 @@ def suiting(trial: Placing) -> Iterator[Steps]:
             yield trial.least(steps)
 
 
-def budgets(trial: Placing) -> Iterator[Steps]:
+def budgets(trial: PlacementTrial) -> Iterator[Steps]:
     """A looser disruption budget, for schedulers that respect budgets when they preempt."""
     for budget in trial.snapshot.pod_disruption_budgets.all():
         pods = covered(trial.snapshot, budget)
@@ -169,7 +169,7 @@ def budgets(trial: Placing) -> Iterator[Steps]:
             yield trial.least((LoosenBudget(budget=budget.key, by=len(pods)),))
 
 
-def protected(trial: Placing) -> Steps:
+def protected(trial: PlacementTrial) -> Steps:
     """The budget that blocks it, loosened as little as is enough; empty if none does."""
     try:
         if not any(True for _ in trial.snapshot.pod_disruption_budgets.all()) or trial.works(()):
@@ -179,6 +179,6 @@ def protected(trial: Placing) -> Steps:
         return ()
 
 
-def _free(trial: Placing) -> bool:
+def _free(trial: PlacementTrial) -> bool:
     """True for a job that may be changed: none of its pods runs, and it has no Workload."""
     return trial.stand.placed == 0 and not any(pod.workload for pod in trial.pods)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from gpuconsole.insight.demand import held
-from gpuconsole.insight.unblock.needs import Gap, amounts, flavors_of
+from gpuconsole.insight.unblock.needs import QuotaGap, amounts, flavors_of
 from gpuconsole.insight.unblock.steps import End, Limit, Owner, RaiseLimit, Step, Steps
-from gpuconsole.insight.unblock.trial import Trial
+from gpuconsole.insight.unblock.trial import ChangeTrial
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 
@@ -17,7 +17,7 @@ MOST_TOGETHER = 12
 SHOWN_ENDS = 3
 
 
-def ends(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
+def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
     """Workloads whose end admits it: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
     alone = 0
@@ -34,7 +34,7 @@ def ends(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
         yield from _together(trial, candidates)
 
 
-def _candidates(trial: Trial, entry: CycleEntry) -> Iterator[Workload]:
+def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
     """Workloads in its cohort tree that hold quota it could use, smallest first; then those before it in its queue."""
     session, rules = trial.rehearsal.session, entry.rules
     pairs = flavors_of(rules.queue)
@@ -55,7 +55,7 @@ def _candidates(trial: Trial, entry: CycleEntry) -> Iterator[Workload]:
         yield place.workload
 
 
-def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
+def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[Steps]:
     """End several workloads, the largest first, until that is enough; then leave out those that are not needed."""
     chosen: list[Step] = []
     for other in sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]:
@@ -65,14 +65,16 @@ def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
             return
 
 
-def raises(trial: Trial, entry: CycleEntry, found: Sequence[Gap]) -> Iterator[Steps]:
+def raises(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
     """Higher quotas or limits of its queue, its cohorts or its lenders, each raised as little as is enough."""
     for kind, name, limit in _limits(trial, entry):
         tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
 
 
-def raised(trial: Trial, entry: CycleEntry, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
+def raised(
+    trial: ChangeTrial, entry: CycleEntry, kind: Owner, name: str, limit: Limit, gap: QuotaGap
+) -> Iterator[list[Step]]:
     """Raise by increasing amounts until that is enough."""
     for more in amounts(trial.rehearsal.session, entry, gap):
         steps: list[Step] = [
@@ -84,7 +86,7 @@ def raised(trial: Trial, entry: CycleEntry, kind: Owner, name: str, limit: Limit
             yield steps
 
 
-def _limits(trial: Trial, entry: CycleEntry) -> Iterator[tuple[Owner, str, Limit]]:
+def _limits(trial: ChangeTrial, entry: CycleEntry) -> Iterator[tuple[Owner, str, Limit]]:
     """Owners of limits that may block it: from its own queue upwards, then its lenders."""
     tree = trial.rehearsal.session.tree.tree
     yield "ClusterQueue", entry.rules.name, "borrowingLimit"
@@ -101,7 +103,7 @@ def _limits(trial: Trial, entry: CycleEntry) -> Iterator[tuple[Owner, str, Limit
             yield "Cohort", tree.names[member], "lendingLimit"
 
 
-def _limited(trial: Trial, kind: Owner, name: str, limit: Limit, flavor: str, resource: str) -> bool:
+def _limited(trial: ChangeTrial, kind: Owner, name: str, limit: Limit, flavor: str, resource: str) -> bool:
     """True if there is such a limit; a quota can always be added."""
     objects = trial.rehearsal.session.setup.objects
     owner = objects.cluster_queues.get(name) if kind == "ClusterQueue" else objects.cohorts.get(name)

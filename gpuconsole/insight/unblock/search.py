@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock import kinds, pod_kinds, quotas, suiting
-from gpuconsole.insight.unblock.landing import UNTRIED, Land, Landing, Trying, untried
-from gpuconsole.insight.unblock.least import TriedEnough
-from gpuconsole.insight.unblock.needs import Gap, gaps_in_turn
-from gpuconsole.insight.unblock.placing import Placing
+from gpuconsole.insight.unblock import kinds, pod_constraints, pod_kinds, quotas
+from gpuconsole.insight.unblock.minimal_change import TriedEnough
+from gpuconsole.insight.unblock.needs import QuotaGap, gaps_in_turn
+from gpuconsole.insight.unblock.placement_trial import PlacementTrial
+from gpuconsole.insight.unblock.pod_placement_check import UNTRIED, CheckPlacement, PlacementResult, Trying, untried
 from gpuconsole.insight.unblock.steps import Step
-from gpuconsole.insight.unblock.trial import Trial, examined
+from gpuconsole.insight.unblock.trial import ChangeTrial, examined
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
@@ -30,7 +30,7 @@ class Suggestion(Struct, frozen=True):
     """Changes that together unblock the workload; none can be left out or made smaller."""
 
     steps: tuple[Step, ...]
-    landing: Landing = UNTRIED
+    landing: PlacementResult = UNTRIED
     """Outcome for its pods."""
 
 
@@ -40,14 +40,14 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     found: tuple[Suggestion, ...] = ()
     admitted_anyway: bool = False
     """It is admitted without any change: there is nothing to suggest."""
-    landing: Landing = UNTRIED
+    landing: PlacementResult = UNTRIED
     """Outcome for its pods if it is admitted anyway."""
     tried: int = 0
     complete: bool = True
     """False if the limit on trials was reached before all kinds were tried."""
 
 
-class UnderWay(Struct, frozen=True):
+class SearchProgress(Struct, frozen=True):
     """Progress of a search: the kind that is being tried, and the number of kinds done."""
 
     kind: str
@@ -55,71 +55,76 @@ class UnderWay(Struct, frozen=True):
     of: int
 
 
-class Search(Struct, frozen=True):
+class SuggestionSearch(Struct, frozen=True):
     """State of a search; `under_way` is None once it is complete."""
 
     so_far: Suggestions
-    under_way: UnderWay | None = None
+    under_way: SearchProgress | None = None
 
 
 def suggest(rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
     """Find changes that would admit a pending workload. Mutates nothing."""
-    *_, last = searching(rehearsal, key, classes)
+    *_, last = suggestion_steps(rehearsal, key, classes)
     return last.so_far
 
 
-def searching(
-    rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = (), land: Land = untried
-) -> Iterator[Search]:
+def suggestion_steps(
+    rehearsal: AdmissionSimulator,
+    key: str,
+    classes: Iterable[WorkloadPriorityClass] = (),
+    land: CheckPlacement = untried,
+) -> Iterator[SuggestionSearch]:
     """Yield the state of the same search after every few trials; closing the iterator ends it.
 
     `land` tries whether the pods are scheduled after each change that admits the workload.
     """
-    trial = Trial(rehearsal, key, classes)
+    trial = ChangeTrial(rehearsal, key, classes)
     yield from _searching(trial, _all(trial), land)
 
 
-def searching_places(simulation: "Simulation", key: str) -> Iterator[Search]:
+def placement_suggestion_steps(simulation: "Simulation", key: str) -> Iterator[SuggestionSearch]:
     """Yield the state of a search for changes that get pending pods scheduled. Mutates nothing."""
-    trial = Placing(simulation, key)
+    trial = PlacementTrial(simulation, key)
     yield from _searching(trial, _each(_pod_kinds(trial)), untried)
 
 
 def _searching(
-    trial: Trial | Placing, tried: Iterator[tuple[UnderWay, tuple[Step, ...]]], land: Land
-) -> Iterator[Search]:
+    trial: ChangeTrial | PlacementTrial, tried: Iterator[tuple[SearchProgress, tuple[Step, ...]]], land: CheckPlacement
+) -> Iterator[SuggestionSearch]:
     found: list[Suggestion] = []
     try:
         if not trial.fails(()):
             anyway = Suggestions(admitted_anyway=True, tried=trial.tries)
-            landed = yield from _told(land(()), Search(anyway, UnderWay(ON_NODES, 0, 1)))
-            yield Search(replace(anyway, landing=landed))
+            landed = yield from _with_progress(land(()), SuggestionSearch(anyway, SearchProgress(ON_NODES, 0, 1)))
+            yield SuggestionSearch(replace(anyway, landing=landed))
             return
         for under_way, steps in tried:
             # The same change may match the pods to several flavors.
             if steps and all(one.steps != steps for one in found):
                 so_far = Suggestions(found=tuple(found), tried=trial.tries)
-                landed = yield from _told(land(steps), Search(so_far, replace(under_way, kind=ON_NODES)))
+                landed = yield from _with_progress(
+                    land(steps), SuggestionSearch(so_far, replace(under_way, kind=ON_NODES))
+                )
                 found.append(Suggestion(steps, landed))
-            yield Search(Suggestions(found=tuple(found), tried=trial.tries), under_way)
+            yield SuggestionSearch(Suggestions(found=tuple(found), tried=trial.tries), under_way)
     except TriedEnough:
-        yield Search(Suggestions(found=tuple(found), tried=trial.tries, complete=False))
+        yield SuggestionSearch(Suggestions(found=tuple(found), tried=trial.tries, complete=False))
         return
-    yield Search(Suggestions(found=tuple(found), tried=trial.tries))
+    yield SuggestionSearch(Suggestions(found=tuple(found), tried=trial.tries))
 
 
-def _told(trying: Trying, state: Search) -> Generator[Search, None, Landing]:
+def _with_progress(trying: Trying, state: SuggestionSearch) -> Generator[SuggestionSearch, None, PlacementResult]:
     """Yield the state of the search during a landing trial; returns its outcome."""
     while True:
         try:
             next(trying)
         except StopIteration as over:
-            landed: Landing = over.value
+            landed: PlacementResult = over.value
             return landed
         yield state
 
 
-def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
+def _all(trial: ChangeTrial) -> Iterator[tuple[SearchProgress, tuple[Step, ...]]]:
     """Try kind by kind; if no single kind is enough, several together. Yields no steps for a failed trial."""
     entry = examined(trial.rehearsal, trial.key)
     found = gaps_in_turn(trial.rehearsal.session, entry) if entry is not None else []
@@ -128,21 +133,21 @@ def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
         nothing = nothing and not steps
         yield under_way, steps
     if nothing:
-        last = UnderWay("several changes together", len(every), len(every) + 1)
+        last = SearchProgress("several changes together", len(every), len(every) + 1)
         yield last, ()
         for steps in kinds.several(trial, entry, found):
             yield last, steps
 
 
-def _each(every: list[_Kind]) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
+def _each(every: list[_Kind]) -> Iterator[tuple[SearchProgress, tuple[Step, ...]]]:
     for done, (kind, tried) in enumerate(every):
-        under_way = UnderWay(kind, done, len(every))
+        under_way = SearchProgress(kind, done, len(every))
         yield under_way, ()
         for steps in tried:
             yield under_way, steps
 
 
-def _pod_kinds(trial: Placing) -> list[_Kind]:
+def _pod_kinds(trial: PlacementTrial) -> list[_Kind]:
     """The kinds of changes that are tried for pods."""
     return [
         ("end of other workloads", pod_kinds.ends(trial)),
@@ -155,19 +160,22 @@ def _pod_kinds(trial: Placing) -> list[_Kind]:
     ]
 
 
-def _kinds(trial: Trial, entry: CycleEntry | None, found: Sequence[Gap]) -> list[_Kind]:
+def _kinds(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> list[_Kind]:
     """The kinds of changes that are tried for a workload; the searches are lazy."""
-    doors, moves = ("stopped objects and namespaces", kinds.doors(trial)), ("other LocalQueues", kinds.moves(trial))
+    resumed, moves = (
+        ("stopped objects and namespaces", kinds.resumptions(trial)),
+        ("other LocalQueues", kinds.moves(trial)),
+    )
     if entry is None:
-        return [doors, moves]
+        return [resumed, moves]
     return [
-        doors,
+        resumed,
         ("end of other workloads", quotas.ends(trial, entry)),
         ("smaller requests", kinds.smaller(trial, entry, found)),
         ("quotas and limits", quotas.raises(trial, entry, found)),
         ("priorities", kinds.priorities(trial)),
-        ("topology levels", suiting.topologies(trial, entry)),
+        ("topology levels", pod_constraints.topologies(trial, entry)),
         ("more nodes", kinds.nodes(trial, entry)),
-        ("tolerations and node selectors", suiting.allowing(trial, entry)),
+        ("tolerations and node selectors", pod_constraints.allowing(trial, entry)),
         moves,
     ]

@@ -76,7 +76,7 @@ class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_de
     class_priority: int = 0
 
 
-class AddNodes(Struct, frozen=True, kw_only=True, tag="add-nodes"):
+class AddNodesStep(Struct, frozen=True, kw_only=True, tag="add-nodes"):
     """More nodes like an existing one, in the same topology domain."""
 
     flavor: str
@@ -136,7 +136,7 @@ Step = Union[
     LowerGang,
     LoosenBudget,
     UsePriority,
-    AddNodes,
+    AddNodesStep,
     UseTopology,
     Tolerate,
     DropSelector,
@@ -158,7 +158,7 @@ def size(step: Step) -> int:
             return step.was - step.count
         case UsePriority():
             return step.priority - step.was
-        case AddNodes():
+        case AddNodesStep():
             return step.count
         case _:
             return 1
@@ -177,7 +177,7 @@ def sized(step: Step, units: int) -> tuple[Step, ...]:
             return (replace(step, count=step.was - units),)
         case UsePriority():
             return (replace(step, priority=step.was + units),)
-        case AddNodes():
+        case AddNodesStep():
             return (replace(step, count=units),)
         case _:
             return (step,)

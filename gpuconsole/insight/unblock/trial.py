@@ -6,10 +6,10 @@ time, so that results are the same on every machine.
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.insight.blockers import blocker
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.unblock.least import TriedEnough, least
-from gpuconsole.insight.unblock.making import take
+from gpuconsole.insight.blockers import dominant_blocker
+from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.unblock.apply_change import apply_change
+from gpuconsole.insight.unblock.minimal_change import TriedEnough, minimal_changes
 from gpuconsole.insight.unblock.steps import Step, Steps
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import WorkloadPriorityClass
@@ -21,10 +21,15 @@ MOST_CYCLES = 200
 MOST_CYCLES_IN_ALL = 2000
 PROBATION = 10
 """A change does not count if the workload is evicted again within so many cycles."""
-_PROMISING = (Code.NOT_WAITING, Code.WAITING_FOR_VICTIMS, Code.CONTENTION, Code.PODS_READY)
+_PROMISING = (
+    PendingReason.NOT_WAITING,
+    PendingReason.WAITING_FOR_VICTIMS,
+    PendingReason.CONTENTION,
+    PendingReason.PODS_READY,
+)
 
 
-class Trial:
+class ChangeTrial:
     """A workload of a rehearsal, and its trials so far. Mutable; the rehearsal is not changed."""
 
     def __init__(
@@ -60,12 +65,12 @@ class Trial:
         self.tries += 1
         fork = self.rehearsal.fork()
         for step in steps:
-            take(fork, self.key, step)
+            apply_change(fork, self.key, step)
         return fork
 
     def least(self, steps: Sequence[Step]) -> Steps:
         """The changes, each made as small as is still enough; see `least`."""
-        return least(self, steps)
+        return minimal_changes(self, steps)
 
     def _gets_in(self, fork: AdmissionSimulator) -> bool:
         fork.wake()
@@ -103,7 +108,7 @@ class Trial:
 def _promises(rehearsal: AdmissionSimulator, key: str) -> bool:
     """True if the next cycle alone would admit the workload, preempt for it, or leave it to a later cycle."""
     entry = examined(rehearsal, key)
-    return entry is not None and blocker(entry) in _PROMISING
+    return entry is not None and dominant_blocker(entry) in _PROMISING
 
 
 def examined(rehearsal: AdmissionSimulator, key: str) -> CycleEntry | None:

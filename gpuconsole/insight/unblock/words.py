@@ -5,7 +5,7 @@ from typing import assert_never
 
 from gpuconsole.insight.shortage import freed, show
 from gpuconsole.insight.unblock.steps import (
-    AddNodes,
+    AddNodesStep,
     AdmitNamespace,
     AskLess,
     DropSelector,
@@ -52,7 +52,7 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
         case UsePriority():
             named = f" (class {step.priority_class}: {step.class_priority})" if step.priority_class else ""
             return f"priority {step.priority} instead of {step.was}{named}"
-        case AddNodes():
+        case AddNodesStep():
             of = f" ({step.flavor})" if step.flavor else ""
             return f"{step.count} more node{'s' if step.count != 1 else ''} like {step.like}{of}"
         case UseTopology():

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.antipatterns.pattern import Pattern, total_per_day
+from gpuconsole.insight.antipatterns.pattern import AntiPattern, total_per_day
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.insight.telemetry import Utilization
 from gpuconsole.model.device_units import device_cell
@@ -10,7 +10,7 @@ from gpuconsole.ui.names import named
 
 
 def antipatterns_lines(
-    found: Sequence[Pattern], *, measured: bool = True, average: Utilization | None = None
+    found: Sequence[AntiPattern], *, measured: bool = True, average: Utilization | None = None
 ) -> list[str]:
     """The anti-patterns, each with evidence, cost per day and fix; then the average utilization."""
     return [*_patterns(found, measured), *(["", *utilization_lines(average)] if average is not None else [])]
@@ -35,7 +35,7 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}%"
 
 
-def _patterns(found: Sequence[Pattern], measured: bool) -> list[str]:
+def _patterns(found: Sequence[AntiPattern], measured: bool) -> list[str]:
     lines = [] if measured else ["no GPU telemetry: idle and underutilized allocations are unknown", ""]
     if not found:
         return [*lines, "no findings"]
@@ -49,12 +49,12 @@ def _patterns(found: Sequence[Pattern], measured: bool) -> list[str]:
     return lines
 
 
-def _cost(one: Pattern) -> str:
+def _cost(one: AntiPattern) -> str:
     if not one.cost_per_day:
         return "none"
     shared = f", of which ${one.shared_cost_per_day:,.2f} is counted in the preemption loop of its queues"
     return f"${one.cost_per_day:,.2f} per day{shared if one.shared_cost_per_day else ''}"
 
 
-def _gpus(one: Pattern) -> str:
+def _gpus(one: AntiPattern) -> str:
     return f" ({one.gpus:.1f} {one.unit}s)" if one.gpus else ""

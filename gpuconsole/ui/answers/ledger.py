@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.insight.ledger import Exposure, Ledger
+from gpuconsole.insight.loan_ledger import LoanLedger, ReclaimScenario
 from gpuconsole.insight.loans import Loan
 from gpuconsole.insight.losses import summed
 from gpuconsole.insight.starving import Starving
@@ -27,7 +27,7 @@ def without_kueue(snapshot: Snapshot) -> str:
     return f"Kueue is not installed in this cluster, so no quota is lent{instead}"
 
 
-def ledger_parts(answer: Ledger, now: Time) -> list[Part]:
+def ledger_parts(answer: LoanLedger, now: Time) -> list[Part]:
     """The ledger as lines and tables."""
     unseen = _unseen(answer.unseen)
     if not answer.loans and not answer.starving:
@@ -49,11 +49,11 @@ def _total(loans: Sequence[Loan]) -> str:
     return ", ".join(counted(count, unit) for unit, count in totals.items()) or counted(0, WHOLE_GPU.noun)
 
 
-def _amount(one: Loan | Exposure) -> object:
+def _amount(one: Loan | ReclaimScenario) -> object:
     return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)
 
 
-def ledger_lines(answer: Ledger, now: Time) -> list[str]:
+def ledger_lines(answer: LoanLedger, now: Time) -> list[str]:
     """The ledger as text."""
     return lines_of(ledger_parts(answer, now))
 
@@ -78,7 +78,7 @@ def _loan(loan: Loan, now: Time) -> Row:
     )
 
 
-def _exposure(one: Exposure) -> Row:
+def _exposure(one: ReclaimScenario) -> Row:
     cells: tuple[object, ...] = ("–", "–", "–", "–")
     if one.possible:
         lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
@@ -95,7 +95,7 @@ def _exposure(one: Exposure) -> Row:
     )
 
 
-def _leaving(one: Exposure) -> str:
+def _leaving(one: ReclaimScenario) -> str:
     if not one.possible:
         return one.why_not
     names = _names([leaving.workload for leaving in one.leaving])
@@ -117,6 +117,6 @@ def _borrowers(borrowers: Iterable[tuple[str, int]]) -> str:
     return " and ".join(f"{name} borrows {gpus}" for name, gpus in borrowers)
 
 
-def _of(one: Loan | Exposure | Starving) -> str:
+def _of(one: Loan | ReclaimScenario | Starving) -> str:
     """The flavor, followed by the resource unless that is `nvidia.com/gpu`."""
     return one.flavor if one.resource == GPU else f"{one.flavor} {one.resource}"

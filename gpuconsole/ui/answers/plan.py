@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.insight.plan import Option, Plan
+from gpuconsole.insight.plan import CapacityPlan, PlanOption
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.whatif import FEASIBLE
 from gpuconsole.model.clock import format_span
@@ -13,12 +13,12 @@ MOST_OBSTACLES = 4
 NOT_FOR_LONG = "no option avoids later eviction; the cheapest that starts them"
 
 
-def plan_lines(answer: Plan) -> list[str]:
+def plan_lines(answer: CapacityPlan) -> list[str]:
     """The plan as text."""
     return lines_of(plan_parts(answer))
 
 
-def plan_parts(answer: Plan) -> list[Part]:
+def plan_parts(answer: CapacityPlan) -> list[Part]:
     """The plan as lines and tables, the cheapest option first."""
     asked = f"{counted(len(answer.workloads), 'workload')} to start within {format_span(answer.wanted)} (p95 wait)"
     if answer.without.holds:
@@ -34,12 +34,12 @@ def plan_parts(answer: Plan) -> list[Part]:
     return [asked, "", Table(head, rows), "", *last]
 
 
-def options_of(answer: Plan) -> tuple[Option, ...]:
+def options_of(answer: CapacityPlan) -> tuple[PlanOption, ...]:
     """All evaluated options, in display order."""
     return (*answer.options, *answer.failed, *(() if answer.without.soon else (answer.without,)))
 
 
-def _obstacles(answer: Plan) -> Iterator[str]:
+def _obstacles(answer: CapacityPlan) -> Iterator[str]:
     """Why the workloads stay pending, and the remedies for it."""
     for one in answer.obstacles[:MOST_OBSTACLES]:
         yield f"  {called(one.workload)}: {named(one.why)}" if one.workload else f"  {one.why}"
@@ -49,12 +49,12 @@ def _obstacles(answer: Plan) -> Iterator[str]:
         yield f"  and {more} more"
 
 
-def key_of(option: Option) -> str:
+def key_of(option: PlanOption) -> str:
     """Row key of an option."""
     return f"{option.kind}: {option.words}"
 
 
-def _row(option: Option, answer: Plan) -> Row:
+def _row(option: PlanOption, answer: CapacityPlan) -> Row:
     wait = _wait(option, answer)
     cells = (
         "yes" if option.holds else "evicted later" if option.soon else "no",
@@ -68,12 +68,12 @@ def _row(option: Option, answer: Plan) -> Row:
     return Row(key=key_of(option), cells=cells)
 
 
-def _what(option: Option) -> str:
+def _what(option: PlanOption) -> str:
     """The changes of the option, and the number of workloads that start and are evicted again."""
     return f"{option.words}; {option.evicted_again} evicted again" if option.evicted_again else option.words
 
 
-def _wait(option: Option, answer: Plan) -> str:
+def _wait(option: PlanOption, answer: CapacityPlan) -> str:
     if option.p95_wait is None:
         return "–"
     if option.p95_wait > answer.horizon:

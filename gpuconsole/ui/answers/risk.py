@@ -1,6 +1,6 @@
 """Text of the preemption-risk report."""
 
-from gpuconsole.insight.risk import Danger, Risk
+from gpuconsole.insight.risk import Risk, WorkloadRisk
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, short_amount
@@ -29,9 +29,9 @@ def risk_lines(answer: Risk) -> list[str]:
 
 def risk_parts(answer: Risk) -> list[Part]:
     """The report as lines and tables."""
-    if not answer.dangers:
+    if not answer.workloads:
         return ["no running workloads"]
-    rows = tuple(_row(one, answer.runs) for one in answer.dangers)
+    rows = tuple(_row(one, answer.runs) for one in answer.workloads)
     if not answer.runs:
         return [
             f"{counted(len(rows), 'running workload')}; preemption risk unknown",
@@ -40,7 +40,7 @@ def risk_parts(answer: Risk) -> list[Part]:
         ]
     ahead = format_span(answer.horizon - answer.time)
     return [
-        f"{endangered(answer)} of {counted(len(answer.dangers), 'workload')} may be evicted within {ahead}",
+        f"{endangered(answer)} of {counted(len(answer.workloads), 'workload')} may be evicted within {ahead}",
         "",
         Table(COLUMNS, rows),
         "",
@@ -52,7 +52,7 @@ def risk_parts(answer: Risk) -> list[Part]:
 
 def endangered(answer: Risk) -> int:
     """Number of running workloads that were evicted in at least one run."""
-    return sum(bool(one.probability) for one in answer.dangers)
+    return sum(bool(one.probability) for one in answer.workloads)
 
 
 def _bounded(answer: Risk) -> list[str]:
@@ -68,7 +68,7 @@ def _bounded(answer: Risk) -> list[str]:
     return [f"Stopped early: {', '.join(limits)}. Full result: gpuconsole risk --runs {answer.wanted_runs}."]
 
 
-def _row(one: Danger, runs: int) -> Row:
+def _row(one: WorkloadRisk, runs: int) -> Row:
     median: object = "–" if runs else "unknown"
     if one.median is not None:
         median = Valued(format_span(one.median // SECOND * SECOND), one.median)
@@ -90,6 +90,6 @@ def _row(one: Danger, runs: int) -> Row:
     return Row(key=one.workload, cells=cells, about=About("workloads", one.workload))
 
 
-def _held(one: Danger) -> object:
+def _held(one: WorkloadRisk) -> object:
     """`8`, `3 MIG`, `2 dev`"""
     return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from gpuconsole.insight.engine_shares import RULES, QueueShare
-from gpuconsole.insight.shares import NodeShare, Shares, Turn
-from gpuconsole.insight.shares import Part as Borrowed
+from gpuconsole.insight.shares import CycleHead, NodeShare, ShareReport
+from gpuconsole.insight.shares import ResourceShare as Borrowed
 from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.quantity import format_quantity
@@ -20,12 +20,12 @@ QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "PENDING", "ORDER", "RULES")
 QUEUES_IN_UNITS = ("QUEUE", "USED", "DESERVED", "SHARE", "PENDING", "ORDER", "UNIT", "RULES")
 
 
-def shares_lines(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
+def shares_lines(found: ShareReport | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
     """The report as text."""
     return lines_of(shares_parts(found, queues, now))
 
 
-def shares_parts(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[Part]:
+def shares_parts(found: ShareReport | None, queues: Sequence[QueueShare], now: Time) -> list[Part]:
     """The report as lines and tables, engine by engine."""
     parts = [_kueue(found, now)] if found is not None and found.tree else []
     for name, rule in RULES.items():
@@ -40,7 +40,7 @@ def shares_parts(found: Shares | None, queues: Sequence[QueueShare], now: Time) 
     return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
 
 
-def _kueue(found: Shares, now: Time) -> list[Part]:
+def _kueue(found: ShareReport, now: Time) -> list[Part]:
     said = "on" if found.fair_sharing else "off: shares are shown for information"
     parts: list[Part] = [f"Kueue, fair sharing {said}", "", Table(TREE, tuple(_node(node) for node in found.tree))]
     parts += ["", f"each scheduling cycle takes the head of each queue ({found.within}), in this order: {found.order}"]
@@ -76,12 +76,12 @@ def _part(part: Borrowed) -> str:
     return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {part.ratio:.0f} ‰"
 
 
-def _unsaid(turn: Turn) -> bool:
+def _unsaid(turn: CycleHead) -> bool:
     """Whether Kueue's message says more than the outcome; the victims of a preemption are listed elsewhere."""
     return bool(turn.message) and turn.outcome != "preempts"
 
 
-def _turn(turn: Turn, now: Time) -> Row:
+def _turn(turn: CycleHead, now: Time) -> Row:
     waited = max(0, now - turn.queued) // SECOND * SECOND
     borrows: object = "–"
     with_it: object = "–"

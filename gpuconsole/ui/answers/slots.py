@@ -2,39 +2,39 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuconsole.insight.basis import Bound
+from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
 from gpuconsole.insight.largest_gang import SIZES
-from gpuconsole.insight.slots import Starts
+from gpuconsole.insight.slots import StartableGangs
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 
-MARKS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
+MARKS = {IdleBound.EXACT: "", IdleBound.AT_LEAST: "≥ ", IdleBound.AT_MOST: "≤ "}
 """Mark before a number that is only a bound, because some objects are not visible."""
-OF = {Bound.AT_LEAST: "node", Bound.AT_MOST: "pod"}
+OF = {IdleBound.AT_LEAST: "node", IdleBound.AT_MOST: "pod"}
 
 
-def slots_lines(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[str]:
+def slots_lines(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound = IdleBound.EXACT) -> list[str]:
     """The report as text."""
     return lines_of(slots_parts(answer, starts, bound))
 
 
-def slots_parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[Part]:
+def slots_parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound = IdleBound.EXACT) -> list[Part]:
     """The report as lines and tables, preceded by the meaning of the marks if its numbers are bounds."""
-    if bound is Bound.EXACT:
+    if bound is IdleBound.EXACT:
         some = answer.cluster.nodes
         return [*_parts(answer, starts, bound), *(["", *_fragments(answer.fragments)] if some else [])]
     said = f"{MARKS[bound]}means {bound}: some {OF[bound]}s are not visible"
     return [said, "", *_parts(answer, starts, bound)]
 
 
-def _parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound) -> list[Part]:
+def _parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound) -> list[Part]:
     """Pods and gangs that fit on nodes, and gangs that would start in each queue."""
     if not answer.cluster.nodes:
         quotas = [f"{_called(one)}: available quota {counted(one.available, one.unit)}" for one in starts]
-        nothing = ", so nothing can start" if bound is Bound.EXACT else ""
+        nothing = ", so nothing can start" if bound is IdleBound.EXACT else ""
         return [f"no nodes are visible{nothing}", *quotas]
     units = len({row.unit for row in (answer.cluster, *answer.others)}) > 1 or answer.cluster.unit != WHOLE_GPU.noun
     head = (
@@ -74,10 +74,10 @@ def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"gangs that start in each queue: {text}" for text in undecided)
 
 
-def _row(row: FlavorSlots, bound: Bound, units: bool) -> tuple[object, ...]:
+def _row(row: FlavorSlots, bound: IdleBound, units: bool) -> tuple[object, ...]:
     gang = fmt.gang(row.largest_gang)
     # Any number of pods may be missing from view; the nodes are complete.
-    there = bound if bound is Bound.AT_LEAST else Bound.EXACT
+    there = bound if bound is IdleBound.AT_LEAST else IdleBound.EXACT
     idle, largest, *fit = _bounded((row.idle, row.largest_pod, *row.slots.values()), bound)
     shown = gang if gang == "–" else f"{MARKS[bound]}{gang}"
     nodes, total = _bounded((row.nodes, row.gpus), there)
@@ -85,19 +85,19 @@ def _row(row: FlavorSlots, bound: Bound, units: bool) -> tuple[object, ...]:
     return (row.name, nodes, *unit, total, idle, largest, shown, *fit)
 
 
-def _bounded(numbers: Iterable[int], bound: Bound) -> Iterator[object]:
+def _bounded(numbers: Iterable[int], bound: IdleBound) -> Iterator[object]:
     """Numbers with the mark of their bound; `at most 0` is exact."""
     mark = MARKS[bound]
     for number in numbers:
-        exact = not mark or (bound is Bound.AT_MOST and not number)
+        exact = not mark or (bound is IdleBound.AT_MOST and not number)
         yield number if exact else Valued(f"{mark}{number}", number)
 
 
-def _flavor(row: FlavorSlots, bound: Bound, units: bool) -> Row:
+def _flavor(row: FlavorSlots, bound: IdleBound, units: bool) -> Row:
     return Row(key=f"{row.name} {row.unit}", cells=_row(row, bound, units), about=About("flavors", row.name))
 
 
-def _starts(one: Starts, bound: Bound) -> Row:
+def _starts(one: StartableGangs, bound: IdleBound) -> Row:
     """Gangs that would start now, and the number that quota allows."""
     cells = [_cell(now, one.by_quota[size], bound) for size, now in one.now.items()]
     (idle,) = _bounded((one.idle,), bound)
@@ -108,19 +108,19 @@ def _starts(one: Starts, bound: Bound) -> Row:
     )
 
 
-def _called(one: Starts) -> str:
+def _called(one: StartableGangs) -> str:
     return f"{one.queue}, {_flavor_name(one)}" if one.flavor else one.queue
 
 
-def _flavor_name(one: Starts) -> str:
+def _flavor_name(one: StartableGangs) -> str:
     """The flavor, with its unit unless that is the whole GPU."""
     unit = "" if one.unit == WHOLE_GPU.noun else f" ({one.unit})"
     return f"{one.flavor or 'any'}{unit}"
 
 
-def _cell(now: int, quota: int, bound: Bound) -> str:
+def _cell(now: int, quota: int, bound: IdleBound) -> str:
     # A number equal to the quota limit is exact, and so is `at most 0`.
-    known = now == quota if bound is Bound.AT_LEAST else not now
+    known = now == quota if bound is IdleBound.AT_LEAST else not now
     mark = "" if known else MARKS[bound]
     return f"{mark}{now}" if now == quota else f"{mark}{now} of {quota}"
 

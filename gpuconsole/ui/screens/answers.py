@@ -10,13 +10,13 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unlooked
-from gpuconsole.insight.basis import PLACES, QUOTA, TURNS, bound_of_idle, undecidable
+from gpuconsole.insight.admission_view import AdmissionView
+from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unchecked_kinds
+from gpuconsole.insight.data_gaps import PLACES, QUOTA, TURNS, bound_of_idle, missing_for_admission
 from gpuconsole.insight.engine_shares import engine_shares
-from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.loan_ledger import ledger
 from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import slots
-from gpuconsole.insight.standing import Standing
 from gpuconsole.insight.telemetry import utilization
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
@@ -42,7 +42,7 @@ SHARE = 20
 class Asked(NamedTuple):
     """Input of a report."""
 
-    standing: Standing
+    standing: AdmissionView
     seen: Snapshot
     """The displayed Snapshot, with GPU telemetry, which a simulated fork lacks."""
     prices: Prices
@@ -109,7 +109,7 @@ def _slots(asked: Asked) -> Sequence[Part]:
     bound = bound_of_idle(snapshot)
     if bound is None:
         return nothing_said(lacking)
-    undecided = undecidable(snapshot)
+    undecided = missing_for_admission(snapshot)
     return [*slots_parts(*slots(snapshot, bound), bound), "", *left_open((*lacking, *starts_unknown(undecided)))]
 
 
@@ -125,7 +125,7 @@ def _antipatterns(asked: Asked) -> Sequence[Part]:
     found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
     average = utilization(asked.seen)
     lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0, average=average)
-    return [*lines, *left_open(unlooked(asked.seen.seen))]
+    return [*lines, *left_open(unchecked_kinds(asked.seen.seen))]
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {

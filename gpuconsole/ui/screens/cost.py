@@ -7,7 +7,7 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.bill import Bill, By, Cost, PoolCost, bill
+from gpuconsole.insight.cost_report import By, Cost, CostReport, PoolCost, cost_report
 from gpuconsole.insight.losses import lost_by
 from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.model.snapshot import Snapshot
@@ -43,7 +43,7 @@ class CostScreen(ObjectScreen):
     def __init__(self) -> None:
         super().__init__()
         self._by = By.QUEUE
-        self._bill: Bill | None = None
+        self._bill: CostReport | None = None
         self._window = AT_HAND
         """Window of the lost work."""
         self._bills = Background(self, self._sum_up, self._show_bill, reads=True)
@@ -56,16 +56,16 @@ class CostScreen(ObjectScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._bills.ask(snapshot)
 
-    def _sum_up(self, snapshot: Snapshot) -> Bill:
+    def _sum_up(self, snapshot: Snapshot) -> CostReport:
         self._window = "in this session" if self.console.keeps_history else AT_HAND
         try:
             lost = self.console.losses()
         except ConsoleError:
             # The header shows why there is no history; the newest events are available nevertheless.
             lost, self._window = lost_by(snapshot.recent), AT_HAND
-        return bill(snapshot, self.console.prices, lost)
+        return cost_report(snapshot, self.console.prices, lost)
 
-    def _show_bill(self, found: Bill) -> None:
+    def _show_bill(self, found: CostReport) -> None:
         self._bill = found
         self.query_one("#bill", Lines).lines = summary(found, self._window)
         self._pools.show(found.pools)

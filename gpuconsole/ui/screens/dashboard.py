@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.alert_kinds import Alert, AlertKind
 from gpuconsole.insight.gpu_totals import GpuTotals, UnitTotals
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard, last_hour
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
-from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.device_units import WHOLE_GPU, by_kind, described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -33,23 +33,23 @@ from gpuconsole.ui.widgets.painter import Lines
 
 LOG = logging.getLogger(__name__)
 URGENT = (
-    Trouble.KUEUE,
-    Trouble.DEADLOCK,
-    Trouble.NODE_DOWN,
-    Trouble.ADMITS_NOBODY,
-    Trouble.THRASH,
-    Trouble.STARVED,
+    AlertKind.KUEUE,
+    AlertKind.DEADLOCK,
+    AlertKind.NODE_DOWN,
+    AlertKind.QUEUE_INACTIVE,
+    AlertKind.THRASH,
+    AlertKind.STARVED,
 )
 PLACES = {"nodes": "nodes", "workloads": "workloads", "jobs": "workloads", "pods": "nodes"}
 """Table of an object → the view that shows it; queues otherwise."""
 
 
-def _trouble(one: Attention) -> Painted:
+def _trouble(one: Alert) -> Painted:
     return (("⚠", "fault" if one.trouble in URGENT else "pending"),)
 
 
 QUEUES: tuple[Column[TreeRow], ...] = tuple(column for column in COLUMNS if column.id not in ("drs", "policy"))
-ATTENTION: tuple[Column[Attention], ...] = (
+ATTENTION: tuple[Column[Alert], ...] = (
     Column("", _trouble, width=1),
     Column("NEEDS ATTENTION", lambda one: named(one.text), id="name", width=30, flex=1),
     Column("GPUs", lambda one: f"{one.gpus:,}" if one.gpus else "", width=6, align="right", rank=1),
@@ -155,7 +155,7 @@ class DashboardScreen(ConsoleScreen):
         match row:
             case TreeRow():
                 return row.node.problem
-            case Attention():
+            case Alert():
                 return named(row.text)
         return ""
 
@@ -171,7 +171,7 @@ class DashboardScreen(ConsoleScreen):
         match row:
             case TreeRow():
                 self.console_app.go("queues", at=row.node.name)
-            case Attention():
+            case Alert():
                 self.console_app.go(PLACES.get(row.table, "queues"), at=row.key)
 
 

@@ -3,7 +3,7 @@
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from gpuconsole.insight.playing import Play, Played
+from gpuconsole.insight.drill_session import DrillSession, StepResult
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui.actions import Action
@@ -31,12 +31,12 @@ _HOLDS = (*PLACED, WorkloadPhase.QUOTA_RESERVED, WorkloadPhase.EVICTED)
 class DrillScreen(ConsoleScreen):
     """The text of the step above, the workloads below; marked rows are the predicted victims."""
 
-    def __init__(self, play: Play) -> None:
+    def __init__(self, play: DrillSession) -> None:
         super().__init__()
         self._play = play
         self._rows = WorkloadRows()
         self._listing = Listing()
-        self._told: Played | None = None
+        self._told: StepResult | None = None
         """The last step, shown until the user continues with the next one."""
         self._busy = False
 
@@ -107,7 +107,7 @@ class DrillScreen(ConsoleScreen):
         said = self._said()
         errand(self, lambda: self._play.step(said), self._came)
 
-    def _came(self, played: Played) -> None:
+    def _came(self, played: StepResult) -> None:
         self._busy, self._told = False, played
         self._turn()
 
@@ -115,9 +115,9 @@ class DrillScreen(ConsoleScreen):
         if not self._busy:
             self._busy = True
             scenario = self._play.scenario
-            errand(self, lambda: Play(scenario), self._begun)
+            errand(self, lambda: DrillSession(scenario), self._begun)
 
-    def _begun(self, play: Play) -> None:
+    def _begun(self, play: DrillSession) -> None:
         self._busy, self._told, self._play = False, None, play
         self._turn()
 

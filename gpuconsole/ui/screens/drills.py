@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.playing import Play
+from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.drills import DrillFile, library, open_drill
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.screens.acting import Handlers
@@ -57,4 +57,4 @@ class DrillsScreen(ConsoleScreen):
 
 def play_drill(screen: ConsoleScreen, named: str) -> None:
     """Open a drill: a file, or the name of a bundled one."""
-    errand(screen, lambda: Play(open_drill(named)), lambda play: screen.open(DrillScreen(play)))
+    errand(screen, lambda: DrillSession(open_drill(named)), lambda play: screen.open(DrillScreen(play)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from gpuconsole.insight.device_demand import pod_units
-from gpuconsole.insight.unsaved import unsaved_gpu_time
+from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
 from gpuconsole.model.device_units import NO_UNITS, WHOLE_GPU, Units, added, described
@@ -237,5 +237,5 @@ def _victim(snapshot: Snapshot, owner: str, units: Units) -> Cell:
     workload = snapshot.workloads.get(owner)
     loss = ""
     if workload is not None:
-        loss = f"; {fmt.not_saved(unsaved_gpu_time(snapshot, workload))}"
+        loss = f"; {fmt.not_saved(uncheckpointed_gpu_time(snapshot, workload))}"
     return (("✖ ", "victim"), (called(owner), "strong"), (f"  {described(units)} here{loss}", ""))

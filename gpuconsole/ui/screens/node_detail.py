@@ -4,9 +4,9 @@ from typing import NamedTuple, cast
 
 from textual.app import ComposeResult
 
+from gpuconsole.insight.gpu_alarm_rules import MeasuredGpu
 from gpuconsole.insight.gpumap import GpuRow, gpu_map, used_of
-from gpuconsole.insight.hardware import Inside, Team, Unit, look_inside, teams
-from gpuconsole.insight.measured import Gpu
+from gpuconsole.insight.hardware import GpuUnit, NodeGpus, PodGroupGpus, all_node_gpus, pod_group_gpus
 from gpuconsole.insight.telemetry import on_node
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import counted_units
@@ -32,10 +32,10 @@ class Facts(NamedTuple):
     """Content of the screen."""
 
     row: GpuRow
-    inside: Inside | None
-    teams: tuple[Team, ...]
+    inside: NodeGpus | None
+    teams: tuple[PodGroupGpus, ...]
     now: Time
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[MeasuredGpu, ...]
 
 
 class NodeDetailScreen(NodeScreen):
@@ -62,9 +62,9 @@ class NodeDetailScreen(NodeScreen):
         row = gpu_map(snapshot).by_node.get(self._node)
         if row is None:
             return None
-        found = look_inside(snapshot).get(self._node)
+        found = all_node_gpus(snapshot).get(self._node)
         measured = on_node(snapshot, self._node)
-        return Facts(row, found, teams(snapshot, self._node), snapshot.time, measured)
+        return Facts(row, found, pod_group_gpus(snapshot, self._node), snapshot.time, measured)
 
     def _tell(self, facts: Facts | None) -> None:
         self._facts = facts
@@ -83,7 +83,7 @@ class NodeDetailScreen(NodeScreen):
         joined = links(inside, unit) if inside is not None and unit is not None else ""
         self.query_one("#about", Lines).lines = tuple(filter(None, (joined, self._lately(unit))))
 
-    def _lately(self, unit: Unit | None) -> Cell:
+    def _lately(self, unit: GpuUnit | None) -> Cell:
         """Utilization trend of the selected device, which the table may cut."""
         facts = self._facts
         gpu = of_unit(by_unit(facts.gpus), unit) if facts is not None and unit is not None else None
@@ -91,8 +91,8 @@ class NodeDetailScreen(NodeScreen):
         return f" GPU {gpu.device.gpu} utilization: {text}" if gpu is not None and text else ""
 
     @property
-    def _unit(self) -> Unit | None:
-        return cast("Unit | None", self.query_one("#units", Grid).current)
+    def _unit(self) -> GpuUnit | None:
+        return cast("GpuUnit | None", self.query_one("#units", Grid).current)
 
     def picked(self, row: object) -> None:
         self._show_links()
@@ -109,7 +109,7 @@ class NodeDetailScreen(NodeScreen):
         return {**super().handlers(), "object.open": lambda: self.open(WorkloadDetailScreen(key))}
 
 
-def _key(unit: Unit) -> str:
+def _key(unit: GpuUnit) -> str:
     return f"{unit.gpu} {unit.start} {unit.part} {unit.cell.index}"
 
 

@@ -9,7 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows, used_of
-from gpuconsole.insight.hardware import Inside, look_inside
+from gpuconsole.insight.hardware import NodeGpus, all_node_gpus
 from gpuconsole.insight.telemetry import coverage, utilization
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
@@ -58,7 +58,7 @@ class NodesScreen(NodeScreen):
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[str, GpuRow] = {}
-        self._known: Mapping[str, Inside] = {}
+        self._known: Mapping[str, NodeGpus] = {}
         self._layout_shown = Layout.MAP
         self._background = Background(self, _answer, self._show_rows)
 
@@ -98,7 +98,7 @@ class NodesScreen(NodeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._background.ask(snapshot)
 
-    def _show_rows(self, answer: tuple[tuple[GpuRow, ...], Mapping[str, Inside], str]) -> None:
+    def _show_rows(self, answer: tuple[tuple[GpuRow, ...], Mapping[str, NodeGpus], str]) -> None:
         rows, self._known, measured = answer
         self._rows = {row.node: row for row in rows}
         self._list.show(rows)
@@ -216,8 +216,8 @@ class NodesScreen(NodeScreen):
             self._show_owners()
 
 
-def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, Inside], str]:
-    return gpu_rows(snapshot), look_inside(snapshot), measured_text(snapshot)
+def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, NodeGpus], str]:
+    return gpu_rows(snapshot), all_node_gpus(snapshot), measured_text(snapshot)
 
 
 def measured_text(snapshot: Snapshot) -> str:

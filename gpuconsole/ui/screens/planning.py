@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from gpuconsole.insight.basis import unplaceable
-from gpuconsole.insight.plan import Option, Planning
-from gpuconsole.insight.risk import RUNS, Foreboding, first_in_line
+from gpuconsole.insight.data_gaps import missing_for_placement
+from gpuconsole.insight.plan import PlanOption, PlanProgress
+from gpuconsole.insight.risk import RUNS, EvictionRiskProgress, reclaim_risk
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
 from gpuconsole.services.answers import Answers
@@ -17,21 +17,21 @@ from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
 
 
-def risk_screen() -> LongAnswerScreen[Foreboding]:
+def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:
     """The preemption risk of each running workload."""
     return LongAnswerScreen("risk", "Preemption risk of running workloads", _foreboding, _risk)
 
 
-def _foreboding(answers: Answers) -> Iterator[Foreboding]:
+def _foreboding(answers: Answers) -> Iterator[EvictionRiskProgress]:
     """Results run by run; if invalid nodes or pods prevent simulation, the part that does not need them."""
     standing = answers.standing()
-    if unplaceable(standing.snapshot):
-        yield Foreboding(runs=0, reached=0, risk=first_in_line(standing), last=True)
+    if missing_for_placement(standing.snapshot):
+        yield EvictionRiskProgress(runs=0, reached=0, risk=reclaim_risk(standing), last=True)
     else:
         yield from answers.risk()
 
 
-class PlanScreen(LongAnswerScreen[Planning]):
+class PlanScreen(LongAnswerScreen[PlanProgress]):
     """The cheapest changes of quota, nodes or policy that start the submitted jobs within a target wait."""
 
     def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[Change], object]) -> None:
@@ -39,9 +39,9 @@ class PlanScreen(LongAnswerScreen[Planning]):
         title = f"Cheapest options to start within {format_span(wanted)}"
         super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._told)
         self._take = take
-        self._options: Mapping[str, Option] = {}
+        self._options: Mapping[str, PlanOption] = {}
 
-    def _told(self, piece: Planning) -> Told:
+    def _told(self, piece: PlanProgress) -> Told:
         if piece.plan is None:
             return Told(f"{piece.done} of {piece.of} kinds of options evaluated, now: {piece.kind}")
         self._options = {key_of(option): option for option in options_of(piece.plan)}
@@ -58,7 +58,7 @@ class PlanScreen(LongAnswerScreen[Planning]):
         return super().refusal(action)
 
     @property
-    def option(self) -> Option | None:
+    def option(self) -> PlanOption | None:
         """The selected option."""
         return self._options.get(self.row.key) if self.row is not None else None
 
@@ -68,7 +68,7 @@ class PlanScreen(LongAnswerScreen[Planning]):
             self._take(Change(option.words, option.commands))
 
 
-def _risk(piece: Foreboding) -> Told:
+def _risk(piece: EvictionRiskProgress) -> Told:
     parts = risk_parts(piece.risk) if piece.risk is not None else None
     if piece.risk is not None and piece.last:
         return Told(_as_of(piece.risk.time), parts, whole=True)

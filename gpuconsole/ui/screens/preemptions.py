@@ -6,12 +6,12 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.overview import LastHour
+from gpuconsole.insight.preemption_choice_text import WORDS, shares, whose
+from gpuconsole.insight.preemption_stats import EvictionCycle, PreemptionCount, PreemptionStats, chain, preemption_stats
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.who import Circle, Count, Who, chain, who
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate
@@ -49,7 +49,7 @@ class Past(NamedTuple):
     """Content of the screen."""
 
     rows: Sequence[PreemptionRow]
-    who: Who
+    who: PreemptionStats
     windows: Sequence[str]
     """Number of preemptions in each time window, as text."""
 
@@ -92,7 +92,7 @@ class PreemptionsScreen(WorkloadScreen):
             windows = windows_of(self.console.last_hour(), self.console.preemption_count(), len(found))
         except ConsoleError as error:
             return error
-        return Past(found, who(found), windows)
+        return Past(found, preemption_stats(found), windows)
 
     def _tell(self, past: Past | ConsoleError) -> None:
         if isinstance(past, ConsoleError):
@@ -149,7 +149,7 @@ def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
     return [*said, f"{recorded:,} in this session{more}"]
 
 
-def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
+def count_lines(found: PreemptionStats, windows: Sequence[str] = ()) -> list[Painted]:
     """Totals of the listed preemptions by rule, victim, preemptor and queue, preceded by the time windows."""
     lines = [
         *((heading("PREEMPTIONS"), *(line(f"  {text}") for text in windows), BLANK) if windows else ()),
@@ -159,9 +159,9 @@ def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
     ]
     if found.in_vain:
         lines.append(line((f"  {found.in_vain} wasted: the preemptor ended before it was scheduled", "fault")))
-    if found.circles or found.queue_circles:
+    if found.cycles or found.queue_cycles:
         lines += [BLANK, heading("PREEMPTION LOOPS")]
-        for what, circles in (("queues", found.queue_circles), ("workloads", found.circles)):
+        for what, circles in (("queues", found.queue_cycles), ("workloads", found.cycles)):
             lines += [told for circle in circles[:LOOPS] for told in _loop(what, circle)]
     lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
     lines += [BLANK, heading("VICTIMS"), *_counted(found.victims, victims=True)]
@@ -170,14 +170,14 @@ def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
     return [*lines, BLANK, heading("PREEMPTING QUEUES"), *_counted(found.causing_queues)]
 
 
-def _lost(summed: Who | Count | Circle, times: int, lost: str = "") -> str:
+def _lost(summed: PreemptionStats | PreemptionCount | EvictionCycle, times: int, lost: str = "") -> str:
     """Total lost work and cost, as far as known."""
     hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
     cost = "cost unknown" if summed.unpriced == times > 0 else at_least(fmt.money(summed.cost), summed.unpriced, times)
     return f"{hours} GPU-h{lost}, {cost}"
 
 
-def _loop(what: str, circle: Circle) -> Iterator[Painted]:
+def _loop(what: str, circle: EvictionCycle) -> Iterator[Painted]:
     """A preemption loop: its totals, then the pairs of victim and preemptor, the most frequent first."""
     size = f"  {len(circle.names)} {what}"
     yield line((size, "fault"), (f"  {counted(circle.times, 'preemption')}, {_lost(circle, circle.times)}", "dim"))
@@ -188,7 +188,7 @@ def _loop(what: str, circle: Circle) -> Iterator[Painted]:
         yield line((f"        and {counted(more, 'pair')} more", "dim"))
 
 
-def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Painted]:
+def _counted(counts: Sequence[PreemptionCount], *, victims: bool = False) -> Iterable[Painted]:
     """Counts by name; only victims are marked as part of a preemption loop."""
     for count in counts[:LISTED]:
         circles = (f" {GLYPHS['victim']} preemption loop", "fault") if victims and count.thrash else ""

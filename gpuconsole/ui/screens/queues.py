@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.doors import why_shut
 from gpuconsole.insight.engine_queues import queues
+from gpuconsole.insight.local_queues import inactive_reason
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
 from gpuconsole.insight.usable_quota import usable_quota
 from gpuconsole.model.commands import SetStopPolicy
@@ -182,7 +182,7 @@ class QueuesScreen(QuotaScreen):
         queue = next(found, None) if door is not None or row.node.kind is NodeKind.CLUSTER_QUEUE else None
         if queue is None or name not in self.snapshot.cluster_queues:
             return about(row, (), now)
-        shut = row.node.shut or why_shut(self.snapshot, queue)
+        shut = row.node.shut or inactive_reason(self.snapshot, queue)
         return about(row, usable_quota(self.snapshot, name), now, shut)
 
     def _unfold(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.insight.largest_gang import NO_LIMITS, GangLimits, gang_limits
-from gpuconsole.insight.topology import Domain, domains
+from gpuconsole.insight.topology import DomainUsage, domains
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.domain_rows import COLUMNS, SEPARATOR, DomainRow, about, domain_rows
@@ -26,7 +26,7 @@ class TopologyScreen(NodeScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._roots: Sequence[Domain] = ()
+        self._roots: Sequence[DomainUsage] = ()
         self._opened: dict[str, bool] = {}
         self._limits = NO_LIMITS
         self._trees = Background(self, _answer, self._show_tree)
@@ -49,7 +49,7 @@ class TopologyScreen(NodeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._trees.ask(snapshot)
 
-    def _show_tree(self, answer: tuple[Sequence[Domain], GangLimits]) -> None:
+    def _show_tree(self, answer: tuple[Sequence[DomainUsage], GangLimits]) -> None:
         self._roots, self._limits = answer
         self._show_rows()
 
@@ -136,7 +136,7 @@ class TopologyScreen(NodeScreen):
             self.flash(f"{key} is not in this tree", "warning")
 
 
-def _way(root: Domain, name: str) -> tuple[str, ...]:
+def _way(root: DomainUsage, name: str) -> tuple[str, ...]:
     """The path of the domain of this name; empty if there is none."""
     waiting = [root]
     while waiting:
@@ -152,5 +152,5 @@ def _faulty(row: DomainRow) -> bool:
     return bool(row.domain.note) or (host is not None and (not host.ready or host.cordoned))
 
 
-def _answer(snapshot: Snapshot) -> tuple[Sequence[Domain], GangLimits]:
+def _answer(snapshot: Snapshot) -> tuple[Sequence[DomainUsage], GangLimits]:
     return domains(snapshot), gang_limits(snapshot)

@@ -9,7 +9,7 @@ from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.whatif import Look, WhatIf
+from gpuconsole.insight.whatif import WhatIf, WhatIfProgress
 from gpuconsole.insight.whatif_ranges import RUNS
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
@@ -192,7 +192,7 @@ class WhatIfScreen(ChangeScreen):
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._failed, error)
 
-    def _came(self, look: Look) -> None:
+    def _came(self, look: WhatIfProgress) -> None:
         if self._thread is None:
             return
         self._reached, self._other_runs = look.reached, look.other_runs

@@ -6,7 +6,7 @@ from typing import Literal, cast
 from gpuconsole.insight.checking import open_checks
 from gpuconsole.insight.device_demand import units_of
 from gpuconsole.insight.phases import phase_of
-from gpuconsole.insight.unsaved import unsaved_gpu_time
+from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
 from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
@@ -265,7 +265,7 @@ def _holds(snapshot: Snapshot, workload: Workload) -> str:
 
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
     """Devices and work that an eviction of a workload would lose now."""
-    lost = fmt.not_saved(unsaved_gpu_time(snapshot, workload))
+    lost = fmt.not_saved(uncheckpointed_gpu_time(snapshot, workload))
     return (
         ("✖ ", "victim"),
         (f"{called(workload.key)} ", "strong"),

@@ -5,19 +5,19 @@ from collections.abc import Iterator, Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.bandwidth import connection
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.pending_pods import group_lines
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.stand_ins import stand_ins
-from gpuconsole.insight.standings import told
+from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.telemetry import of_pods, use
 from gpuconsole.insight.timeline import timeline
-from gpuconsole.insight.unblock.orders import orders
+from gpuconsole.insight.unblock.change_commands import change_commands
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.insight.unblock.words import in_words
+from gpuconsole.insight.unqueued_work import unqueued_work
+from gpuconsole.insight.visibility_positions import position_text
 from gpuconsole.insight.why import Tried, waits_for_places
+from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.answers import Answers
 from gpuconsole.ui import plan
@@ -43,8 +43,14 @@ from gpuconsole.ui.workload_text import Facts, pod_lines, state, title, why_line
 AHEAD_SHARE = 20.0
 """Pause after forecast runs, as a multiple of their duration."""
 _NOT_TRIED = (
-    *(Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, Code.GANG, Code.NODES),
-    *(Code.IMAGE, Code.POD_FAILURE),
+    *(
+        PendingReason.NOT_WAITING,
+        PendingReason.CHECKS,
+        PendingReason.RESOURCE_QUOTA,
+        PendingReason.GANG,
+        PendingReason.NODES,
+    ),
+    *(PendingReason.IMAGE, PendingReason.POD_FAILURE),
 )
 
 
@@ -58,7 +64,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._key = key
         self._background = Background(self, self._gather, self._tell, reads=True)
         self._trials: Trials[Tried] = Trials(self, key, Answers.why, self._draw)
-        self._ahead: Trials[Ahead] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
+        self._ahead: Trials[WorkloadOutlook] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
         self._offers = False
         """Whether the footer shows the key for suggestions."""
@@ -74,7 +80,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._background.ask(snapshot)
 
     def _gather(self, snapshot: Snapshot) -> Facts | None:
-        workload = snapshot.workloads.get(self._key) or stand_ins(snapshot).get(self._key)
+        workload = snapshot.workloads.get(self._key) or unqueued_work(snapshot).get(self._key)
         if workload is None:
             return None
         pods = tuple(pod for pod in snapshot.pods.all() if self._key in (pod.workload, pod.job, pod.key))
@@ -94,7 +100,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         place, standing = found.position, ""
         if place is not None:
             standings = self.console.standings(place.cluster_queue, workload.local_queue)
-            standing = told(standings, self._key, place, snapshot.time)
+            standing = position_text(standings, self._key, place, snapshot.time)
         told_of = (words, groups, queued, foreseen, standing, snapshot)
         return Facts(workload, found, pods, history, life, snapshot.time, *told_of)
 
@@ -189,7 +195,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         if suggestion is None or answer is None:
             return
         try:
-            commands = orders(self.snapshot, self._key, suggestion.steps)
+            commands = change_commands(self.snapshot, self._key, suggestion.steps)
         except LookupError as error:
             self.flash(f"{error.args[0]} no longer exists; press x to search again", "warning")
             return
@@ -197,6 +203,6 @@ class WorkloadDetailScreen(WorkloadScreen):
         try_out(self.console_app, plan.tried(named(words), commands))
 
 
-def _ahead(answers: Answers, key: str) -> Iterator[Ahead]:
+def _ahead(answers: Answers, key: str) -> Iterator[WorkloadOutlook]:
     """Only the complete forecast; partial runs have nothing to show."""
     return (piece for piece in answers.ahead(key) if piece.whole)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.outlook import Outlook
+from gpuconsole.insight.start_estimates import StartEstimates
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.services.answers import Answers
@@ -21,7 +21,7 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.workload_columns import columns
 from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
 
-NO_OUTLOOK = Outlook()
+NO_OUTLOOK = StartEstimates()
 
 
 class WorkloadsScreen(WorkloadScreen):
@@ -34,7 +34,7 @@ class WorkloadsScreen(WorkloadScreen):
         super().__init__()
         rows = WorkloadRows()
         self._listing = Listing()
-        self._outlooks: Trials[Outlook] = Trials(self, "", _outlook, self._draw, share=AHEAD_SHARE)
+        self._outlooks: Trials[StartEstimates] = Trials(self, "", _outlook, self._draw, share=AHEAD_SHARE)
         self._listings = Background(self, lambda snapshot: rows.update(snapshot, self.namespaces), self._list)
 
     def body(self) -> ComposeResult:
@@ -91,7 +91,7 @@ class WorkloadsScreen(WorkloadScreen):
         }
 
 
-def _outlook(answers: Answers, _: str) -> Iterator[Outlook]:
+def _outlook(answers: Answers, _: str) -> Iterator[StartEstimates]:
     return answers.outlook()
 
 

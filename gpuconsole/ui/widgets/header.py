@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
@@ -19,7 +19,7 @@ ENGINES = 2
 """The rank of the engines."""
 
 
-def engine_words(engines: Engines, short: bool = False) -> str:
+def engine_words(engines: EnginesInForce, short: bool = False) -> str:
     """The active engines: `Kueue 0.19 · Volcano · Karpenter · MIG mixed`, or in short `Kueue×Volcano×Karp×MIG`."""
     if short:
         return "×".join(part.short for part in engines.parts)

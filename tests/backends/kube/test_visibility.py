@@ -12,7 +12,7 @@ import pytest
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.target import Target
 from gpuconsole.backends.kube.visibility import AGAIN, RENEW, VisibilityClient
-from gpuconsole.insight.standings import Place, Standings
+from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
 
 NOW = 1_767_600_000_000_000
 GROUP = "/apis/visibility.kueue.x-k8s.io"
@@ -32,7 +32,7 @@ WAITING = {
         },
     ]
 }
-PLACES = {"team-a/first": Place(1, 1), "team-b/evil\ufffd[2J": Place(2, 1)}
+PLACES = {"team-a/first": QueuePosition(1, 1), "team-b/evil\ufffd[2J": QueuePosition(2, 1)}
 
 
 class Kueue:
@@ -73,7 +73,7 @@ class Kueue:
         self.connection = Connection(Target(kubeconfig=str(path)))
         self.visibility = VisibilityClient(self.connection, lambda: NOW, clock=lambda: self.now)
 
-    def ask(self, cluster_queue: str = "cq-a", local_queue: str = "team-a/lq-a") -> Standings:
+    def ask(self, cluster_queue: str = "cq-a", local_queue: str = "team-a/lq-a") -> VisibilityPositions:
         return self.visibility.standings(cluster_queue, local_queue)
 
 
@@ -91,7 +91,7 @@ def path(version: str = "v1beta2", queue: str = "clusterqueues/cq-a") -> str:
 
 def test_places_are_counted_from_one_and_strange_names_are_cleaned(kueue: Kueue) -> None:
     kueue.answers[path()] = (200, WAITING)
-    assert kueue.ask() == Standings(queue="cq-a", source="visibility API v1beta2", time=NOW, places=PLACES)
+    assert kueue.ask() == VisibilityPositions(queue="cq-a", source="visibility API v1beta2", time=NOW, places=PLACES)
     assert kueue.asked == [f"{path()}?limit=1000"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.backends.telemetry.kueue_metrics import AGAIN, RENEW, KueueMetrics
 from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
-from gpuconsole.insight.queue_metrics import Counted, QueueMetrics, counted
+from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics, counted
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.quantity import GPU
 from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, vector
@@ -106,8 +106,8 @@ def test_both_accounts_stand_side_by_side() -> None:
     snapshot = world([*ORG, waiting("next", "research/lq", 4)])
     told = QueueMetrics(queue="cq-research", pending=1, reserving=2, usage={("a100", GPU): 12.0, ("a100", "cpu"): 1.5})
     assert list(counted(told, snapshot)) == [
-        Counted("Pending", 1, 1),
-        Counted("Quota reserved", 2, 3),
-        Counted(f"a100 {GPU}", 12, 12),
+        MetricComparison("Pending", 1, 1),
+        MetricComparison("Quota reserved", 2, 3),
+        MetricComparison(f"a100 {GPU}", 12, 12),
     ]
     assert [one.same for one in counted(told, snapshot)] == [True, False, True]

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.whatif import looks
+from gpuconsole.insight.whatif import what_if_steps
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Command, Drain
 from gpuconsole.model.events import Applied, Event
@@ -89,7 +89,7 @@ def _asked(mirror: Mirror, command: tuple[Command, ...]) -> float:
     """Seconds of CPU to the first answer."""
     began = time.process_time()
     base = mirror.base(frozenset())
-    next(looks(base.simulation, command, HOUR, found=base.completed))
+    next(what_if_steps(base.simulation, command, HOUR, found=base.completed))
     return time.process_time() - began
 
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Foreseer
+from gpuconsole.insight.forecast import Forecaster
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState
@@ -20,7 +20,7 @@ def looks(report: Report) -> None:
     cluster = simulation(WORKLOADS, NODES).snapshot()
     for thing in cluster.objects():
         state.apply(Applied(cluster.time, thing))
-    foreseer = Foreseer()
+    foreseer = Forecaster()
     first = cpu(lambda: foreseer.forecast(state.freeze(), policy))
     report.seconds(f"first forecast, {WORKLOADS:,} workloads, {NODES:,} nodes", first, bar=2)
     waiting = [workload for workload in cluster.workloads.all() if not workload.reserved][:CHANGED]

@@ -1,6 +1,6 @@
 """Preemption risk of a big cluster: until the first answer, and all that it takes."""
 
-from gpuconsole.insight.risk import foreboding
+from gpuconsole.insight.risk import eviction_risk_steps
 from gpuconsole.model.clock import MINUTE
 from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report, cpu
@@ -13,12 +13,12 @@ def risks(report: Report) -> None:
     """The risk of everything that runs there, with the runs that its effort allows."""
     made = simulation(WORKLOADS, NODES, queues=QUEUES)
     title = f"risk, {WORKLOADS:,} workloads, {NODES:,} nodes"
-    report.seconds(f"{title}: first answer", cpu(lambda: next(p for p in foreboding(made) if p.risk)), bar=BAR)
+    report.seconds(f"{title}: first answer", cpu(lambda: next(p for p in eviction_risk_steps(made) if p.risk)), bar=BAR)
     last = None
 
     def whole() -> None:
         nonlocal last
-        *_, piece = foreboding(made)
+        *_, piece = eviction_risk_steps(made)
         last = piece.risk
 
     spent = cpu(whole)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.whatif import Look, looks, prepare
+from gpuconsole.insight.whatif import WhatIfProgress, prepare, what_if_steps
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Command as Order
 from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit
@@ -38,7 +38,7 @@ def what_ifs(report: Report) -> None:
         gc.freeze()
         largest = workloads == SIZES[-1][0]
         for name, orders in _questions(made).items():
-            trial = looks(made, orders, HOUR)
+            trial = what_if_steps(made, orders, HOUR)
             first = cpu(lambda trial=trial: next(trial))  # type: ignore[misc]
             title = f"what-if, {name}, {workloads:,} workloads, {nodes:,} nodes"
             report.time(f"{title}: next cycle", first, bar=FIRST if largest else None)
@@ -53,7 +53,7 @@ def _ahead(report: Report, made: Simulation, name: str, workloads: int, nodes: i
     began, worked = time.perf_counter(), time.process_time()
     reached, slowest = 0, 0.0
     with uncollected():
-        for look, seconds in _timed(looks(made, _questions(made)[name], HOUR, elsewhere=apart)):
+        for look, seconds in _timed(what_if_steps(made, _questions(made)[name], HOUR, elsewhere=apart)):
             reached, slowest = look.reached, max(slowest, seconds)
             if time.perf_counter() - began > patience:
                 break
@@ -64,7 +64,7 @@ def _ahead(report: Report, made: Simulation, name: str, workloads: int, nodes: i
     report.seconds("  longest time between two looks, at which it can be given up", slowest)
 
 
-def _timed(trial: Iterator[Look]) -> Iterator[tuple[Look, float]]:
+def _timed(trial: Iterator[WhatIfProgress]) -> Iterator[tuple[WhatIfProgress, float]]:
     while True:
         before = time.perf_counter()
         look = next(trial, None)

@@ -1,0 +1,254 @@
+"""Application of suggested changes to the work itself and to the objects around it.
+
+The same code serves both kinds of trial: admission alone (`take`), and the simulation (`placing`, `landing`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.unblock.steps import (
+    AddNodesStep,
+    AdmitNamespace,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    LoosenBudget,
+    LowerGang,
+    MoveTo,
+    RaiseLimit,
+    Resume,
+    Step,
+    Tolerate,
+    UsePriority,
+    UseTopology,
+)
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.job import Job
+from gpuconsole.model.labels import LabelSelector, Toleration
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
+from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
+from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
+
+Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector
+OfWork = Reshape | LowerGang | UsePriority | MoveTo
+"""Steps that change the work itself, besides resuming it."""
+Around = RaiseLimit | AdmitNamespace | Resume
+"""Steps that change the objects around it."""
+
+
+class SurroundingObjects(Protocol):
+    """Queues, nodes and other objects by key, as a Snapshot and an admission session have them."""
+
+    @property
+    def cluster_queues(self) -> Mapping[str, ClusterQueue]: ...
+    @property
+    def local_queues(self) -> Mapping[str, LocalQueue]: ...
+    @property
+    def cohorts(self) -> Mapping[str, Cohort]: ...
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]: ...
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
+
+
+def apply_change(rehearsal: AdmissionSimulator, key: str, step: Step) -> None:
+    """Apply a change for the workload `key` in the admission state alone."""
+    objects = rehearsal.session.setup.objects
+    match step:
+        case End(other):
+            rehearsal.finish(other)
+        case AddNodesStep():
+            for number in range(1, step.count + 1):
+                rehearsal.apply(objects.nodes[step.like].twin(f"{step.like}-more-{number}"))
+        case Resume(kind="Workload"):
+            rehearsal.apply(replace(rehearsal.workloads[key], active=True))
+        case RaiseLimit() | AdmitNamespace() | Resume():
+            for obj in around(objects, step):
+                rehearsal.apply(obj)
+        case LoosenBudget():
+            pass  # Kueue does not check disruption budgets.
+        case _:
+            rehearsal.apply(changed(rehearsal.workloads[key], step))
+
+
+class _After(Struct, frozen=True):
+    """The objects around the work, some of them already changed."""
+
+    cluster_queues: dict[str, ClusterQueue]
+    local_queues: dict[str, LocalQueue]
+    cohorts: dict[str, Cohort]
+    namespaces: dict[str, Namespace]
+    nodes: Mapping[str, Node]
+
+
+def all_around(objects: SurroundingObjects, steps: Iterable[Around]) -> tuple[Object, ...]:
+    """Return the objects around the work after all of these changes, each on top of those before it."""
+    after = _After(
+        dict(objects.cluster_queues),
+        dict(objects.local_queues),
+        dict(objects.cohorts),
+        dict(objects.namespaces),
+        objects.nodes,
+    )
+    made: dict[tuple[type[Object], str], Object] = {}
+    for step in steps:
+        for obj in around(after, step):
+            made[type(obj), obj.key] = obj
+            match obj:
+                case ClusterQueue():
+                    after.cluster_queues[obj.key] = obj
+                case LocalQueue():
+                    after.local_queues[obj.key] = obj
+                case Cohort():
+                    after.cohorts[obj.key] = obj
+                case Namespace():
+                    after.namespaces[obj.key] = obj
+                case _:
+                    pass
+    return tuple(made.values())
+
+
+def around(objects: SurroundingObjects, step: Around) -> tuple[Object, ...]:
+    """Return the objects around the work after this change."""
+    match step:
+        case RaiseLimit(kind="ClusterQueue"):
+            return (_raised(objects.cluster_queues[step.name], step),)
+        case RaiseLimit():
+            return (_raised(objects.cohorts.get(step.name) or Cohort(name=step.name), step),)
+        case Resume(kind="LocalQueue"):
+            return (replace(objects.local_queues[step.name], stop_policy=StopPolicy.NONE),)
+        case Resume(kind="ClusterQueue"):
+            return (replace(objects.cluster_queues[step.name], stop_policy=StopPolicy.NONE),)
+        case Resume(kind="Node"):
+            return (replace(objects.nodes[step.name], unschedulable=False),)
+        case Resume():
+            return ()
+        case AdmitNamespace():
+            return _opened(objects, objects.cluster_queues[step.cluster_queue], step.namespace)
+        case _:
+            assert_never(step)
+
+
+def changed(workload: Workload, step: OfWork) -> Workload:
+    """Return the workload as if it had been submitted with this change."""
+    match step:
+        case MoveTo(queue):
+            return replace(workload, queue=queue)
+        case UsePriority():
+            return replace(workload, priority=step.priority, priority_class="", priority_kind="")
+        case LowerGang():
+            lowered = (replace(p, min_count=step.count) if p.name == step.gang else p for p in workload.pod_sets)
+            return replace(workload, pod_sets=tuple(lowered))
+        case AskLess() | FewerPods() | UseTopology() | Tolerate() | DropSelector():
+            return replace(workload, pod_sets=_reshaped(workload.pod_sets, step))
+        case _:
+            assert_never(step)
+
+
+def changed_job(job: Job, step: Reshape | LowerGang) -> Job:
+    """Return the job as if submitted with this change; a Volcano Job's minAvailable never exceeds its pods."""
+    match step:
+        case LowerGang():
+            volcano = replace(job.volcano, min_available=step.count) if job.volcano is not None else None
+            return replace(job, volcano=volcano, min_available=step.count)
+        case _:
+            pod_sets = _reshaped(job.pod_sets, step)
+            volcano = _within(job.volcano, pod_sets) if job.volcano is not None else None
+            least = volcano.min_available if volcano is not None else job.min_available
+            return replace(job, pod_sets=pod_sets, volcano=volcano, min_available=least)
+
+
+def _within(spec: VolcanoSpec, pod_sets: tuple[PodSet, ...]) -> VolcanoSpec:
+    """Meet Volcano's webhook: minAvailable never exceeds the number of pods, per task and in total."""
+    tasks = tuple(
+        task if task.min_available is None else replace(task, min_available=min(task.min_available, pods.count))
+        for task, pods in zip(spec.tasks, pod_sets, strict=False)
+    )
+    total = sum(pods.count for pods in pod_sets)
+    return replace(spec, min_available=min(spec.min_available, total), tasks=tasks)
+
+
+def _reshaped(pod_sets: tuple[PodSet, ...], step: Reshape) -> tuple[PodSet, ...]:
+    """Return the pod sets with this change applied to one of them."""
+    return tuple(_changed(p, step) if p.name == step.pod_set else p for p in pod_sets)
+
+
+def _changed(pod_set: PodSet, step: Reshape) -> PodSet:
+    template = pod_set.template
+    match step:
+        case FewerPods():
+            return replace(pod_set, count=step.count)
+        case UseTopology():
+            asked = pod_set.topology or TopologyRequest()
+            anywhere = not (step.required or step.preferred)
+            looser = replace(asked, required=step.required, preferred=step.preferred, unconstrained=anywhere)
+            return replace(pod_set, topology=looser)
+        case AskLess():
+            return replace(pod_set, template=_asking(template, step.resource, step.amount))
+        case Tolerate():
+            one = Toleration(step.key, "Equal", step.value, step.effect)
+            return replace(pod_set, template=replace(template, tolerations=(*template.tolerations, one)))
+        case DropSelector():
+            left = {key: value for key, value in template.node_selector.items() if key != step.label}
+            return replace(pod_set, template=replace(template, node_selector=left))
+        case _:
+            assert_never(step)
+
+
+def _asking(template: PodTemplate, resource: str, amount: int) -> PodTemplate:
+    """Return the template with the request reduced in the containers that have it, the last one first."""
+    surplus = template.requests.get(resource, 0) - amount
+    containers: list[Container] = []
+    for container in reversed(template.containers):
+        held = container.requests.get(resource, container.limits.get(resource, 0))
+        cut = min(held, surplus)
+        surplus -= cut
+        containers.append(_cut(container, resource, held - cut) if cut else container)
+    return replace(template, containers=tuple(reversed(containers)))
+
+
+def _cut(container: Container, resource: str, amount: int) -> Container:
+    requests = {**container.requests, resource: amount}
+    limits = {**container.limits, resource: amount} if resource in container.limits else container.limits
+    return replace(container, requests=requests, limits=limits)
+
+
+def _raised(owner: ClusterQueue | Cohort, step: RaiseLimit) -> ClusterQueue | Cohort:
+    """Return the ClusterQueue or Cohort with a greater quota or limit; a quota is added if it has none."""
+    pair = (step.flavor, step.resource)
+    old = owner.quotas().get(pair, Quota())
+    match step.limit:
+        case "nominalQuota":
+            new = replace(old, nominal=old.nominal + step.by)
+        case "borrowingLimit":
+            new = replace(old, borrowing_limit=(old.borrowing_limit or 0) + step.by)
+        case "lendingLimit":
+            new = replace(old, lending_limit=(old.lending_limit or 0) + step.by)
+    if pair not in owner.quotas():
+        group = ResourceGroup((step.resource,), (FlavorQuotas(step.flavor, {step.resource: new}),))
+        return replace(owner, resource_groups=(*owner.resource_groups, group))
+    groups = tuple(replace(g, flavors=tuple(_with(f, pair, new) for f in g.flavors)) for g in owner.resource_groups)
+    return replace(owner, resource_groups=groups)
+
+
+def _with(flavor: FlavorQuotas, pair: tuple[str, str], quota: Quota) -> FlavorQuotas:
+    if flavor.name != pair[0] or pair[1] not in flavor.resources:
+        return flavor
+    return replace(flavor, resources={**flavor.resources, pair[1]: quota})
+
+
+def _opened(objects: SurroundingObjects, queue: ClusterQueue, namespace: str) -> tuple[Object, ...]:
+    """Return the queue and the namespace, changed so that the queue selects it."""
+    known = objects.namespaces.get(namespace) or Namespace(name=namespace)
+    selector = queue.namespace_selector
+    if selector is None:
+        return replace(queue, namespace_selector=LabelSelector()), known
+    return (replace(known, labels={**known.labels, **selector.match_labels}, named_only=False),)
