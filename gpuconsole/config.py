@@ -17,7 +17,7 @@ from gpuconsole.model.text import clean
 PREFIX = "GPUCONSOLE_"
 
 
-class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a simulation starts."""
 
     seed: int | None = None
@@ -28,7 +28,7 @@ class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPUs per node that is made from flavors; None = the scenario's, else 8."""
 
 
-class KueueEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KueueEndpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Kueue's metrics endpoint and its credentials."""
 
     address: str = ""
@@ -42,7 +42,7 @@ class KueueEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Accept any certificate; Kueue uses a self-signed one by default."""
 
 
-class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sources of GPU metrics of a live cluster."""
 
     prometheus: str = ""
@@ -60,10 +60,10 @@ class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """CA certificates for their certificates."""
     headers: Mapping[str, str] = {}
     """Extra HTTP headers, such as X-Scope-OrgID."""
-    kueue: KueueEndpoint = KueueEndpoint()
+    kueue: KueueEndpointSettings = KueueEndpointSettings()
 
 
-class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings for live clusters."""
 
     requests: Annotated[float, Meta(ge=1, le=200)] = 20.0
@@ -72,7 +72,7 @@ class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Maximum burst of requests."""
     protected: tuple[str, ...] = ()
     """Patterns of contexts, such as `prod-*`, that are always read-only."""
-    telemetry: Telemetry = Telemetry()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,8 +91,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Allow changes of a live cluster while the audit of changes (in the history) cannot be written."""
     worker: bool = True
     """Compute what-ifs in a separate process."""
-    simulation: Simulation = Simulation()
-    live: Live = Live()
+    simulation: SimulationSettings = SimulationSettings()
+    live: LiveSettings = LiveSettings()
 
     @property
     def state(self) -> Path:

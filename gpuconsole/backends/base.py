@@ -92,7 +92,7 @@ class Missing(Struct, frozen=True):
         return f"cannot {self.verb} {self.resource} {where}"
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class ClusterHealth(Struct, frozen=True, kw_only=True):
     """How well a live cluster can be seen at this moment."""
 
     loading: bool = True
@@ -119,14 +119,14 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Live(Protocol):
+class LiveBackend(Protocol):
     """What only a backend offers whose cluster others run: the time is everybody's, and the sight of it can fail."""
 
     @property
     def now(self) -> Time: ...
 
     @property
-    def health(self) -> Health: ...
+    def health(self) -> ClusterHealth: ...
 
     @property
     def policy(self) -> SimPolicy:

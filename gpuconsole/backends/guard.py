@@ -19,7 +19,7 @@ MAX_LINE = 2_000
 READ_ONLY = "This console is read-only; restart it without --read-only to make changes"
 
 
-class Outcome(StrEnum):
+class AuditOutcome(StrEnum):
     SENT = "sent"
     """Given to the backend; its effect comes as events."""
     READ_ONLY = "read-only"
@@ -29,23 +29,23 @@ class Outcome(StrEnum):
     """A real API server took it."""
     REFUSED = "refused"
     """The backend took it, and the cluster said no."""
-    SO_ALREADY = "so-already"
+    NO_CHANGE = "so-already"
     """The backend took it, and there was nothing to do."""
 
 
 _OUTCOMES = {
-    HistoryEventKind.COMMAND_REFUSED: Outcome.REFUSED,
-    HistoryEventKind.COMMAND_DONE: Outcome.DONE,
-    HistoryEventKind.COMMAND_NEEDLESS: Outcome.SO_ALREADY,
+    HistoryEventKind.COMMAND_REFUSED: AuditOutcome.REFUSED,
+    HistoryEventKind.COMMAND_DONE: AuditOutcome.DONE,
+    HistoryEventKind.COMMAND_NEEDLESS: AuditOutcome.NO_CHANGE,
 }
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class AuditEntry(Struct, frozen=True, kw_only=True):
     """A line of the audit. `command` is the command as JSON, or what the refusal names."""
 
     time: Time
     command: str
-    outcome: Outcome
+    outcome: AuditOutcome
     detail: str = ""
 
 
@@ -58,7 +58,7 @@ class Guard:
         *,
         read_only: bool = False,
         protected: str = "",
-        audit: Callable[[Entry], None] | None = None,
+        audit: Callable[[AuditEntry], None] | None = None,
         unaudited: Callable[[], str] = str,
     ) -> None:
         """`protected` says why nothing may be changed in this cluster; empty where things may.
@@ -79,39 +79,41 @@ class Guard:
     def submit(self, command: Command, now: Time) -> None:
         """Send a command. Raises ReadOnlyError where nothing may be changed, or what the backend raised."""
         if refusal := self.refusal:
-            self._note(now, command, Outcome.READ_ONLY)
+            self._note(now, command, AuditOutcome.READ_ONLY)
             raise ReadOnlyError(refusal)
         try:
             self._backend.submit(command)
         except ConsoleError as error:
-            self._note(now, command, Outcome.FAILED, str(error))
+            self._note(now, command, AuditOutcome.FAILED, str(error))
             raise
-        self._note(now, command, Outcome.SENT)
+        self._note(now, command, AuditOutcome.SENT)
 
     def permit(self, words: str, now: Time) -> None:
         """Let something pass that is no command, but may change a cluster (a shell). Raises ReadOnlyError."""
         refusal = self.refusal
-        self._write(Entry(time=now, command=clean(words), outcome=Outcome.READ_ONLY if refusal else Outcome.SENT))
+        self._write(
+            AuditEntry(time=now, command=clean(words), outcome=AuditOutcome.READ_ONLY if refusal else AuditOutcome.SENT)
+        )
         if refusal:
             raise ReadOnlyError(refusal)
 
     def note(self, words: str, now: Time, detail: str, *, failed: bool) -> None:
         """Note what became of something that was permitted."""
-        outcome = Outcome.FAILED if failed else Outcome.DONE
-        self._write(Entry(time=now, command=clean(words), outcome=outcome, detail=clean(detail)))
+        outcome = AuditOutcome.FAILED if failed else AuditOutcome.DONE
+        self._write(AuditEntry(time=now, command=clean(words), outcome=outcome, detail=clean(detail)))
 
     def came_back(self, happened: HistoryEvent) -> None:
         """Note what became of a command, where an event says it."""
         outcome = _OUTCOMES.get(happened.what)
         if outcome is not None:
             subject = happened.workload or happened.pod or happened.queue or happened.node
-            self._write(Entry(time=happened.time, command=subject, outcome=outcome, detail=happened.message))
+            self._write(AuditEntry(time=happened.time, command=subject, outcome=outcome, detail=happened.message))
 
-    def _note(self, now: Time, command: Command, outcome: Outcome, detail: str = "") -> None:
+    def _note(self, now: Time, command: Command, outcome: AuditOutcome, detail: str = "") -> None:
         text = clean(msgspec.json.encode(command).decode(), MAX_LINE)
-        self._write(Entry(time=now, command=text, outcome=outcome, detail=detail))
+        self._write(AuditEntry(time=now, command=text, outcome=outcome, detail=detail))
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: AuditEntry) -> None:
         AUDIT.info("%s %s %s", entry.outcome, entry.command, entry.detail)
         if self._audit is not None:
             self._audit(entry)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.backends.clockwork import Clockwork
+from gpuconsole.backends.simulation_clock import SimulationClock
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 
 
-class RecordedBackend(Clockwork):
+class RecordedBackend(SimulationClock):
     """Reads on in a list of events, which must be in order of time. It cannot be changed."""
 
     def __init__(self, events: Sequence[Event], *, speed: float = 60.0, paused: bool = False) -> None:

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gpuconsole.backends.base import Follower
-from gpuconsole.backends.clockwork import Clockwork
-from gpuconsole.backends.surveying import Survey
+from gpuconsole.backends.simulation_clock import SimulationClock
+from gpuconsole.backends.telemetry_sampler import TelemetrySampler
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, HistoryEvent
@@ -21,7 +21,7 @@ BUDGET = 0.018
 """Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms; a moment is never cut."""
 
 
-class SimulatedBackend(Clockwork):
+class SimulatedBackend(SimulationClock):
     """A simulation that runs beside the screens. Owns it; everybody else gets forks or events.
 
     What happens depends on the virtual times of the commands only, not on how polls cut the time.
@@ -42,7 +42,7 @@ class SimulatedBackend(Clockwork):
         self._simulation = simulation
         self._follower = follower
         self._clock = clock
-        self._survey = Survey() if measure else None
+        self._survey = TelemetrySampler() if measure else None
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         self._guard = threading.Lock()
         self._opening: list[Event] = []
@@ -62,11 +62,11 @@ class SimulatedBackend(Clockwork):
     def open(self) -> None:
         """Make the objects that exist already the first events."""
         with self._guard:
-            told = [event for event in self._simulation.drain() if isinstance(event, HistoryEvent)]
+            recent = [event for event in self._simulation.drain() if isinstance(event, HistoryEvent)]
             snapshot = self._simulation.snapshot()
-            self._opening = [Applied(snapshot.time, thing) for thing in snapshot.objects()]
+            self._opening = [Applied(snapshot.time, obj) for obj in snapshot.objects()]
             # A simulation made from objects tells all its past; one made from a snapshot knows the end of it.
-            self._opening.extend(told or snapshot.recent)
+            self._opening.extend(recent or snapshot.recent)
 
     def submit(self, command: Command) -> None:
         self._inbox.put(command)

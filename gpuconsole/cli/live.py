@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from gpuconsole.backends.kube.backend import KubeBackend
-from gpuconsole.backends.kube.budget import Budget
-from gpuconsole.backends.kube.target import Target, find
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.target import RequestedCluster, find
 from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
 from gpuconsole.config import Config
@@ -17,7 +17,7 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.visibility import only_namespaces_text
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim.policy import SimPolicy
 
 PATIENCE = 120.0
@@ -29,14 +29,14 @@ class LiveCluster(Struct, frozen=True, kw_only=True):
     """A live cluster whose kubeconfig was read, but which is not connected yet."""
 
     backend: KubeBackend
-    about: Status
+    about: ConsoleStatus
     context: str
     notices: tuple[str, ...] = ()
 
 
 def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     """Set up the backend of the requested cluster. Raises UsageError, ClusterError."""
-    target = Target(
+    target = RequestedCluster(
         kubeconfig=request.kubeconfig,
         context=request.context,
         namespaces=request.namespace,
@@ -45,11 +45,11 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     limits = (settings or Config()).live
     place = find(target)
     unchecked = (f"{place.server}: TLS verification is off (insecure-skip-tls-verify)",) if target.insecure else ()
-    backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request), place=place)
+    backend = KubeBackend(target, budget=RateLimiter(limits.requests, limits.burst), kueue=_kueue(request), place=place)
     measure(backend, request, limits.telemetry)
     return LiveCluster(
         backend=backend,
-        about=Status(mode=Mode.LIVE, source=place.context),
+        about=ConsoleStatus(mode=ConsoleMode.LIVE, source=place.context),
         context=place.context,
         notices=(*unchecked, *([only_namespaces_text(target.namespaces)] if target.namespaces else ())),
     )

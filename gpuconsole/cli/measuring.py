@@ -1,23 +1,23 @@
 """Telemetry sources of a live cluster, from command-line options and the configuration."""
 
 from gpuconsole.backends.kube.backend import KubeBackend, wall
-from gpuconsole.backends.kube.budget import Budget
-from gpuconsole.backends.kube.through import FIND, SCHEME, Service
-from gpuconsole.backends.telemetry.asking import Access, Ask, Http
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.service_proxy import FIND, SCHEME, ServiceProxy
 from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.feed import Feed
+from gpuconsole.backends.telemetry.http import Http, HttpAccess, HttpFetcher
 from gpuconsole.backends.telemetry.kueue_endpoint import PATH as METRICS
 from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
-from gpuconsole.backends.telemetry.source import Source
+from gpuconsole.backends.telemetry.source import TelemetrySource
 from gpuconsole.cli.options import Request
-from gpuconsole.config import Telemetry
+from gpuconsole.config import TelemetrySettings
 from gpuconsole.errors import UsageError
 
 
-def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None:
+def measure(backend: KubeBackend, request: Request, settings: TelemetrySettings) -> None:
     """Attach the configured sources of GPU telemetry and Kueue metrics to a backend.
 
     Sends no request yet. Raises UsageError.
@@ -27,9 +27,9 @@ def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None
     exporters = request.dcgm if asked else settings.dcgm
     if prometheus and exporters:
         raise UsageError("GPU telemetry has one source: name Prometheus or the DCGM exporters, not both")
-    access = Access(token_file=settings.token_file, ca_file=settings.ca_file, headers=settings.headers)
-    budget = Budget(settings.requests, max(1, int(settings.requests))).take
-    source: Source | None = None
+    access = HttpAccess(token_file=settings.token_file, ca_file=settings.ca_file, headers=settings.headers)
+    budget = RateLimiter(settings.requests, max(1, int(settings.requests))).take
+    source: TelemetrySource | None = None
     if prometheus:
         source = Prometheus(_ask(prometheus, backend, access), budget=budget)
         backend.kueue_metrics = KueueMetrics(KueueQueries(source), wall)
@@ -43,10 +43,10 @@ def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None
         backend.kueue_metrics = KueueMetrics(endpoint, wall)
 
 
-def _manager(address: str, backend: KubeBackend, settings: Telemetry) -> Ask:
+def _manager(address: str, backend: KubeBackend, settings: TelemetrySettings) -> HttpFetcher:
     """Access to the metrics endpoint of Kueue's manager, which takes precedence over Prometheus."""
     kueue = settings.kueue
-    access = Access(
+    access = HttpAccess(
         token_file=kueue.token_file,
         ca_file=kueue.ca_file,
         insecure=kueue.insecure_skip_tls_verify,
@@ -55,7 +55,7 @@ def _manager(address: str, backend: KubeBackend, settings: Telemetry) -> Ask:
     return _ask(address.removesuffix("/").removesuffix(METRICS), backend, access)
 
 
-def _ask(address: str, backend: KubeBackend, access: Access) -> Ask:
+def _ask(address: str, backend: KubeBackend, access: HttpAccess) -> HttpFetcher:
     if address == FIND or address.startswith(SCHEME):
-        return Service(address, lambda: backend.connection)
+        return ServiceProxy(address, lambda: backend.connection)
     return Http(address, access)

@@ -21,7 +21,7 @@ from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.services.status import Mode
+from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries, sessions
 from gpuconsole.store.schema import earlier_sessions
 
@@ -109,7 +109,7 @@ def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
         if session is None:
             raise UsageError(UNRECORDED)
         lines = tuple(queries.preemptions(db, session.number, RECORDED).values())
-    staged = session.mode == Mode.SIM
+    staged = session.mode == ConsoleMode.SIM
     origin = Origin(source=session.source, mode="recorded", now=session.last, staged=staged)
     return origin, lines, session.unseen
 

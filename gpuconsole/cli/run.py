@@ -24,7 +24,7 @@ from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import USUAL, Console
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from gpuconsole.workers.worker import Worker
@@ -132,7 +132,7 @@ def _connected(settings: Config, request: Request, worker: Worker | None) -> Con
 
 def _console(
     backend: Backend,
-    about: Status,
+    about: ConsoleStatus,
     settings: Config,
     worker: Worker | None,
     notices: Iterable[str],
@@ -170,7 +170,7 @@ def _console(
         raise
 
 
-def _recorder(about: Status, seed: int, settings: Config) -> Recorder:
+def _recorder(about: ConsoleStatus, seed: int, settings: Config) -> Recorder:
     opening = Opening(version=__version__, mode=about.mode.value, source=about.source, seed=seed)
     return Recorder(settings.history_file, opening, wall=_wall)
 

@@ -36,7 +36,7 @@ from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim import latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
@@ -57,7 +57,7 @@ class Opened(Struct, frozen=True, kw_only=True):
     """A simulation that is ready to run, with its status and notices."""
 
     simulation: Simulation
-    about: Status
+    about: ConsoleStatus
     notices: tuple[str, ...] = ()
     found: Snapshot | None = None
     """A live or saved cluster before any simulated decision; None for a simulated cluster."""
@@ -250,14 +250,14 @@ def _selling(policy: SimPolicy, catalogue: InstanceTypeCatalogue) -> SimPolicy:
     )
 
 
-def status_of(simulation: Simulation, source: str) -> Status:
+def status_of(simulation: Simulation, source: str) -> ConsoleStatus:
     """The status line of a simulation: its engines and their policy."""
     policy = simulation.policy
     texts = _about_placement(policy.placement)
     if policy.kueue is not None:
         texts.append(f"fair sharing {'on' if policy.kueue.fair_sharing else 'off'}")
-    return Status(
-        mode=Mode.SIM,
+    return ConsoleStatus(
+        mode=ConsoleMode.SIM,
         source=clean(source),
         engines=engines(policy),
         policy=" · ".join(reversed(texts)),

@@ -29,7 +29,7 @@ from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.ui.names import named
-from gpuconsole.workers.apart import apart
+from gpuconsole.workers.forked_future import fork_future
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TIMES = {
@@ -107,7 +107,7 @@ def command(
     blind = snapshot.seen.missing_reasons(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
     tried = asked.simulation, wanted.commands, span, other, wanted.places, asked.found
-    answer = what_if(what_if_steps(*tried, elsewhere=apart, clock=time.thread_time))
+    answer = what_if(what_if_steps(*tried, elsewhere=fork_future, clock=time.thread_time))
     other_changes = against.name if against is not None else ""
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Forkable, Live
+from gpuconsole.backends.base import Backend, Forkable, LiveBackend
 from gpuconsole.errors import NotSupportedError, UnseenError, WorkerError
 from gpuconsole.insight.admission_view import AdmissionView, view_of, view_on
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
@@ -24,24 +24,24 @@ from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.score_table import ScoreTable
-from gpuconsole.services.estimates import Estimates
+from gpuconsole.services.estimates import EstimateService
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.line import Seen
 from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.worker_client import ObservedCluster
 
 LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
-class Answers:
+class AnalysisService:
     """What forks of one cluster answer, asked from any thread. Only `worker` changes, when it is handed over."""
 
     def __init__(
-        self, backend: Backend, newest: Callable[[], Snapshot], worker: Worker | None, estimates: Estimates
+        self, backend: Backend, newest: Callable[[], Snapshot], worker: Worker | None, estimates: EstimateService
     ) -> None:
         """`newest` is the Snapshot that people see; `estimates` learn from each start that is told."""
         self._backend = backend
-        self._live = backend if isinstance(backend, Live) else None
+        self._live = backend if isinstance(backend, LiveBackend) else None
         self._newest = newest
         self.worker = worker
         """The process that computes them, while there is one."""
@@ -68,7 +68,7 @@ class Answers:
         if live is None or worker is None or worker.lost or missing_for_forecast(self._newest()):
             return
         try:
-            worker.expect(Seen(live, live.snapshot(), live.policy))
+            worker.expect(ObservedCluster(live, live.snapshot(), live.policy))
         except WorkerError as error:
             LOG.warning("The worker could not prepare: %s", error)
 
@@ -161,8 +161,8 @@ class Answers:
         if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
-            told = [one.as_past_estimate for one in piece.estimates.values()]
-            yield calibrated(piece, self._estimates.take(told, piece.time)) if piece.whole else piece
+            past_estimates = [one.as_past_estimate for one in piece.estimates.values()]
+            yield calibrated(piece, self._estimates.take(past_estimates, piece.time)) if piece.whole else piece
 
     def standing(self) -> AdmissionView:
         """The cluster as it is now, for answers about that. Call it in a thread, as `fork`.
@@ -186,11 +186,11 @@ class Answers:
         return self._backend
 
     def _pieces(
-        self, ask: Callable[[Worker, Seen | None], Iterator[Answer]], here: Callable[[], Iterator[Answer]]
+        self, ask: Callable[[Worker, ObservedCluster | None], Iterator[Answer]], here: Callable[[], Iterator[Answer]]
     ) -> Iterator[Answer]:
         """The worker's answer piece by piece; where it does not begin one, this process answers."""
 
-        def begin(worker: Worker, seen: Seen | None) -> tuple[Answer, Iterator[Answer]]:
+        def begin(worker: Worker, seen: ObservedCluster | None) -> tuple[Answer, Iterator[Answer]]:
             trial = ask(worker, seen)
             return next(trial), trial
 
@@ -201,13 +201,13 @@ class Answers:
             yield begun[0]
             yield from begun[1]
 
-    def _from_worker(self, ask: Callable[[Worker, Seen | None], Answer]) -> Answer | None:
+    def _from_worker(self, ask: Callable[[Worker, ObservedCluster | None], Answer]) -> Answer | None:
         """What the worker process says; None where there is none, or it did not answer."""
         if self.worker is None or self.worker.lost:
             return None
         try:
             live = self._live
-            return ask(self.worker, Seen(live, live.snapshot(), live.policy) if live is not None else None)
+            return ask(self.worker, ObservedCluster(live, live.snapshot(), live.policy) if live is not None else None)
         except WorkerError as error:
             if self._closed:
                 raise

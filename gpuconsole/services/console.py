@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Clocked, Health, Live
-from gpuconsole.backends.desk import Attended, Desk
-from gpuconsole.backends.guard import Entry, Guard
+from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, LiveBackend
+from gpuconsole.backends.guard import AuditEntry, Guard
+from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
 from gpuconsole.errors import NotSupportedError
 from gpuconsole.insight import positions
 from gpuconsole.insight.engines import EnginesInForce, sharing
@@ -31,19 +31,19 @@ from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.visibility import KEPT
-from gpuconsole.services.answers import Answers
-from gpuconsole.services.estimates import Estimates
-from gpuconsole.services.forecasting import Forecaster
+from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.estimates import EstimateService
+from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.measurements import Measurements
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
-UNKNOWN = Status()
+UNKNOWN = ConsoleStatus()
 USUAL = Prices()
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
 NO_FORECAST = Forecast()
@@ -57,7 +57,7 @@ class Console:
         self,
         backend: Backend,
         *,
-        about: Status = UNKNOWN,
+        about: ConsoleStatus = UNKNOWN,
         read_only: bool = False,
         protected: str = "",
         no_audit: bool = False,
@@ -73,19 +73,19 @@ class Console:
         """
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
-        self._live = backend if isinstance(backend, Live) else None
+        self._live = backend if isinstance(backend, LiveBackend) else None
         self._about = about
         self._recorder = recorder
-        self.forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
+        self.forecaster = ForecastService(self._live, worker, recorder) if self._live is not None else None
         """Looks ahead on a live cluster; elsewhere nobody has to guess."""
-        self._estimates = Estimates(recorder, about.source if self._live is not None else "")
+        self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._began_recording = False
         self._known_since: Time | None = None
         """The time of the first line, where there were older ones that nobody knows; None where all are known."""
         self._measurements = Measurements(recorder, about.source if self._live is not None else "")
         self.forwards = Forwards()
-        self._audit_needed = about.mode is Mode.LIVE and not no_audit
+        self._audit_needed = about.mode is ConsoleMode.LIVE and not no_audit
         self._guard = Guard(
             backend, read_only=read_only, protected=protected, audit=self._audited, unaudited=self._unaudited
         )
@@ -93,7 +93,7 @@ class Console:
         self._subscribing = threading.Lock()
         self._failing: list[Callable[[Snapshot], None]] = []
         self._loop = Loop(backend, publish=self._published, record=self._recorded)
-        self.answers = Answers(backend, lambda: self.snapshot, worker, self._estimates)
+        self.answers = AnalysisService(backend, lambda: self.snapshot, worker, self._estimates)
         """What can be asked of forks of the cluster."""
         self.notices: tuple[str, ...] = tuple(notices)
         """What the start has to say to people, such as what was recovered."""
@@ -114,7 +114,7 @@ class Console:
         return self._measurements.trends
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ConsoleStatus:
         renewed, clocked = self._loop.renewed, self._clocked
         sight = self._live.health if self._live is not None else None
         age = time.monotonic() - renewed if renewed is not None else 0.0
@@ -137,7 +137,7 @@ class Console:
             lost_events=self._recorder.lost if self._recorder is not None else 0,
         )
 
-    def _kueue_problems(self, sight: Health | None) -> tuple[KueueProblem, ...]:
+    def _kueue_problems(self, sight: ClusterHealth | None) -> tuple[KueueProblem, ...]:
         """Nothing while the cluster is not seen as it is."""
         if sight is None or sight.lost or sight.loading:
             return ()
@@ -189,9 +189,9 @@ class Console:
         self._guard.submit(command, self.snapshot.time)
 
     @property
-    def desk(self) -> Desk | None:
+    def object_access(self) -> ObjectAccess | None:
         """What can be asked of a live cluster beside commands; None where there is none to ask."""
-        return self._backend.desk() if isinstance(self._backend, Attended) else None
+        return self._backend.object_access() if isinstance(self._backend, HasObjectAccess) else None
 
     def permit(self, words: str) -> None:
         """Note something that may change the cluster, and is no command: a shell. Raises ReadOnlyError."""
@@ -344,6 +344,6 @@ class Console:
         for line in lines:
             self._guard.came_back(line)
 
-    def _audited(self, entry: Entry) -> None:
+    def _audited(self, entry: AuditEntry) -> None:
         if self._recorder is not None:
             self._recorder.audit(entry.time, entry.command, entry.outcome, entry.detail)

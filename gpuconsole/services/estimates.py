@@ -19,7 +19,7 @@ INTERVAL = 1.0
 """Seconds between two looks at what has started."""
 
 
-class Estimates:
+class EstimateService:
     """The memory of one cluster's estimates. Mutates; methods may be called from any thread."""
 
     def __init__(
@@ -34,13 +34,13 @@ class Estimates:
         self._guard = threading.Lock()
         self._seen = 0.0
 
-    def take(self, told: Iterable[PastEstimate], now: Time) -> Calibration:
+    def take(self, estimates: Iterable[PastEstimate], now: Time) -> Calibration:
         """Remember estimates of now; returns what those before teach."""
         with self._guard:
             if self._memory is None:
                 self._memory = EstimateHistory(self._earlier())
             learned = calibrate(self._memory.earlier, now)
-            self._record(self._memory.note(told))
+            self._record(self._memory.note(estimates))
             return learned
 
     def record(self, now: Time) -> CoverageRecord:
@@ -66,6 +66,6 @@ class Estimates:
             LOG.exception("Earlier estimates cannot be read")
             return []
 
-    def _record(self, told: list[PastEstimate]) -> None:
-        if self._recorder is not None and told:
-            self._recorder.told(told)
+    def _record(self, estimates: list[PastEstimate]) -> None:
+        if self._recorder is not None and estimates:
+            self._recorder.add_estimates(estimates)

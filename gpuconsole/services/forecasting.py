@@ -8,7 +8,7 @@ from operator import is_
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Live
+from gpuconsole.backends.base import LiveBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.forecast import Forecast, ForecastAction
@@ -18,8 +18,8 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.visibility import Visibility as Known
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.workers.line import UNDECIDED, Seen
 from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.worker_client import UNDECIDED, ObservedCluster
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 2.0
@@ -35,12 +35,12 @@ def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:
     return len(tables) == len(seen) and all(map(is_, tables, seen))
 
 
-class Forecaster:
+class ForecastService:
     """Looks at a live cluster now and then. Mutates; `changed` may be called from any thread, `look` from one."""
 
     def __init__(
         self,
-        live: Live,
+        live: LiveBackend,
         worker: Worker | None = None,
         recorder: Recorder | None = None,
         *,
@@ -119,7 +119,7 @@ class Forecaster:
         assumed, missing = known.warnings, known.decisive_gaps
         if self._worker is not None and not self._worker.lost:
             try:
-                return self._worker.foresee(Seen(self._live, snapshot, policy), assumed, missing)
+                return self._worker.forecast(ObservedCluster(self._live, snapshot, policy), assumed, missing)
             except WorkerError as error:
                 LOG.warning("The worker failed; forecasting in this process: %s", error)
         return self._observer.look(snapshot, policy, assumed, missing)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuconsole.backends.base import Backend, Clocked, Live, Partial
+from gpuconsole.backends.base import Backend, Clocked, LiveBackend, Partial
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -39,7 +39,7 @@ class Loop:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
-        self._timekeeper = backend if isinstance(backend, (Clocked, Live)) else None
+        self._timekeeper = backend if isinstance(backend, (Clocked, LiveBackend)) else None
         self._partial = backend if isinstance(backend, Partial) else None
         self._publish = publish
         self._record = record

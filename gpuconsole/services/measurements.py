@@ -11,7 +11,7 @@ from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import gpus
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.schema import open_for_reading, told_of
+from gpuconsole.store.schema import history_errors, open_for_reading
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Measurements:
             return ()
         try:
             path = self._recorder.path
-            with told_of(path), closing(open_for_reading(path)) as db:
+            with history_errors(path), closing(open_for_reading(path)) as db:
                 return gpus.kept(db, self._source, nodes, self._now - HOUR)
         except (HistoryError, sqlite3.Error):
             LOG.exception("Earlier GPU metrics cannot be read")

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.backends.base import Health as Health
+from gpuconsole.backends.base import ClusterHealth as ClusterHealth
 from gpuconsole.backends.base import Missing as Missing
 from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.insight.kueue_liveness import KueueProblem
@@ -15,16 +15,16 @@ SHOWN = 3
 """So many missing rights are named in a line."""
 
 
-class Mode(StrEnum):
+class ConsoleMode(StrEnum):
     SIM = "SIM"
     REPLAY = "REPLAY"
     LIVE = "LIVE"
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class ConsoleStatus(Struct, frozen=True, kw_only=True):
     """The console at one moment. Texts are for people; an empty text means that there is nothing to say."""
 
-    mode: Mode = Mode.SIM
+    mode: ConsoleMode = ConsoleMode.SIM
     source: str = ""
     """Where the cluster comes from: a fixture's name, files."""
     engines: EnginesInForce = EnginesInForce()
@@ -56,7 +56,7 @@ class Status(Struct, frozen=True, kw_only=True):
     """Why nothing may be changed; empty where things may."""
     kueue: tuple[KueueProblem, ...] = ()
     """Why Kueue does not work; only of a live cluster."""
-    sight: Health | None = None
+    sight: ClusterHealth | None = None
     """How well a live cluster can be seen; None where there is nothing but what we made."""
 
     def unseen(self, resources: Collection[str]) -> str:

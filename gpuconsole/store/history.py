@@ -13,7 +13,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.schema import open_for_reading, told_of
+from gpuconsole.store.schema import history_errors, open_for_reading
 
 ENDLESS = 2**62
 
@@ -21,7 +21,7 @@ ENDLESS = 2**62
 @contextmanager
 def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
     """The history beside its writer. Raises HistoryError, for what is asked as well."""
-    with told_of(recorder.path), closing(open_for_reading(recorder.path)) as db:
+    with history_errors(recorder.path), closing(open_for_reading(recorder.path)) as db:
         yield db
 
 
@@ -38,9 +38,9 @@ def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
 
 def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[HistoryEvent, ...]:
     """The lines from the `limit`-th last preemption on, as far as they tell of preemptions."""
-    told = [line for line in lines if line.what in NEEDED]
-    chosen = [place for place, line in enumerate(told) if line.what is HistoryEventKind.PREEMPTED]
-    return tuple(told[chosen[-limit:][0] :]) if chosen else ()
+    needed = [line for line in lines if line.what in NEEDED]
+    chosen = [place for place, line in enumerate(needed) if line.what is HistoryEventKind.PREEMPTED]
+    return tuple(needed[chosen[-limit:][0] :]) if chosen else ()
 
 
 def losses(recorder: Recorder) -> Losses:

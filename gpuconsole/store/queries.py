@@ -75,7 +75,7 @@ select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds)
 """
 
 
-_TOLD = msgspec.json.Decoder(tuple[KueueEvent, ...])
+_KUEUE_EVENTS = msgspec.json.Decoder(tuple[KueueEvent, ...])
 _CHOICE = msgspec.json.Decoder(PreemptionTrace)
 
 
@@ -196,16 +196,16 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstim
 
 def _difference(row: tuple[Any, ...]) -> ForecastDifference:
     time, span, *texts = row
-    workload, queue, foreseen, fact, cause, detail, thing = (clean(str(text)) for text in texts)
+    workload, queue, forecast, fact, cause, detail, obj = (clean(str(text)) for text in texts)
     return ForecastDifference(
         time=int(time),
         workload=workload,
         queue=queue,
-        forecast=foreseen,
+        forecast=forecast,
         fact=fact,
         cause=_cause(cause),
         detail=detail,
-        object=thing,
+        object=obj,
         span=int(span),
     )
 
@@ -223,17 +223,19 @@ def _line(row: tuple[Any, ...]) -> tuple[int, HistoryEvent]:
     # The file may have been edited by others: its texts are from outside.
     values = [clean(value) if isinstance(value, str) else value for value in row[1:-2]]
     try:
-        told = tuple(map(_cleaned, _TOLD.decode(str(row[-2])))) if row[-2] else ()
+        kueue_event = tuple(map(_cleaned, _KUEUE_EVENTS.decode(str(row[-2])))) if row[-2] else ()
         choice = _choice(_CHOICE.decode(str(row[-1]))) if row[-1] else None
-        fields = dict(zip(COLUMNS, (*values, told, choice), strict=True))
+        fields = dict(zip(COLUMNS, (*values, kueue_event, choice), strict=True))
         # SQLite has no truth values.
         return row[0], msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, HistoryEvent)
     except msgspec.DecodeError as error:
         raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error
 
 
-def _cleaned(told: KueueEvent) -> KueueEvent:
-    return KueueEvent(clean(told.workload), clean(told.reason), clean(told.message), told.warning)
+def _cleaned(kueue_event: KueueEvent) -> KueueEvent:
+    return KueueEvent(
+        clean(kueue_event.workload), clean(kueue_event.reason), clean(kueue_event.message), kueue_event.warning
+    )
 
 
 def _choice(choice: PreemptionTrace) -> PreemptionTrace:

@@ -21,7 +21,7 @@ from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import gpus, sessions
 from gpuconsole.store.queries import COLUMNS, Lines
-from gpuconsole.store.schema import open_for_writing, told_of
+from gpuconsole.store.schema import history_errors, open_for_writing
 from gpuconsole.store.sessions import Opening, Recovered
 
 LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Recorder:
         self._capacity = capacity
         self._db = open_for_writing(path)
         try:
-            with told_of(path):
+            with history_errors(path):
                 self.recovered: list[Recovered] = sessions.recover(self._db)
                 self.session = sessions.begin(self._db, opening, wall())
         except HistoryError:
@@ -70,7 +70,7 @@ class Recorder:
         self._waiting: Lines = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
         self._compared = ForecastDifferences()
-        self._told: list[PastEstimate] = []
+        self._estimates: list[PastEstimate] = []
         self._measured: dict[str, list[UtilizationSample]] = {}
         self._seen: Visibility = EVERYTHING
         self._unseen: dict[str, None] = {}
@@ -115,10 +115,10 @@ class Recorder:
         with self._room:
             self._compared += said
 
-    def told(self, estimates: Sequence[PastEstimate]) -> None:
+    def add_estimates(self, estimates: Sequence[PastEstimate]) -> None:
         """Take in estimates of starts: new ones, or such of which it is known by now what became of them."""
         with self._room:
-            self._told += estimates
+            self._estimates += estimates
 
     def measured(self, source: str, samples: Sequence[UtilizationSample]) -> None:
         """Take in how busy GPUs of a live cluster were."""
@@ -135,9 +135,9 @@ class Recorder:
     def flush(self) -> None:
         """Write all that waits, now. What cannot be written keeps waiting, and `failed` says why."""
         with self._writing:
-            lines, audits, said, told = self.unflushed(), list(self._audits), self._compared, list(self._told)
+            lines, audits, said, estimates = self.unflushed(), list(self._audits), self._compared, list(self._estimates)
             try:
-                self._write(lines, audits, said, told)
+                self._write(lines, audits, said, estimates)
             except Exception as error:
                 # Whatever it was: this thread lives on, and the screens say that nothing is written.
                 if not self.failed:
@@ -146,7 +146,7 @@ class Recorder:
                 return
             self.failed = ""
             self._keep_measured()
-            self._written(lines, audits, said, told)
+            self._written(lines, audits, said, estimates)
 
     def close(self) -> None:
         """Write what waits and end the session."""
@@ -171,7 +171,7 @@ class Recorder:
         lines: Lines,
         audits: Sequence[tuple[Time, Time, str, str, str]],
         said: ForecastDifferences,
-        told: Sequence[PastEstimate],
+        estimates: Sequence[PastEstimate],
     ) -> None:
         session = self.session
         with self._db:
@@ -182,7 +182,7 @@ class Recorder:
                 values = ((session, n, *msgspec.structs.astuple(one)) for n, one in rows)
                 self._db.executemany(_DIFFERENCE, values)
                 self._db.execute(_AGREEMENT, (session, said.decisions, said.agreed))
-            self._db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in told])
+            self._db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in estimates])
             unseen = msgspec.json.encode(list(self._unseen)).decode() if self._unseen else ""
             self._db.execute(
                 "update sessions set flushed = ?, unseen = ? where id = ?", (self._wall(), unseen, session)
@@ -200,7 +200,7 @@ class Recorder:
             LOG.info("GPU metrics could not be saved: %s", error)
 
     def _written(
-        self, lines: Lines, audits: Sequence[object], said: ForecastDifferences, told: Sequence[object]
+        self, lines: Lines, audits: Sequence[object], said: ForecastDifferences, estimates: Sequence[object]
     ) -> None:
         self._next_audit += len(audits)
         self._next_difference += len(said.differences)
@@ -208,16 +208,23 @@ class Recorder:
             for n in lines:
                 del self._waiting[n]
             del self._audits[: len(audits)]
-            del self._told[: len(told)]
+            del self._estimates[: len(estimates)]
             self._compared = self._compared.without(said)
             self._room.notify_all()
 
 
 def _row(line: HistoryEvent) -> tuple[object, ...]:
     """The line as its columns; what it tells comes last, and is text."""
-    *values, told, choice = msgspec.structs.astuple(line)
-    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (told, choice))
+    *values, estimates, choice = msgspec.structs.astuple(line)
+    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (estimates, choice))
 
 
-def _estimate(told: PastEstimate) -> tuple[object, ...]:
-    return told.workload, told.asked_at, told.median, told.interval.first, told.interval.last, told.started
+def _estimate(estimates: PastEstimate) -> tuple[object, ...]:
+    return (
+        estimates.workload,
+        estimates.asked_at,
+        estimates.median,
+        estimates.interval.first,
+        estimates.interval.last,
+        estimates.started,
+    )

@@ -145,7 +145,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     """
     from sqlite_utils import Database
 
-    with told_of(path):
+    with history_errors(path):
         steps = migrations()
         _refuse_foreign(path, {step.name for step in steps.pending(Database(memory=True))})
         make_private_folder(path.parent)
@@ -162,7 +162,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def told_of(path: Path) -> Iterator[None]:
+def history_errors(path: Path) -> Iterator[None]:
     """Raise errors of this file as a HistoryError with the remedy."""
     try:
         yield
@@ -210,11 +210,11 @@ def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
 
     It is opened for writing, as it may have to be brought up to date.
     """
-    with told_of(path), closing(open_for_writing(path)) as db:
+    with history_errors(path), closing(open_for_writing(path)) as db:
         yield db
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the history beside its writer. Raises HistoryError."""
-    with told_of(path):
+    with history_errors(path):
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)

@@ -27,16 +27,16 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     # Keys come first, where the cores are few.
     os.nice(LESS_URGENT)
     # The engines take most of a second, which the parent has better use for while it opens a live cluster.
-    from gpuconsole.workers.replica import Desk
+    from gpuconsole.workers.replica import RequestHandler
 
     collect_by_hand()
-    desk = Desk()
+    desk = RequestHandler()
     try:
         while True:
             pipe.send_bytes(ENCODER.encode(desk.reply(REQUESTS.decode(pipe.recv_bytes()))))
             if not pipe.poll(IDLE):
                 collect_new()
-                while not pipe.poll(0) and desk.make_ready():
+                while not pipe.poll(0) and desk.prepare_step():
                     pass
     except (EOFError, OSError):
         # The parent ended, or was killed.

@@ -33,7 +33,7 @@ class Begin(Struct, frozen=True, tag=True):
     digest: int
 
 
-class See(Struct, frozen=True, tag=True):
+class UpdateSnapshot(Struct, frozen=True, tag=True):
     """Know a cluster that others run as it is now: what changed since it was seen last."""
 
     anew: bool
@@ -46,7 +46,7 @@ class See(Struct, frozen=True, tag=True):
     """What of it is known at all."""
 
 
-class Follow(Struct, frozen=True, tag=True):
+class ReplaySteps(Struct, frozen=True, tag=True):
     """Do what the simulation did, and come to where it stands."""
 
     steps: tuple[Carried, ...]
@@ -54,23 +54,23 @@ class Follow(Struct, frozen=True, tag=True):
     digest: int
 
 
-class Asking(Struct, frozen=True, kw_only=True):
+class QuestionMessage(Struct, frozen=True, kw_only=True):
     """Follow, and then answer."""
 
-    follow: Follow | None = None
+    follow: ReplaySteps | None = None
     """None if there is no news."""
     seen: bool = False
     """Of the cluster that was seen last, not of the simulation that is followed."""
 
 
-class AskingOn(Asking, frozen=True, kw_only=True):
+class LongQuestionMessage(QuestionMessage, frozen=True, kw_only=True):
     """What is answered piece by piece."""
 
     number: int = 0
     """Of the question: a new one of a kind takes the place of the last one of its kind."""
 
 
-class Ask(AskingOn, frozen=True, tag=True):
+class AskWhatIf(LongQuestionMessage, frozen=True, tag=True):
     """Take the first look at what would happen."""
 
     commands: tuple[Command, ...]
@@ -80,46 +80,46 @@ class Ask(AskingOn, frozen=True, tag=True):
     """Where each of the commands stands, for those that are refused."""
 
 
-class GoOn(Struct, frozen=True, tag=True):
+class NextPiece(Struct, frozen=True, tag=True):
     """Take the next look of a what-if, or go on with another long answer. Who does not ask has given it up."""
 
     number: int
 
 
-class AskScores(Asking, frozen=True, tag=True):
+class AskScores(QuestionMessage, frozen=True, tag=True):
     """Say what every filter and score says of every node for a pod."""
 
     pod: Pod
 
 
-class AskWhy(AskingOn, frozen=True, tag=True):
+class AskWhy(LongQuestionMessage, frozen=True, tag=True):
     """Say why a workload waits, and begin to try what would let it in."""
 
     workload: str
 
 
-class AskPlan(AskingOn, frozen=True, tag=True):
+class AskPlan(LongQuestionMessage, frozen=True, tag=True):
     """Begin to try what would let these run within a wait."""
 
     commands: tuple[Command, ...]
     wanted: Span
 
 
-class AskRisk(AskingOn, frozen=True, tag=True):
+class AskRisk(LongQuestionMessage, frozen=True, tag=True):
     """Begin to run the cluster forward for what may be evicted."""
 
 
-class AskAhead(AskingOn, frozen=True, tag=True):
+class AskOutlook(LongQuestionMessage, frozen=True, tag=True):
     """Begin to run the cluster forward for one workload."""
 
     workload: str
 
 
-class AskStarts(AskingOn, frozen=True, tag=True):
+class AskStarts(LongQuestionMessage, frozen=True, tag=True):
     """Begin to run the cluster forward for all that waits."""
 
 
-class Foresee(Struct, frozen=True, tag=True):
+class AskForecast(Struct, frozen=True, tag=True):
     """Look at the cluster that was seen last: what comes next, and what came of the look before."""
 
     assumed: tuple[str, ...]
@@ -136,35 +136,35 @@ class Done(Struct, frozen=True, tag=True):
     same: bool = True
 
 
-class Looked(Struct, frozen=True, tag=True):
+class WhatIfReply(Struct, frozen=True, tag=True):
     look: WhatIfProgress
 
 
-class Scored(Struct, frozen=True, tag=True):
+class ScoresReply(Struct, frozen=True, tag=True):
     table: ScoreTable | None
 
 
-class Reasoned(Struct, frozen=True, tag=True):
+class WhyReply(Struct, frozen=True, tag=True):
     tried: Tried
 
 
-class Planned(Struct, frozen=True, tag=True):
+class PlanReply(Struct, frozen=True, tag=True):
     planning: PlanProgress
 
 
-class Foreboded(Struct, frozen=True, tag=True):
-    foreboding: EvictionRiskProgress
+class RiskReply(Struct, frozen=True, tag=True):
+    progress: EvictionRiskProgress
 
 
-class Foretold(Struct, frozen=True, tag=True):
+class OutlookReply(Struct, frozen=True, tag=True):
     ahead: WorkloadOutlook
 
 
-class Awaited(Struct, frozen=True, tag=True):
+class StartsReply(Struct, frozen=True, tag=True):
     outlook: StartEstimates
 
 
-class Foreseen(Struct, frozen=True, tag=True):
+class ForecastReply(Struct, frozen=True, tag=True):
     forecast: Forecast
     said: ForecastDifferences
 
@@ -173,10 +173,10 @@ class Failed(Struct, frozen=True, tag=True):
     problem: str
 
 
-Long = Union[Ask, AskWhy, AskPlan, AskRisk, AskAhead, AskStarts]
+Long = Union[AskWhatIf, AskWhy, AskPlan, AskRisk, AskOutlook, AskStarts]
 Question = Union[Long, AskScores]
-Request = Union[Begin, Follow, See, Expect, Question, GoOn, Foresee]
-Answered = Union[Looked, Scored, Reasoned, Planned, Foreboded, Foretold, Awaited, Foreseen]
+Request = Union[Begin, ReplaySteps, UpdateSnapshot, Expect, Question, NextPiece, AskForecast]
+Answered = Union[WhatIfReply, ScoresReply, WhyReply, PlanReply, RiskReply, OutlookReply, StartsReply, ForecastReply]
 Reply = Union[Done, Answered, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -17,37 +17,37 @@ from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers.apart import apart
-from gpuconsole.workers.mirror import Mirror, named_in
+from gpuconsole.workers.forked_future import fork_future
+from gpuconsole.workers.live_replica import LiveReplica, named_in
 from gpuconsole.workers.protocol import (
-    Ask,
-    AskAhead,
-    Asking,
+    AskForecast,
+    AskOutlook,
     AskPlan,
     AskRisk,
     AskScores,
     AskStarts,
+    AskWhatIf,
     AskWhy,
-    Awaited,
     Begin,
     Done,
     Expect,
     Failed,
-    Follow,
-    Foreboded,
-    Foresee,
-    Foreseen,
-    Foretold,
-    GoOn,
+    ForecastReply,
     Long,
-    Looked,
-    Planned,
+    NextPiece,
+    OutlookReply,
+    PlanReply,
     Question,
-    Reasoned,
+    QuestionMessage,
+    ReplaySteps,
     Reply,
     Request,
-    Scored,
-    See,
+    RiskReply,
+    ScoresReply,
+    StartsReply,
+    UpdateSnapshot,
+    WhatIfReply,
+    WhyReply,
 )
 
 LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Replica:
         self._digest = begin.digest
         run_to_end(prepare(self._simulation))
 
-    def follow(self, follow: Follow) -> bool:
+    def follow(self, follow: ReplaySteps) -> bool:
         """Do what the simulation did; True if the same came of it."""
         for step in follow.steps:
             self._simulation.advance(step.at)
@@ -84,32 +84,32 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
     `found` is the cluster that others run, where the simulation goes on from one.
     """
     match question:
-        case Ask():
+        case AskWhatIf():
             asked = (question.commands, question.horizon, question.against, question.places, found)
-            return map(Looked, what_if_steps(simulation, *asked, elsewhere=apart, clock=time.thread_time))
+            return map(WhatIfReply, what_if_steps(simulation, *asked, elsewhere=fork_future, clock=time.thread_time))
         case AskWhy():
             snapshot = simulation.snapshot()
             tried = trying(snapshot, rehearsal_of(simulation, snapshot), question.workload, lambda: simulation)
-            return map(Reasoned, tried)
+            return map(WhyReply, tried)
         case AskPlan():
-            return map(Planned, plan_steps(simulation.fork(), question.commands, question.wanted))
+            return map(PlanReply, plan_steps(simulation.fork(), question.commands, question.wanted))
         case AskRisk():
             standing = view_on(found, simulation.policy) if found is not None else None
-            return map(Foreboded, eviction_risk_steps(simulation.fork(), found=standing, clock=time.monotonic))
-        case AskAhead():
-            return map(Foretold, outlook_steps(simulation.fork(), question.workload, found=found))
+            return map(RiskReply, eviction_risk_steps(simulation.fork(), found=standing, clock=time.monotonic))
+        case AskOutlook():
+            return map(OutlookReply, outlook_steps(simulation.fork(), question.workload, found=found))
         case AskStarts():
-            return map(Awaited, start_estimate_steps(simulation.fork()))
+            return map(StartsReply, start_estimate_steps(simulation.fork()))
         case _:
             assert_never(question)
 
 
-class Desk:
+class RequestHandler:
     """What the process keeps from request to request. Mutates by `reply`."""
 
     def __init__(self) -> None:
         self._replica: Replica | None = None
-        self._mirror = Mirror()
+        self._mirror = LiveReplica()
         self._trials: dict[type[Long], tuple[int, Iterator[Reply]]] = {}
         """What was asked for last of each kind: it goes on in forks of its own, whatever else is asked meanwhile."""
 
@@ -120,12 +120,12 @@ class Desk:
         except Exception as error:
             LOG.exception("The worker could not answer")
             failed = Failed(clean(f"{type(error).__name__}: {error}"))
-            return Done(same=False) if isinstance(request, Begin | Follow) else failed
+            return Done(same=False) if isinstance(request, Begin | ReplaySteps) else failed
 
-    def make_ready(self) -> bool:
+    def prepare_step(self) -> bool:
         """Do a piece of what may be asked next; False if there is nothing to do."""
         try:
-            return self._mirror.make_ready()
+            return self._mirror.prepare_step()
         except Exception:
             LOG.exception("The worker could not prepare for a request")
             return False
@@ -135,28 +135,28 @@ class Desk:
             case Begin():
                 self._replica = Replica(request)
                 return Done()
-            case See():
+            case UpdateSnapshot():
                 self._mirror.see(request)
                 return Done()
-            case Foresee():
-                return Foreseen(*self._mirror.look(request.assumed, request.unseen))
+            case AskForecast():
+                return ForecastReply(*self._mirror.look(request.assumed, request.unseen))
             case AskWhy(seen=True):
-                return self._begun(request, map(Reasoned, self._mirror.why(request.workload)))
-            case GoOn():
+                return self._begun(request, map(WhyReply, self._mirror.why(request.workload)))
+            case NextPiece():
                 return self._go_on(request.number)
             case Expect():
                 self._mirror.expect()
                 return Done()
-            case Asking(seen=True):
-                if isinstance(request, Ask | AskPlan):
+            case QuestionMessage(seen=True):
+                if isinstance(request, AskWhatIf | AskPlan):
                     self._mirror.expect()
                 base = self._mirror.base(named_in(request))
                 return self._answer(base.simulation, request, base.completed)
             case _ if self._replica is None:
                 return Done(same=False)
-            case Follow():
+            case ReplaySteps():
                 return Done(same=self._replica.follow(request))
-            case Asking():
+            case QuestionMessage():
                 simulation = self._replica.followed(request)
                 return Done(same=False) if simulation is None else self._answer(simulation, request, None)
             case _:
@@ -164,7 +164,7 @@ class Desk:
 
     def _answer(self, simulation: Simulation, question: Question, found: Snapshot | None) -> Reply:
         if isinstance(question, AskScores):
-            return Scored(simulation.placement.scores(question.pod))
+            return ScoresReply(simulation.placement.scores(question.pod))
         return self._begun(question, pieces(simulation, question, found))
 
     def _begun(self, question: Long, trial: Iterator[Reply]) -> Reply:

@@ -14,28 +14,28 @@ from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.scheduling.score_table import ScoreTable
-from gpuconsole.workers.line import Line, Seen
 from gpuconsole.workers.protocol import (
-    Ask,
-    AskAhead,
+    AskForecast,
+    AskOutlook,
     AskPlan,
     AskRisk,
     AskScores,
     AskStarts,
+    AskWhatIf,
     AskWhy,
-    Awaited,
-    Foreboded,
-    Foresee,
-    Foreseen,
-    Foretold,
-    Looked,
-    Planned,
-    Reasoned,
-    Scored,
+    ForecastReply,
+    OutlookReply,
+    PlanReply,
+    RiskReply,
+    ScoresReply,
+    StartsReply,
+    WhatIfReply,
+    WhyReply,
 )
+from gpuconsole.workers.worker_client import ObservedCluster, WorkerClient
 
 
-class Worker(Line):
+class Worker(WorkerClient):
     """The process that runs futures, so that this one has time for keys. It may be asked from any thread."""
 
     def looks(
@@ -43,69 +43,71 @@ class Worker(Line):
         commands: Sequence[Command],
         horizon: Span,
         against: Sequence[Command] = (),
-        seen: Seen | None = None,
+        seen: ObservedCluster | None = None,
         places: Sequence[str] = (),
     ) -> Iterator[WhatIfProgress]:
         """Have the worker compute a what-if look by look, from where the simulation stands, or from a cluster.
 
         Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
         """
-        for reply in self.pieces(Ask(tuple(commands), horizon, tuple(against), tuple(places)), seen):
-            assert isinstance(reply, Looked)
+        for reply in self.pieces(AskWhatIf(tuple(commands), horizon, tuple(against), tuple(places)), seen):
+            assert isinstance(reply, WhatIfReply)
             yield reply.look
             if reply.look.last:
                 return
 
-    def why(self, workload: str, seen: Seen | None = None) -> Iterator[Tried]:
+    def why(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Tried]:
         """Have the worker say why a workload waits, and try what would let it in, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskWhy(workload), seen):
-            assert isinstance(reply, Reasoned)
+            assert isinstance(reply, WhyReply)
             yield reply.tried
             if reply.tried.under_way is None:
                 return
 
-    def plan(self, commands: Sequence[Command], wanted: Span, seen: Seen | None = None) -> Iterator[PlanProgress]:
+    def plan(
+        self, commands: Sequence[Command], wanted: Span, seen: ObservedCluster | None = None
+    ) -> Iterator[PlanProgress]:
         """Have the worker try what would let these run within a wait, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
-            assert isinstance(reply, Planned)
+            assert isinstance(reply, PlanReply)
             yield reply.planning
             if reply.planning.plan is not None:
                 return
 
-    def risk(self, seen: Seen | None = None) -> Iterator[EvictionRiskProgress]:
+    def risk(self, seen: ObservedCluster | None = None) -> Iterator[EvictionRiskProgress]:
         """Have the worker run the cluster forward for what may be evicted, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskRisk(), seen):
-            assert isinstance(reply, Foreboded)
-            yield reply.foreboding
-            if reply.foreboding.last:
+            assert isinstance(reply, RiskReply)
+            yield reply.progress
+            if reply.progress.last:
                 return
 
-    def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:
+    def scores(self, pod: Pod, seen: ObservedCluster | None = None) -> ScoreTable | None:
         """Have the worker judge all nodes for a pod, as `looks` does. Raises WorkerError."""
         reply = self.answer(AskScores(pod, seen=seen is not None), seen)
-        assert isinstance(reply, Scored)
+        assert isinstance(reply, ScoresReply)
         return reply.table
 
-    def ahead(self, workload: str, seen: Seen | None = None) -> Iterator[WorkloadOutlook]:
+    def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[WorkloadOutlook]:
         """Have the worker run the cluster forward for a workload, as `looks` does. Raises WorkerError."""
-        for reply in self.pieces(AskAhead(workload), seen):
-            assert isinstance(reply, Foretold)
+        for reply in self.pieces(AskOutlook(workload), seen):
+            assert isinstance(reply, OutlookReply)
             yield reply.ahead
             if reply.ahead.whole:
                 return
 
-    def outlook(self, seen: Seen | None = None) -> Iterator[StartEstimates]:
+    def outlook(self, seen: ObservedCluster | None = None) -> Iterator[StartEstimates]:
         """Have the worker run the cluster forward for all that waits, as `looks` does. Raises WorkerError."""
         for reply in self.pieces(AskStarts(), seen):
-            assert isinstance(reply, Awaited)
+            assert isinstance(reply, StartsReply)
             yield reply.outlook
             if reply.outlook.whole:
                 return
 
-    def foresee(
-        self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]
+    def forecast(
+        self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
     ) -> tuple[Forecast, ForecastDifferences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
-        reply = self.answer(Foresee(assumed, unseen), seen)
-        assert isinstance(reply, Foreseen)
+        reply = self.answer(AskForecast(assumed, unseen), seen)
+        assert isinstance(reply, ForecastReply)
         return reply.forecast, reply.said

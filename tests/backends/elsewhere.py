@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Health, Missing
+from gpuconsole.backends.base import ClusterHealth, Missing
 from gpuconsole.insight.engines import EnginesInForce
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.visibility_positions import VisibilityPositions
@@ -43,8 +43,8 @@ class Elsewhere:
         self.put(*objects)
 
     @property
-    def health(self) -> Health:
-        return Health(loading=self.loading, lost=self.lost, missing=self.missing, seen=self.seen)
+    def health(self) -> ClusterHealth:
+        return ClusterHealth(loading=self.loading, lost=self.lost, missing=self.missing, seen=self.seen)
 
     @property
     def seen(self) -> Visibility:

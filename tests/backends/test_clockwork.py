@@ -1,18 +1,18 @@
 """Speed, pause and steps, and the speed that was reached."""
 
-from gpuconsole.backends.clockwork import Clockwork
+from gpuconsole.backends.simulation_clock import SimulationClock
 from gpuconsole.model.clock import SECOND
 
 
 def test_virtual_time_is_wall_clock_time_times_speed() -> None:
-    clock = Clockwork(60, paused=False)
+    clock = SimulationClock(60, paused=False)
     assert clock.span(0.5) == 30 * SECOND
     clock.set_speed(1000)
     assert clock.span(0.04) == 40 * SECOND
 
 
 def test_a_speed_is_kept_between_1_and_10_000() -> None:
-    clock = Clockwork(0, paused=False)
+    clock = SimulationClock(0, paused=False)
     speeds = [clock.speed]
     for speed in (-5, 1, 2.5, 10_000, 1e9):
         clock.set_speed(speed)
@@ -21,7 +21,7 @@ def test_a_speed_is_kept_between_1_and_10_000() -> None:
 
 
 def test_a_paused_clock_stands_until_it_is_resumed() -> None:
-    clock = Clockwork(60, paused=True)
+    clock = SimulationClock(60, paused=True)
     assert (clock.paused, clock.span(1)) == (True, 0)
     clock.resume()
     assert (clock.paused, clock.span(1)) == (False, 60 * SECOND)
@@ -30,7 +30,7 @@ def test_a_paused_clock_stands_until_it_is_resumed() -> None:
 
 
 def test_the_reached_speed_is_that_of_late_and_forgets_another_speeds_past() -> None:
-    clock = Clockwork(1000, paused=False)
+    clock = SimulationClock(1000, paused=False)
     assert clock.reached == 0
     clock.note(0.5, 500 * SECOND)
     clock.note(0.5, 140 * SECOND)
@@ -41,7 +41,7 @@ def test_the_reached_speed_is_that_of_late_and_forgets_another_speeds_past() -> 
 
 
 def test_steps_are_taken_once() -> None:
-    clock = Clockwork(1, paused=True)
+    clock = SimulationClock(1, paused=True)
     clock.step()
     clock.step()
     assert [clock.take_steps(), clock.take_steps()] == [2, 0]

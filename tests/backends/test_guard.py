@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import gpuconsole
-from gpuconsole.backends.guard import Entry, Guard, Outcome
+from gpuconsole.backends.guard import AuditEntry, AuditOutcome, Guard
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.commands import Command, Cordon
@@ -29,50 +29,52 @@ class Remembering(RecordedBackend):
 
 
 def test_a_command_is_passed_on_and_noted() -> None:
-    backend, audit = Remembering(), list[Entry]()
+    backend, audit = Remembering(), list[AuditEntry]()
     Guard(backend, audit=audit.append).submit(CORDON, now=7)
     assert backend.commands == [CORDON]
-    assert audit == [Entry(time=7, command=CORDON_TEXT, outcome=Outcome.SENT)]
+    assert audit == [AuditEntry(time=7, command=CORDON_TEXT, outcome=AuditOutcome.SENT)]
 
 
 def test_a_read_only_console_passes_nothing_on_and_notes_the_attempt() -> None:
-    backend, audit = Remembering(), list[Entry]()
+    backend, audit = Remembering(), list[AuditEntry]()
     with pytest.raises(ReadOnlyError, match="without --read-only"):
         Guard(backend, read_only=True, audit=audit.append).submit(CORDON, now=7)
     assert backend.commands == []
-    assert audit == [Entry(time=7, command=CORDON_TEXT, outcome=Outcome.READ_ONLY)]
+    assert audit == [AuditEntry(time=7, command=CORDON_TEXT, outcome=AuditOutcome.READ_ONLY)]
 
 
 def test_what_the_backend_does_not_take_is_noted_and_raised() -> None:
-    audit = list[Entry]()
+    audit = list[AuditEntry]()
     with pytest.raises(ReadOnlyError):
         Guard(RecordedBackend(PAST), audit=audit.append).submit(CORDON, now=7)
     [entry] = audit
-    assert (entry.command, entry.outcome) == (CORDON_TEXT, Outcome.FAILED)
+    assert (entry.command, entry.outcome) == (CORDON_TEXT, AuditOutcome.FAILED)
     assert entry.detail.startswith("A recording cannot be changed")
 
 
 def test_a_command_that_asks_for_what_is_so_already_is_noted_as_such() -> None:
-    audit = list[Entry]()
+    audit = list[AuditEntry]()
     guard = Guard(Remembering(), audit=audit.append)
     guard.came_back(
         HistoryEvent(time=9, what=HistoryEventKind.COMMAND_NEEDLESS, node="n1", message="node n1 is up already")
     )
-    assert audit == [Entry(time=9, command="n1", outcome=Outcome.SO_ALREADY, detail="node n1 is up already")]
+    assert audit == [AuditEntry(time=9, command="n1", outcome=AuditOutcome.NO_CHANGE, detail="node n1 is up already")]
 
 
 def test_a_refusal_that_comes_back_as_an_event_is_noted_and_other_events_are_not() -> None:
-    audit = list[Entry]()
+    audit = list[AuditEntry]()
     guard = Guard(Remembering(), audit=audit.append)
     guard.came_back(HistoryEvent(time=8, what=HistoryEventKind.NODE_CHANGED, node="node-1"))
     guard.came_back(
         HistoryEvent(time=9, what=HistoryEventKind.COMMAND_REFUSED, node="node-9", message="there is no node node-9")
     )
-    assert audit == [Entry(time=9, command="node-9", outcome=Outcome.REFUSED, detail="there is no node node-9")]
+    assert audit == [
+        AuditEntry(time=9, command="node-9", outcome=AuditOutcome.REFUSED, detail="there is no node node-9")
+    ]
 
 
 def test_a_huge_command_leaves_a_short_line() -> None:
-    audit = list[Entry]()
+    audit = list[AuditEntry]()
     Guard(Remembering(), audit=audit.append).submit(Cordon("n" * 10_000, True), now=7)
     assert len(audit[0].command) == 2_000
 

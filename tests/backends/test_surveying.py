@@ -1,7 +1,7 @@
 """A simulated cluster measures its GPUs bit by bit, and never in a way that changes what happens."""
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.backends.surveying import NODES, REST, Survey
+from gpuconsole.backends.telemetry_sampler import NODES, REST, TelemetrySampler
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete
@@ -26,7 +26,7 @@ def measured(events: list[Event]) -> list[str]:
 
 
 def test_a_poll_measures_a_few_nodes_and_a_round_begins_only_after_a_rest_and_a_period() -> None:
-    one, survey = simulation(nodes=NODES + 2), Survey()
+    one, survey = simulation(nodes=NODES + 2), TelemetrySampler()
     assert survey.take(one) == []
     assert len(measured(survey.take(one))) == NODES
     assert len(measured(survey.take(one))) == 2
@@ -39,7 +39,7 @@ def test_a_poll_measures_a_few_nodes_and_a_round_begins_only_after_a_rest_and_a_
 
 
 def test_a_node_that_is_gone_is_measured_no_more() -> None:
-    one, survey = simulation(), Survey()
+    one, survey = simulation(), TelemetrySampler()
     survey.take(one)
     assert measured(survey.take(one)) == ["n0", "n1", "n2"]
     one.submit(Delete("nodes", "n1"))
@@ -51,7 +51,7 @@ def test_a_node_that_is_gone_is_measured_no_more() -> None:
 
 def test_what_a_real_source_told_is_not_made_up_anew() -> None:
     real = NodeTelemetry(name="n0", time=START, source="http://prometheus")
-    one, survey = simulation(real), Survey()
+    one, survey = simulation(real), TelemetrySampler()
     one.advance(START + 10 * MINUTE)
     assert [event for _ in range(3 * REST) for event in survey.take(one)] == []
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.config import Config, Simulation, load
+from gpuconsole.config import Config, SimulationSettings, load
 from gpuconsole.errors import ConfigError
 
 FILE = "theme: light\nsimulation: {seed: 1, speed: 2}\n"
@@ -24,7 +24,7 @@ def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path)
         "GPUCONSOLE_READ_ONLY": "true",
     }
     config = loaded(tmp_path, environ=environ, simulation={"speed": 200.0, "seed": None}, worker=None)
-    assert config == Config(theme="light", read_only=True, simulation=Simulation(seed=10, speed=200.0))
+    assert config == Config(theme="light", read_only=True, simulation=SimulationSettings(seed=10, speed=200.0))
 
 
 def test_the_log_may_tell_more(tmp_path: Path) -> None:

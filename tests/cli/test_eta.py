@@ -298,7 +298,7 @@ def test_what_the_console_recorded_of_a_live_cluster_corrects_the_answer_there(t
     assert found.start is not None
     assert as_recorded(asked, found) == found, "nobody watched it before"
     recorder = recorder_at(settings.history_file, "prod")
-    recorder.told(MANY)
+    recorder.add_estimates(MANY)
     recorder.close()
     told = as_recorded(asked, found)
     assert told.start is not None

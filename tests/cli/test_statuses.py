@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
 from gpuconsole.cli import live
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line
@@ -67,12 +67,12 @@ def test_every_question_keeps_to_the_requests_that_the_configuration_allows(
     config = tmp_path / "config" / "gpuconsole" / "config.yaml"
     config.parent.mkdir(parents=True)
     config.write_text("live: {requests: 77, burst: 99}\n")
-    allowed: list[Budget] = []
+    allowed: list[RateLimiter] = []
 
-    def granted(rate: float, burst: int) -> Budget:
-        allowed.append(Budget(rate, burst))
+    def granted(rate: float, burst: int) -> RateLimiter:
+        allowed.append(RateLimiter(rate, burst))
         return allowed[-1]
 
-    monkeypatch.setattr(live, "Budget", granted)
+    monkeypatch.setattr(live, "RateLimiter", granted)
     gpuconsole(*question, "--live", "--kubeconfig", cluster.kubeconfig)
     assert [(budget.rate, budget.burst) for budget in allowed] == [(77, 99)]

@@ -54,7 +54,7 @@ from gpuconsole.model.gpus.mig_reconfigure import MigNodeChange
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.snapshot import SnapshotFile
-from gpuconsole.services.status import Mode
+from gpuconsole.services.status import ConsoleMode
 from gpuconsole.sim.changes import ChangeForm
 from gpuconsole.sim.conformance_run import BareForm
 from gpuconsole.sim.kernel import Timer
@@ -64,7 +64,7 @@ from gpuconsole.sim.scenario_steps import COMMANDS as SCENARIO_COMMANDS
 from gpuconsole.store import schema
 from gpuconsole.ui.actions import ACTIONS, Action
 from gpuconsole.ui.theme import COLOURS
-from gpuconsole.workers import apart, protocol
+from gpuconsole.workers import forked_future, protocol
 from tests.frozen.forms import Forms, Walk
 from tests.frozen.freezing import check, pretty
 
@@ -114,7 +114,7 @@ ROOTS: dict[str, Any] = {
     "simulate: a line of jsonl": Record,
     "simulate: types of events": HistoryEventKind,
     "validate: findings": Finding,
-    "mode": Mode,
+    "mode": ConsoleMode,
     "objects": Object,
     "commands": Command,
     "events": Event,
@@ -124,7 +124,7 @@ T = TypeVar("T")
 INTERNAL: tuple[Any, ...] = (
     protocol.Request,
     protocol.Reply,
-    Union[apart._Go, apart._Look],
+    Union[forked_future._Advance, forked_future._GetStatus],
     Timer,
 )
 """What only the processes of one console say to each other, or keep in memory."""

@@ -21,8 +21,8 @@ from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.mirror import Mirror
-from gpuconsole.workers.protocol import ENCODER, See
+from gpuconsole.workers.live_replica import LiveReplica
+from gpuconsole.workers.protocol import ENCODER, UpdateSnapshot
 from tests.insight.world import A100, START, cluster_queue, cohort, group, running, waiting, world
 
 POLICY = SimPolicy(kueue=KueueConfig(wait_for_pods_ready=None))
@@ -317,7 +317,7 @@ class TestFutures:
 
     @pytest.mark.parametrize("looked", [True, False])
     def test_what_earlier_looks_have_shown_is_known_to_the_first_what_if(self, looked: bool) -> None:
-        mirror, objects = Mirror(), [*QUEUES, LONG, LOW, OTHER, REFUSED]
+        mirror, objects = LiveReplica(), [*QUEUES, LONG, LOW, OTHER, REFUSED]
         mirror.see(self.see(START, [Applied(START, one) for one in objects], anew=True))
         if looked:
             mirror.look((), ())
@@ -330,6 +330,6 @@ class TestFutures:
         assert simulation.snapshot().workloads[REFUSED.key].reserved is looked
 
     @staticmethod
-    def see(time: Time, events: list[Applied | Deleted], *, anew: bool = False) -> See:
+    def see(time: Time, events: list[Applied | Deleted], *, anew: bool = False) -> UpdateSnapshot:
         policy = msgspec.json.encode(POLICY)
-        return See(anew=anew, time=time, news=(ENCODER.encode(events),), policy=policy)
+        return UpdateSnapshot(anew=anew, time=time, news=(ENCODER.encode(events),), policy=policy)

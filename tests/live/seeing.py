@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuconsole.backends.base import Health
+from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.backends.guard import Guard
 from gpuconsole.backends.kube.backend import KubeBackend
-from gpuconsole.backends.kube.pace import Pace
-from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.target import RequestedCluster
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
@@ -18,7 +18,7 @@ from tests.live.api import PATIENCE, until
 
 BEAT = 0.04
 """Seconds between polls, about as the loop has it."""
-BRISK = Pace(shortest=0.1, longest=1.0, proof=0.5, silence=2.0)
+BRISK = WatchTimings(shortest=0.1, longest=1.0, proof=0.5, silence=2.0)
 """Patience for tests, which pause servers for seconds where a network would be away for minutes."""
 
 
@@ -30,11 +30,11 @@ class Seeing:
         kubeconfig: Path,
         *,
         namespaces: tuple[str, ...] = (),
-        pace: Pace | None = None,
+        pace: WatchTimings | None = None,
         quiet: float = 20.0,
     ) -> None:
-        target = Target(kubeconfig=str(kubeconfig), namespaces=namespaces)
-        self.backend = KubeBackend(target, pace=pace, quiet=quiet)
+        target = RequestedCluster(kubeconfig=str(kubeconfig), namespaces=namespaces)
+        self.backend = KubeBackend(target, pace=pace, probe_after=quiet)
         self.history: list[HistoryEvent] = []
         self.began = 0.0
         self.events = 0
@@ -55,7 +55,7 @@ class Seeing:
         self.backend.close()
 
     @property
-    def health(self) -> Health:
+    def health(self) -> ClusterHealth:
         return self.backend.health
 
     def submit(self, command: Command) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
-from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.insight.forecast import ForecastAction
 from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifferences
 from gpuconsole.model.snapshot import Snapshot
@@ -38,7 +38,7 @@ class Watching:
     """The console beside a live cluster; looks come by hand."""
 
     def __init__(self, plane: ControlPlane, who: Identity, history: Path) -> None:
-        target = Target(kubeconfig=str(plane.kubeconfig(who)))
+        target = RequestedCluster(kubeconfig=str(plane.kubeconfig(who)))
         self.recorder = Recorder(history, Opening(version="test"), wall=lambda: 0)
         self.console = Console(KubeBackend(target, pace=BRISK), recorder=self.recorder)
 

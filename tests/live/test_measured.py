@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.backend import wall
-from gpuconsole.backends.telemetry.asking import Access, Http
+from gpuconsole.backends.telemetry.http import Http, HttpAccess
 from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.queue_metrics import QueueMetrics
@@ -64,7 +64,7 @@ def endpoint(plane: ControlPlane, queued: Api) -> Iterator[MetricsEndpoint]:
 def asked_as(who: Identity, endpoint: MetricsEndpoint, plane: ControlPlane, folder: Path) -> QueueMetrics:
     token = folder / who.name
     token.write_text(who.token)
-    access = Access(token_file=str(token), ca_file=str(plane.authority), settings="live.telemetry.kueue")
+    access = HttpAccess(token_file=str(token), ca_file=str(plane.authority), settings="live.telemetry.kueue")
     kueue = KueueEndpoint(Http(endpoint.url, access))
     return kueue.of("cq-a", wall())
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import yaml
 
-from gpuconsole.backends.desk import Access, Reach
 from gpuconsole.backends.guard import Guard
+from gpuconsole.backends.object_access import PodAccess, PodOperation
 from gpuconsole.errors import ClusterError, ReadOnlyError
 from gpuconsole.model.commands import (
     Command,
@@ -116,13 +116,13 @@ def test_jobs_of_all_kinds_are_tried_and_then_submitted_from_templates(
     name = f"from-{template}"
     request = Request(namespace="team-a", name=name, queue="lq-nowhere", gpus=wanted.gpus, pods=wanted.pods)
     documents = as_documents(wanted.text(request))
-    (answer,) = operator.backend.desk().rehearse(documents)
+    (answer,) = operator.backend.object_access().rehearse(documents)
     assert answer.endswith(f"team-a/{name} would be created")
     assert not cluster.exists(f"{KINDS[template]}/{name}"), "a dry run creates nothing"
     do(operator, Submit((), documents))
     managers = {one["manager"] for one in cluster.get(f"{KINDS[template]}/{name}")["metadata"]["managedFields"]}
     assert "gpuconsole" in managers
-    (again,) = operator.backend.desk().rehearse(documents)
+    (again,) = operator.backend.object_access().rehearse(documents)
     assert again.endswith("would be changed")
     operator.until(lambda s: any(job.name == name for job in s.jobs.all()))
     cluster.delete(f"{KINDS[template]}/{name}")
@@ -132,7 +132,7 @@ def test_a_manifest_with_a_mistake_is_refused_before_anything_is_created(operato
     good = msgspec.json.encode(stock.job("whole", "lq-a", gpus=1)).decode()
     wrong = msgspec.json.encode({**stock.job("wrong", "lq-a", gpus=1), "sepc": {}}).decode()
     with pytest.raises(ClusterError, match="sepc"):
-        operator.backend.desk().rehearse((good, wrong))
+        operator.backend.object_access().rehearse((good, wrong))
     told = ask(operator, Submit((), (good, wrong)))
     assert told.what is HistoryEventKind.COMMAND_REFUSED
     assert not cluster.exists(f"{JOBS}/whole")
@@ -165,7 +165,7 @@ def test_a_priority_class_is_the_label_of_the_job(operator: Seeing, cluster: Api
 
 def edited(operator: Seeing, change: Any) -> Edit:
     """An edit of cq-b as the editor would leave it."""
-    found = operator.backend.desk().manifest("cluster_queues", "cq-b")
+    found = operator.backend.object_access().manifest("cluster_queues", "cq-b")
     after = msgspec.json.decode(msgspec.json.encode(found.document))
     change(after)
     patch = msgspec.json.encode(difference(found.document, after)).decode()
@@ -212,7 +212,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_is_not_taken(operator: See
 
 def test_logs_of_a_gang_come_line_by_line_and_end_when_they_are_left(operator: Seeing, cluster: Api) -> None:
     pods = running(cluster, operator, "talks", pods=2)
-    logs = operator.backend.desk().logs(pods, previous=False)
+    logs = operator.backend.object_access().logs(pods, previous=False)
     try:
         until(lambda: {line.pod.split()[0] for line in logs.lines if line.text == "step 19"} == set(pods))
         assert any(line.text == "step 0" for line in logs.lines)
@@ -223,7 +223,7 @@ def test_logs_of_a_gang_come_line_by_line_and_end_when_they_are_left(operator: S
 
 def test_events_of_an_object_are_those_of_its_job_as_well(operator: Seeing, cluster: Api) -> None:
     running(cluster, operator, "eventful")
-    said = operator.backend.desk().events("jobs", "Job/team-a/eventful")
+    said = operator.backend.object_access().events("jobs", "Job/team-a/eventful")
     assert "SuccessfulCreate" in {one.reason for one in said}
 
 
@@ -234,18 +234,18 @@ def test_what_a_reader_may_not_do_is_known_before_it_is_tried(operator: Seeing, 
         Drain("h100-0004"),
         Delete("workloads", "team-a/x"),
         Edit("cluster_queues", "cq-b", "", "{}"),
-        Access(Reach.SHELL, "team-a"),
-        Access(Reach.FORWARD, "team-a"),
+        PodAccess(PodOperation.SHELL, "team-a"),
+        PodAccess(PodOperation.FORWARD, "team-a"),
     )
     for one in asked:
-        until(lambda one=one: reader.backend.desk().refusal(one))  # type: ignore[misc]
-        operator.backend.desk().refusal(one)
-    assert reader.backend.desk().refusal(asked[0]) == "you cannot patch nodes at the cluster scope"
-    assert "pods/exec in namespace team-a" in reader.backend.desk().refusal(asked[5])
+        until(lambda one=one: reader.backend.object_access().refusal(one))  # type: ignore[misc]
+        operator.backend.object_access().refusal(one)
+    assert reader.backend.object_access().refusal(asked[0]) == "you cannot patch nodes at the cluster scope"
+    assert "pods/exec in namespace team-a" in reader.backend.object_access().refusal(asked[5])
     time.sleep(1.0)
-    assert [operator.backend.desk().refusal(one) for one in asked] == [""] * len(asked)
-    assert reader.backend.desk().refusal(Access(Reach.LOGS, "team-a")) == ""
-    assert "is not supported on a live cluster" in operator.backend.desk().refusal(FailNode("h100-0004"))
+    assert [operator.backend.object_access().refusal(one) for one in asked] == [""] * len(asked)
+    assert reader.backend.object_access().refusal(PodAccess(PodOperation.LOGS, "team-a")) == ""
+    assert "is not supported on a live cluster" in operator.backend.object_access().refusal(FailNode("h100-0004"))
 
 
 def test_a_protected_context_refuses_everything_and_sends_nothing(plane: ControlPlane, operator: Seeing) -> None:
@@ -287,7 +287,7 @@ def test_a_taint_is_added_changed_and_removed_and_others_stay(operator: Seeing, 
 
 
 def test_kubectl_is_asked_for_the_same_cluster_as_the_same_user(operator: Seeing, plane: ControlPlane) -> None:
-    command = operator.backend.desk().kubectl("get", "pods", "-n", "team-a")
+    command = operator.backend.object_access().kubectl("get", "pods", "-n", "team-a")
     assert command == ["kubectl", "--kubeconfig", str(plane.kubeconfig(OPERATOR)), *command[3:]]
     assert command[3:] == ["--context", "operator", "get", "pods", "-n", "team-a"]
 

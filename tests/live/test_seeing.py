@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.model.clock import SECOND
 from tests.live import stock
 from tests.live.api import Api, until
@@ -142,7 +142,7 @@ class TestGentle:
     ) -> None:
         proxy.do(Fault(match="sendInitialEvents", status=400))
         log = plane.audit.skip()
-        with Seeing(plane.kubeconfig(READER, proxy.server), pace=Pace(page=PAGE)) as seeing:
+        with Seeing(plane.kubeconfig(READER, proxy.server), pace=WatchTimings(page=PAGE)) as seeing:
             assert len(seeing.complete().nodes) == 8
             pages = Counter(request.resource for request in log.lists("reader"))
             assert (pages["nodes"], pages["clusterqueues"], pages["cohorts"]) == (3, 1, 1)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.backend import wall
-from gpuconsole.backends.telemetry.asking import Http
 from gpuconsole.backends.telemetry.exporters import Exporters
+from gpuconsole.backends.telemetry.http import Http
 from gpuconsole.backends.telemetry.prometheus import Prometheus as PrometheusSource
-from gpuconsole.backends.telemetry.source import Source
+from gpuconsole.backends.telemetry.source import TelemetrySource
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry
 from tests.live.api import until
@@ -53,7 +53,7 @@ def test_pods_are_named_by_whichever_label_the_scrape_left(exporter: Exporter, t
 NODES = ("h100-0000", "h100-0001")
 
 
-def read(source: Source) -> dict[str, NodeTelemetry]:
+def read(source: TelemetrySource) -> dict[str, NodeTelemetry]:
     try:
         return {node.name: node for node in source.read(NODES.__contains__, wall(), MINUTE).nodes}
     finally:

@@ -17,8 +17,8 @@ from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriori
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers import apart as workers_apart
-from gpuconsole.workers.apart import Apart, apart
+from gpuconsole.workers import forked_future as workers_apart
+from gpuconsole.workers.forked_future import ForkedFuture, fork_future
 from tests.sim.cluster import START, USUAL, workload
 from tests.sim.strategies import cluster
 
@@ -45,7 +45,7 @@ def _work(number: int) -> Workload:
 
 
 def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[WhatIfProgress]:
-    made: list[Apart] = []
+    made: list[ForkedFuture] = []
     found = []
     for look in what_if_steps(
         crowd(), commands, HOUR, against, elsewhere=(lambda one, end: _made(one, end, made)) if apart else None
@@ -55,8 +55,8 @@ def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: boo
     return found
 
 
-def _made(future: Future, end: Time, made: list[Apart]) -> FutureRunner:
-    made.append(Apart(future, end))
+def _made(future: Future, end: Time, made: list[ForkedFuture]) -> FutureRunner:
+    made.append(ForkedFuture(future, end))
     return made[-1]
 
 
@@ -71,7 +71,7 @@ def everywhere_the_same() -> None:
 
 def lost_on_its_way() -> None:
     here = asked(CHANGES["another quota"], (), apart=False)
-    made: list[Apart] = []
+    made: list[ForkedFuture] = []
     there = []
     for look in what_if_steps(
         crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)
@@ -84,7 +84,7 @@ def lost_on_its_way() -> None:
 
 def forgotten_for_a_while() -> None:
     here = asked(CHANGES["another quota"], (), apart=False)
-    made: list[Apart] = []
+    made: list[ForkedFuture] = []
     with patch.object(workers_apart, "PATIENCE", 0.05):
         asking = what_if_steps(
             crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)
@@ -98,7 +98,7 @@ def forgotten_for_a_while() -> None:
 
 
 def given_up() -> None:
-    made: list[Apart] = []
+    made: list[ForkedFuture] = []
     asking = what_if_steps(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda one, end: _made(one, end, made))
     for _ in range(4):
         next(asking)
@@ -112,13 +112,13 @@ def given_up() -> None:
 
 def forked_where_that_is_safe() -> None:
     future = Future(crowd())
-    way = apart(future, START + HOUR)
-    assert isinstance(way, Apart) == (len(os.sched_getaffinity(0)) > 1)
+    way = fork_future(future, START + HOUR)
+    assert isinstance(way, ForkedFuture) == (len(os.sched_getaffinity(0)) > 1)
     way.close()
     stop = threading.Event()
     other = threading.Thread(target=stop.wait)
     other.start()
-    assert apart(future, START + HOUR) is future
+    assert fork_future(future, START + HOUR) is future
     stop.set()
     other.join()
 

@@ -12,14 +12,14 @@ from gpuconsole.model.commands import Cordon
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
 from gpuconsole.store.sessions import Opening, newest
 from tests.backends.events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
 
-ABOUT = Status(mode=Mode.REPLAY, source="past.json", policy="binpack")
+ABOUT = ConsoleStatus(mode=ConsoleMode.REPLAY, source="past.json", policy="binpack")
 
 
 def recorder_at(path: Path) -> Recorder:
@@ -29,8 +29,8 @@ def recorder_at(path: Path) -> Recorder:
 def test_before_the_first_tick_it_is_loading_and_empty() -> None:
     console = Console(RecordedBackend(PAST, speed=10), about=ABOUT)
     assert console.snapshot is EMPTY
-    assert console.status == Status(
-        mode=Mode.REPLAY, source="past.json", policy="binpack", speed=10, reached=0, loading=True, worker="off"
+    assert console.status == ConsoleStatus(
+        mode=ConsoleMode.REPLAY, source="past.json", policy="binpack", speed=10, reached=0, loading=True, worker="off"
     )
 
 

@@ -9,7 +9,7 @@ from gpuconsole.insight.calibration import ENOUGH, LOOKS, Calibration, CoverageR
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState
-from gpuconsole.services.estimates import Estimates
+from gpuconsole.services.estimates import EstimateService
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
@@ -39,7 +39,7 @@ def recorder_at(path: Path, source: str, mode: str = "live") -> Recorder:
 def session(path: Path, source: str = "prod", mode: str = "live") -> None:
     """A session that foretells two starts, sees one, and ends."""
     recorder = recorder_at(path, source, mode)
-    estimates = Estimates(recorder, source)
+    estimates = EstimateService(recorder, source)
     estimates.take((FIRST, SECOND), START)
     estimates.see(SNAPSHOT.freeze())
     recorder.close()
@@ -63,16 +63,16 @@ def test_another_cluster_and_a_simulation_are_not_gone_by(tmp_path: Path) -> Non
 
 def test_the_next_session_learns_from_those_before(tmp_path: Path) -> None:
     recorder = recorder_at(tmp_path / "history.db", "prod")
-    recorder.told(MANY)
+    recorder.add_estimates(MANY)
     recorder.close()
     recorder = recorder_at(tmp_path / "history.db", "prod")
-    assert Estimates(recorder, "prod").take((), START + DAY).by == len(MANY)
-    assert Estimates(recorder, "").take((), START + DAY) == Calibration()
+    assert EstimateService(recorder, "prod").take((), START + DAY).by == len(MANY)
+    assert EstimateService(recorder, "").take((), START + DAY) == Calibration()
     recorder.close()
 
 
 def test_how_good_earlier_estimates_were_is_known_as_soon_as_they_are_read() -> None:
-    estimates = Estimates()
+    estimates = EstimateService()
     assert estimates.record(START + DAY) == CoverageRecord()
     estimates.take(MANY, START)
     assert estimates.record(START + DAY).judged == len(MANY)
@@ -84,7 +84,7 @@ def test_what_has_started_is_looked_for_once_a_second() -> None:
     for n in range(ENOUGH):
         running_all.apply(Applied(START, running(str(n), "a/lq", 8, "a", minutes_ago=-1)))
     snapshot = running_all.freeze()
-    estimates = Estimates(clock=lambda: now[0])
+    estimates = EstimateService(clock=lambda: now[0])
     estimates.take(foretold[1:], START)
     estimates.see(snapshot)
     estimates.take(foretold[:1], START)

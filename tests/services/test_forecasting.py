@@ -15,7 +15,7 @@ from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifferenc
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
-from gpuconsole.services.forecasting import Forecaster
+from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.store import history, queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
@@ -89,7 +89,7 @@ def test_nothing_is_computed_where_nothing_changed(looking: Looking) -> None:
 def test_while_something_is_expected_it_is_looked_for() -> None:
     now = [0.0]
     cluster = Elsewhere(OBJECTS, START)
-    forecaster = Forecaster(cluster, clock=lambda: now[0])
+    forecaster = ForecastService(cluster, clock=lambda: now[0])
     console = Console(cluster)
     console.tick(0)
     forecaster.changed(console.snapshot)

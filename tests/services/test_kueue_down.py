@@ -6,7 +6,7 @@ from gpuconsole.backends.base import Missing
 from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.model.job import Job
 from gpuconsole.services.console import Console
-from gpuconsole.services.forecasting import Forecaster
+from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.ui.unseen import kueue_troubles
 from gpuconsole.ui.widgets.header import left_parts
 from tests.backends.elsewhere import Elsewhere
@@ -26,7 +26,7 @@ class Watched:
     def __init__(self, cluster: Elsewhere) -> None:
         self.cluster, self.now = cluster, 0.0
         self.console = Console(cluster)
-        self.console.forecaster = Forecaster(cluster, clock=lambda: self.now)
+        self.console.forecaster = ForecastService(cluster, clock=lambda: self.now)
 
     def look(self, seconds: float = 0.0) -> tuple[KueueProblem, ...]:
         self.now += seconds

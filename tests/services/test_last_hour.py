@@ -11,7 +11,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.visibility import KEPT
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.screens.dashboard import window
@@ -108,7 +108,7 @@ async def test_without_a_history_the_window_is_what_is_at_hand() -> None:
 def test_a_simulation_that_was_saved_knows_the_end_of_its_past_only(recorder: Recorder) -> None:
     lines = [line(KEPT * SECOND - n * SECOND, HistoryEventKind.ADMITTED) for n in range(KEPT)]
     backend = RecordedBackend(lines, speed=1.0)
-    console = Console(backend, about=Status(mode=Mode.REPLAY), recorder=recorder)
+    console = Console(backend, about=ConsoleStatus(mode=ConsoleMode.REPLAY), recorder=recorder)
     console.tick(2 * KEPT)
     found = console.last_hour()
     assert (found.since, found.admitted, window(found)[:6]) == (lines[0].time, KEPT, "Since ")

@@ -9,7 +9,7 @@ from gpuconsole.insight.trends import BINS, Trend
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from tests.backends.elsewhere import Elsewhere
@@ -22,7 +22,7 @@ def session(path: Path, time: Time, percent: float, *, source: str = "prod") -> 
         name="n", time=time, devices=(MeasuredDevice(gpu=0),), columns={GpuMetric.UTILISATION: (percent,)}
     )
     recorder = Recorder(path, Opening(version="0.1.0", mode="live", source=source), wall=lambda: time, interval=1e6)
-    about = Status(mode=Mode.LIVE, source=source)
+    about = ConsoleStatus(mode=ConsoleMode.LIVE, source=source)
     console = Console(Elsewhere([node("n", 1), told], time), about=about, recorder=recorder)
     console.tick(0)
     trend = console.trends.of(on_node(console.snapshot, "n"), time)

@@ -23,11 +23,11 @@ from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.line import Seen
-from gpuconsole.workers.mirror import Mirror
-from gpuconsole.workers.protocol import ENCODER, NEWS, Ask, Done, Failed, Request, See
-from gpuconsole.workers.replica import Desk
+from gpuconsole.workers.live_replica import LiveReplica
+from gpuconsole.workers.protocol import ENCODER, NEWS, AskWhatIf, Done, Failed, Request, UpdateSnapshot
+from gpuconsole.workers.replica import RequestHandler
 from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.worker_client import ObservedCluster
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.insight.world import ORG, ORG_QUEUES, START, node, waiting
@@ -43,7 +43,7 @@ class Shown(Worker):
         self.told: list[int] = []
 
     def _send(self, request: Request) -> None:
-        if isinstance(request, See):
+        if isinstance(request, UpdateSnapshot):
             self.told.append(sum(len(NEWS.decode(part)) for part in request.news))
         super()._send(request)
 
@@ -55,19 +55,19 @@ def worker() -> Iterator[Shown]:
     made.close()
 
 
-def seen(cluster: Elsewhere) -> Seen:
+def seen(cluster: Elsewhere) -> ObservedCluster:
     list(cluster.poll(0))
-    return Seen(cluster, cluster.snapshot(), cluster.policy)
+    return ObservedCluster(cluster, cluster.snapshot(), cluster.policy)
 
 
 def test_only_what_changed_is_told_and_the_answers_are_those_of_the_whole_cluster(worker: Shown) -> None:
     cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
-    foreseen, _ = worker.foresee(seen(cluster), NOTHING, NOTHING)
+    foreseen, _ = worker.forecast(seen(cluster), NOTHING, NOTHING)
     assert foreseen == forecast(cluster.snapshot(), cluster.policy)
     cluster.wait(2)
     cluster.put(replace(WAITS, priority=7))
     cluster.drop(node("n1"))
-    foreseen, _ = worker.foresee(seen(cluster), NOTHING, NOTHING)
+    foreseen, _ = worker.forecast(seen(cluster), NOTHING, NOTHING)
     assert foreseen == forecast(cluster.snapshot(), cluster.policy)
     assert foreseen.prospects["prod/waits"].priority == 7
     assert worker.told == [len(ORG) + 2, 2]
@@ -92,13 +92,13 @@ def test_why_is_asked_of_the_cluster_as_it_is_known_from_what_changed(worker: Sh
 
 def test_what_gpus_measure_is_not_told(worker: Shown) -> None:
     cluster = Elsewhere((*ORG_QUEUES, NodeTelemetry(name="n1", time=START)), START)
-    worker.foresee(seen(cluster), NOTHING, NOTHING)
+    worker.forecast(seen(cluster), NOTHING, NOTHING)
     assert worker.told == [len(ORG_QUEUES)]
 
 
 def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
-    worker.foresee(seen(cluster), NOTHING, NOTHING)
+    worker.forecast(seen(cluster), NOTHING, NOTHING)
     question = (SetPriority("prod/waits", 100),)
     assert what_if(worker.looks(question, HOUR, (), seen(cluster))) == what_if(
         what_if_steps(cluster.fork(), question, HOUR, found=cluster.snapshot())
@@ -112,28 +112,28 @@ def test_a_question_that_waited_for_its_turn_takes_nothing_back_that_was_shown_s
     cluster.wait(2)
     cluster.put(replace(WAITS, priority=7))
     late = seen(cluster)
-    foreseen, _ = worker.foresee(late, NOTHING, NOTHING)
-    assert worker.foresee(early, NOTHING, NOTHING)[0] == foreseen
+    foreseen, _ = worker.forecast(late, NOTHING, NOTHING)
+    assert worker.forecast(early, NOTHING, NOTHING)[0] == foreseen
     assert worker.told == [len(ORG) + 2, 0]
 
 
 def test_another_cluster_begins_with_nothing_and_the_first_can_come_back(worker: Shown) -> None:
     first, second = Elsewhere((*ORG_QUEUES, WAITS), START), Elsewhere((*ORG_QUEUES, admitted(WAITS)), START)
     for cluster in (first, second, first):
-        foreseen, said = worker.foresee(seen(cluster), NOTHING, NOTHING)
+        foreseen, said = worker.forecast(seen(cluster), NOTHING, NOTHING)
         assert foreseen == forecast(cluster.snapshot(), cluster.policy)
         assert said == ForecastDifferences()
     assert worker.told == [len(ORG_QUEUES) + 1] * 3
 
 
-def see(mirror: Mirror, cluster: Elsewhere, *, anew: bool = False) -> None:
+def see(mirror: LiveReplica, cluster: Elsewhere, *, anew: bool = False) -> None:
     """Show a mirror what happened in the cluster since the last time."""
     news = tuple(ENCODER.encode([event]) for event in cluster.poll(0))
-    mirror.see(See(anew, cluster.snapshot().time, news, msgspec.json.encode(cluster.policy)))
+    mirror.see(UpdateSnapshot(anew, cluster.snapshot().time, news, msgspec.json.encode(cluster.policy)))
 
 
-def shown(*objects: Object) -> tuple[Elsewhere, Mirror]:
-    cluster, mirror = Elsewhere((), START), Mirror()
+def shown(*objects: Object) -> tuple[Elsewhere, LiveReplica]:
+    cluster, mirror = Elsewhere((), START), LiveReplica()
     cluster.put(*objects)
     see(mirror, cluster, anew=True)
     return cluster, mirror
@@ -183,27 +183,27 @@ def test_a_question_is_asked_of_seconds_ago_where_only_work_changed_that_it_does
 
 def test_what_is_expected_is_made_ready_piece_by_piece_and_found_by_who_asks() -> None:
     cluster, mirror = shown(*ORG, node("n1"), WAITS)
-    assert not mirror.make_ready()
+    assert not mirror.prepare_step()
     mirror.expect()
-    pieces = sum(1 for _ in iter(mirror.make_ready, False))
+    pieces = sum(1 for _ in iter(mirror.prepare_step, False))
     assert pieces > 3
     ready = mirror.base(NOBODY)
     assert ready.found is mirror.snapshot
     cluster.wait(3)
     cluster.put(replace(WAITS, priority=7))
     see(mirror, cluster)
-    assert mirror.make_ready()
+    assert mirror.prepare_step()
     cluster.wait(1)
     cluster.put(replace(WAITS, priority=9))
     see(mirror, cluster)
     assert mirror.base(NOBODY) is ready
-    while mirror.make_ready():
+    while mirror.prepare_step():
         pass
     assert mirror.base(NOBODY).found.workloads[WAITS.key].priority == 7
     cluster.wait(600)
     cluster.put(WAITS)
     see(mirror, cluster)
-    assert not mirror.make_ready()
+    assert not mirror.prepare_step()
 
 
 def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -> None:
@@ -212,7 +212,7 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
     mirror.expect()
     for number in range(8):
         for _ in range(number):
-            mirror.make_ready()
+            mirror.prepare_step()
         cluster.wait(number)
         cluster.put(replace(WAITS, priority=number), waiting(f"w{number}", "prod/lq", 2))
         see(mirror, cluster)
@@ -229,15 +229,15 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
 
 
 def test_what_cannot_be_understood_is_a_reply() -> None:
-    desk = Desk()
-    assert isinstance(desk.reply(See(True, START, (b"?",), b"{}")), Failed)
-    assert desk.reply(Ask((Cordon("n1", True),), HOUR, number=1)) == Done(same=False)
+    desk = RequestHandler()
+    assert isinstance(desk.reply(UpdateSnapshot(True, START, (b"?",), b"{}")), Failed)
+    assert desk.reply(AskWhatIf((Cordon("n1", True),), HOUR, number=1)) == Done(same=False)
 
 
 def test_what_is_told_of_many_that_ask_for_the_same_is_kept_once() -> None:
-    mirror, asked = Mirror(), [waiting(name, "team/lq", 8) for name in ("one", "two")]
+    mirror, asked = LiveReplica(), [waiting(name, "team/lq", 8) for name in ("one", "two")]
     told = tuple(ENCODER.encode([Applied(START, workload)]) for workload in asked)
-    mirror.see(See(anew=True, time=START, news=told, policy=msgspec.json.encode(SimPolicy())))
+    mirror.see(UpdateSnapshot(anew=True, time=START, news=told, policy=msgspec.json.encode(SimPolicy())))
     seen = list(mirror.snapshot.workloads.all())
     assert seen == asked
     assert seen[0].pod_sets[0] is seen[1].pod_sets[0]
@@ -250,7 +250,7 @@ def test_what_may_not_be_read_of_it_is_known_there_too(worker: Shown) -> None:
     cluster.poll(0)
 
     def code() -> PendingReason:
-        *_, last = worker.why("research/new", Seen(cluster, cluster.snapshot(), cluster.policy))
+        *_, last = worker.why("research/new", ObservedCluster(cluster, cluster.snapshot(), cluster.policy))
         return last.why.code
 
     assert code() is PendingReason.QUEUE_MISSING

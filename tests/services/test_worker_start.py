@@ -12,7 +12,7 @@ from gpuconsole.cli import run, sources
 from gpuconsole.cli.options import Request
 from gpuconsole.config import Config
 from gpuconsole.errors import SourceError
-from gpuconsole.workers import line
+from gpuconsole.workers import worker_client
 
 PARENT = """
 import os, signal
@@ -30,7 +30,7 @@ def test_a_process_is_forked_only_where_no_other_thread_can_be_in_the_middle_of_
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(threading, "active_count", lambda: threads)
-    assert line._way() == way
+    assert worker_client._process_context() == way
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -20,9 +20,20 @@ from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers import turns
-from gpuconsole.workers.protocol import Ask, AskPlan, Begin, Carried, Done, Failed, Follow, GoOn, Looked, Planned
-from gpuconsole.workers.replica import Desk, Replica
+from gpuconsole.workers import priority_lock
+from gpuconsole.workers.protocol import (
+    AskPlan,
+    AskWhatIf,
+    Begin,
+    Carried,
+    Done,
+    Failed,
+    NextPiece,
+    PlanReply,
+    ReplaySteps,
+    WhatIfReply,
+)
+from gpuconsole.workers.replica import Replica, RequestHandler
 from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import job, simulation
 from tests.backends.events import START
@@ -163,7 +174,7 @@ def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: B
 def test_what_somebody_waits_for_comes_before_when_things_start(
     beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "LONGEST", 600.0)
+    monkeypatch.setattr(priority_lock, "LONGEST", 600.0)
     beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
     beside.console.tick(0.7)
     key = next(workload.key for workload in beside.console.snapshot.workloads.all() if not workload.reserved)
@@ -215,46 +226,46 @@ class TestReplica:
     def test_it_says_whether_the_same_came_of_the_same(self) -> None:
         _, replica, backend = self.followed()
         self.poll(backend, 0.5)
-        assert replica.follow(Follow((), backend.now, backend.digest))
+        assert replica.follow(ReplaySteps((), backend.now, backend.digest))
         command = Submit((job("late", 2, 5),))
         backend.submit(command)
         at = backend.now
         self.poll(backend, 0.5)
-        assert replica.follow(Follow((Carried(at, command),), backend.now, backend.digest))
+        assert replica.follow(ReplaySteps((Carried(at, command),), backend.now, backend.digest))
         self.poll(backend, 0.5)
-        assert not replica.follow(Follow((Carried(backend.now, command),), backend.now, backend.digest))
+        assert not replica.follow(ReplaySteps((Carried(backend.now, command),), backend.now, backend.digest))
 
-    def desk(self) -> tuple[Simulation, Desk]:
+    def object_access(self) -> tuple[Simulation, RequestHandler]:
         original = simulation()
-        desk = Desk()
+        desk = RequestHandler()
         assert desk.reply(Begin(original.save(), 0)) == Done()
         return original, desk
 
     def test_it_does_not_answer_from_a_replica_that_differs(self) -> None:
-        _, desk = self.desk()
-        assert desk.reply(Ask(QUESTION, HOUR, follow=Follow((), START, 1), number=1)) == Done(same=False)
+        _, desk = self.object_access()
+        assert desk.reply(AskWhatIf(QUESTION, HOUR, follow=ReplaySteps((), START, 1), number=1)) == Done(same=False)
 
     def test_it_answers_look_by_look_from_where_it_stands_if_there_is_no_news(self) -> None:
-        original, desk = self.desk()
+        original, desk = self.object_access()
         found = list(what_if_steps(original.fork(), QUESTION, HOUR))
-        said = [desk.reply(Ask(QUESTION, HOUR, number=1)), *(desk.reply(GoOn(1)) for _ in found[1:])]
-        assert said == [Looked(look) for look in found]
+        said = [desk.reply(AskWhatIf(QUESTION, HOUR, number=1)), *(desk.reply(NextPiece(1)) for _ in found[1:])]
+        assert said == [WhatIfReply(look) for look in found]
 
     def test_questions_of_several_kinds_are_answered_in_turns(self) -> None:
-        original, desk = self.desk()
+        original, desk = self.object_access()
         futures = list(what_if_steps(original.fork(), QUESTION, HOUR))
         plans = list(plan_steps(original.fork(), QUESTION, HOUR))
-        said = [desk.reply(Ask(QUESTION, HOUR, number=1)), desk.reply(AskPlan(QUESTION, HOUR, number=2))]
-        assert said == [Looked(futures[0]), Planned(plans[0])]
+        said = [desk.reply(AskWhatIf(QUESTION, HOUR, number=1)), desk.reply(AskPlan(QUESTION, HOUR, number=2))]
+        assert said == [WhatIfReply(futures[0]), PlanReply(plans[0])]
         for look in futures[1:]:
-            assert desk.reply(GoOn(1)) == Looked(look)
+            assert desk.reply(NextPiece(1)) == WhatIfReply(look)
         for piece in plans[1:]:
-            assert desk.reply(GoOn(2)) == Planned(piece)
+            assert desk.reply(NextPiece(2)) == PlanReply(piece)
         assert plans[-1].plan is not None
 
     def test_a_new_what_if_takes_the_place_of_the_last(self) -> None:
-        _, desk = self.desk()
-        desk.reply(Ask(QUESTION, HOUR, number=1))
-        desk.reply(Ask(QUESTION, HOUR, number=2))
-        assert desk.reply(GoOn(1)) == Failed("replaced by another request")
-        assert isinstance(desk.reply(GoOn(2)), Looked)
+        _, desk = self.object_access()
+        desk.reply(AskWhatIf(QUESTION, HOUR, number=1))
+        desk.reply(AskWhatIf(QUESTION, HOUR, number=2))
+        assert desk.reply(NextPiece(1)) == Failed("replaced by another request")
+        assert isinstance(desk.reply(NextPiece(2)), WhatIfReply)

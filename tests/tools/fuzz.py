@@ -305,7 +305,9 @@ def _history(scratch: Path) -> bytes:
         time=1, workload="team/job", queue="q", forecast="waits", fact="admitted", cause=DifferenceCause.ORDER
     )
     recorder.compared(ForecastDifferences(decisions=9, agreed=8, differences=(one,)))
-    recorder.told([PastEstimate(workload="team/job", asked_at=1, median=2, interval=Interval(1, 3), started=2)])
+    recorder.add_estimates(
+        [PastEstimate(workload="team/job", asked_at=1, median=2, interval=Interval(1, 3), started=2)]
+    )
     recorder.audit(1, "command", "sent", "")
     recorder.close()
     return (scratch / "h.db").read_bytes()

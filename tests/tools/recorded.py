@@ -17,8 +17,8 @@ from msgspec import Struct, field
 
 from gpuconsole.backends.kube.decode import DELETED, Decoder
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.joining import Joiner
-from gpuconsole.backends.kube.news import Drop, Put
+from gpuconsole.backends.kube.owner_join import OwnerJoin
+from gpuconsole.backends.kube.watch_messages import ObjectChanged, ObjectGone
 from gpuconsole.insight.forecast import Forecast, ForecastAction, Forecaster
 from gpuconsole.insight.forecast_check import DifferenceCause, ForecastChecker, ForecastDifferences
 from gpuconsole.insight.forecast_facts import AdmissionFact, facts
@@ -71,19 +71,19 @@ class Recording:
 
     def play(self) -> Iterator[tuple[Time, list[Applied | Deleted]]]:
         """What the console takes in at each moment."""
-        joiner, decoders = Joiner(), {}
+        joiner, decoders = OwnerJoin(), {}
         for line in self.listed:
             decoders[line.list] = decoder = Decoder(_served(line.list), joiner.known)
             for raw in line.items:
-                thing = decoder.item(raw, self.begin).thing
+                thing = decoder.item(raw, self.begin).obj
                 if thing is not None:
-                    put = Put(self.begin, thing, listed=True)
+                    put = ObjectChanged(self.begin, thing, listed=True)
                     yield self.begin, [e for e in joiner.take(put) if isinstance(e, Applied | Deleted)]
         for line in self.events:
             now = self.begin + int(line.t * SECOND)
-            thing = decoders[line.kind].item(line.object, now).thing
+            thing = decoders[line.kind].item(line.object, now).obj
             if thing is not None:
-                news = Drop(now, type(thing), thing.key) if line.type == DELETED else Put(now, thing)
+                news = ObjectGone(now, type(thing), thing.key) if line.type == DELETED else ObjectChanged(now, thing)
                 yield now, [e for e in joiner.take(news) if isinstance(e, Applied | Deleted)]
 
 

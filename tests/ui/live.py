@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpuconsole.backends.desk import Access, LogLine, Manifest, Said
-from gpuconsole.backends.guard import Entry
+from gpuconsole.backends.guard import AuditEntry
+from gpuconsole.backends.object_access import KubeEvent, LogLine, Manifest, PodAccess
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.app import ConsoleApp
 from tests.ui.worlds import KUEUE, NOW, org_cohort
@@ -36,7 +36,7 @@ class FakeDesk:
     """See `Desk`."""
 
     def __init__(self) -> None:
-        self.forbidden: Callable[[Command | Access], str] = lambda asked: ""
+        self.forbidden: Callable[[Command | PodAccess], str] = lambda asked: ""
         self.answers: tuple[str, ...] | ClusterError = ("Job team/x would be created",)
         self.rehearsed: list[Sequence[str]] = []
         self.document: dict[str, Any] = {
@@ -45,10 +45,10 @@ class FakeDesk:
             "metadata": {"name": "cq-research", "labels": {"team": "research", "old": "yes"}},
             "spec": {"cohortName": "org-cohort", "stopPolicy": "None"},
         }
-        self.said = (Said(time=NOW, warning=True, reason="FailedScheduling", message="0/3 nodes", about="Pod x"),)
+        self.said = (KubeEvent(time=NOW, warning=True, reason="FailedScheduling", message="0/3 nodes", about="Pod x"),)
         self.opened: list[FakeLogs] = []
 
-    def refusal(self, asked: Command | Access) -> str:
+    def refusal(self, asked: Command | PodAccess) -> str:
         return self.forbidden(asked)
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class FakeDesk:
     def manifest(self, table: str, key: str) -> Manifest:
         return Manifest(self.document, "77")
 
-    def events(self, table: str, key: str) -> tuple[Said, ...]:
+    def events(self, table: str, key: str) -> tuple[KubeEvent, ...]:
         return self.said
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> FakeLogs:
@@ -97,7 +97,7 @@ class FakeCluster:
         what = HistoryEventKind.COMMAND_REFUSED if self.refusing else HistoryEventKind.COMMAND_DONE
         self._events.append(HistoryEvent(time=NOW, what=what, message=self.refusing or type(command).__name__))
 
-    def desk(self) -> FakeDesk:
+    def object_access(self) -> FakeDesk:
         return self.at
 
     def close(self) -> None:
@@ -107,9 +107,9 @@ class FakeCluster:
 class LiveConsole(Console):
     """A console whose audit lines can be read."""
 
-    entries: list[Entry]
+    entries: list[AuditEntry]
 
-    def _audited(self, entry: Entry) -> None:
+    def _audited(self, entry: AuditEntry) -> None:
         self.entries.append(entry)
 
 
@@ -124,7 +124,7 @@ def live(
 ) -> LiveConsole:
     """A console on it, ticked once; `history` says why none is kept."""
     LiveConsole.entries = []
-    about = Status(mode=Mode.LIVE, source=cluster.name, engines=KUEUE, history=history)
+    about = ConsoleStatus(mode=ConsoleMode.LIVE, source=cluster.name, engines=KUEUE, history=history)
     console = LiveConsole(
         cluster, about=about, read_only=read_only, protected=protected, no_audit=no_audit, recorder=recorder
     )

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answer_columns import columns
@@ -159,7 +159,7 @@ async def test_with_a_node_that_makes_no_sense_slots_and_risk_tell_what_does_not
     snapshot = snapshot_of(org_cohort())
     snapshot.seen = Visibility(gaps=(VisibilityGap(table="nodes", resource="nodes", why=WHY, partly=True),))
     simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=7)
-    console = Console(SimulatedBackend(simulation), about=Status(source="test", engines=KUEUE))
+    console = Console(SimulatedBackend(simulation), about=ConsoleStatus(source="test", engines=KUEUE))
     console.tick(0.0)
     async with staged(console) as stage:
         await at(stage, "F")

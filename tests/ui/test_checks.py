@@ -11,7 +11,7 @@ from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Checks, SimPolicy
 from gpuconsole.ui.paint import painted
@@ -31,7 +31,7 @@ def checked_org(read_only: bool = False) -> Console:
     simulation = Simulation.from_objects(things, policy=SimPolicy(checks=Checks.WAIT), seed=7, start=NOW)
     simulation.submit(Submit((a_job("llm-ft", 4, "research", "research-default"),)))
     console = Console(
-        SimulatedBackend(simulation, speed=1.0), about=Status(source="test", engines=KUEUE), read_only=read_only
+        SimulatedBackend(simulation, speed=1.0), about=ConsoleStatus(source="test", engines=KUEUE), read_only=read_only
     )
     console.tick(1.0)
     return console

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from textual import events
 
-from gpuconsole.services.desk import Said
+from gpuconsole.services.object_access import KubeEvent
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.confirm import Choice
@@ -74,7 +74,7 @@ class Slow(FakeCluster):
         self.answers = threading.Event()
         said = self.at.said
 
-        def events(table: str, key: str) -> tuple[Said, ...]:
+        def events(table: str, key: str) -> tuple[KubeEvent, ...]:
             assert self.answers.wait(60)
             return said
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.backends.guard import Outcome
+from gpuconsole.backends.guard import AuditOutcome
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Delete, Drain, Edit, SetActive, SetPriority, SetStopPolicy, Submit
 from gpuconsole.model.job import Job
@@ -194,7 +194,7 @@ async def test_a_conflict_is_shown_and_noted(cluster: FakeCluster, editor: Path)
         await stage.press("m", "e", "ctrl+s", "tab", "enter")
         await stage.tick()
         assert "Refused: somebody else changed it" in said(stage.app)
-    assert [entry.outcome for entry in console.entries] == [Outcome.SENT, Outcome.REFUSED]
+    assert [entry.outcome for entry in console.entries] == [AuditOutcome.SENT, AuditOutcome.REFUSED]
 
 
 def test_a_difference_is_a_merge_patch() -> None:
@@ -322,8 +322,8 @@ async def test_a_shell_is_noted_and_a_port_forward_ends_with_the_console(
     assert calls[0].startswith("--context here exec -it -n research rlhf-0 -- sh -c")
     assert calls[1] == "--context here port-forward --address 127.0.0.1 -n research pod/rlhf-0 :80"
     outcomes = [(entry.command, entry.outcome) for entry in console.entries]
-    assert ("shell in research/rlhf-0", Outcome.SENT) in outcomes
-    assert ("shell in research/rlhf-0", Outcome.DONE) in outcomes
+    assert ("shell in research/rlhf-0", AuditOutcome.SENT) in outcomes
+    assert ("shell in research/rlhf-0", AuditOutcome.DONE) in outcomes
 
 
 class TwoContexts:

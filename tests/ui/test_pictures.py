@@ -15,7 +15,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Topology
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui.app import ConsoleApp
 from tests.ui.worlds import NOW, history, org_cohort, recorded
 
@@ -28,7 +28,7 @@ class StillConsole(Console):
     """A console whose data are never older than a moment."""
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ConsoleStatus:
         return replace(super().status, age=0.0)
 
 

@@ -14,7 +14,7 @@ from gpuconsole.insight.engines import Engine, EnginesInForce
 from gpuconsole.insight.quota_node import QuotaUse
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.quantity import GPU
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
 from gpuconsole.ui.filters import FilterError, parse_filter
@@ -355,12 +355,12 @@ def test_the_engines_in_force_are_named_in_full_or_in_short() -> None:
 
 
 MODES = {
-    "running": (Status(speed=60.0, reached=60.0), "SIM ×60"),
-    "too slow": (Status(speed=1000.0, reached=640.04), "SIM ×1,000 → ×640"),
-    "nearly": (Status(speed=1000.0, reached=950.0), "SIM ×1,000"),
-    "paused": (Status(speed=60.0, paused=True), "SIM ⏸ paused"),
-    "replay": (Status(mode=Mode.REPLAY, speed=10.0), "REPLAY ×10"),
-    "live": (Status(mode=Mode.LIVE), "LIVE"),
+    "running": (ConsoleStatus(speed=60.0, reached=60.0), "SIM ×60"),
+    "too slow": (ConsoleStatus(speed=1000.0, reached=640.04), "SIM ×1,000 → ×640"),
+    "nearly": (ConsoleStatus(speed=1000.0, reached=950.0), "SIM ×1,000"),
+    "paused": (ConsoleStatus(speed=60.0, paused=True), "SIM ⏸ paused"),
+    "replay": (ConsoleStatus(mode=ConsoleMode.REPLAY, speed=10.0), "REPLAY ×10"),
+    "live": (ConsoleStatus(mode=ConsoleMode.LIVE), "LIVE"),
 }
 
 
@@ -370,7 +370,7 @@ def test_the_mode(case: str) -> None:
     assert mode(status) == want
 
 
-FULL = Status(
+FULL = ConsoleStatus(
     speed=60.0,
     source="default",
     engines=KUEUE,
@@ -397,20 +397,20 @@ def test_a_narrow_header_leaves_out_what_matters_least(case: str) -> None:
 
 
 def test_the_header_says_what_is_wrong() -> None:
-    troubled = Status(
+    troubled = ConsoleStatus(
         read_only=True, stalled="a tick takes 9 s", history="disk full", worker="died", source="x", engines=KUEUE
     )
     text = plain(fit_parts(left_parts(troubled, {"b", "a"}), 200))
     assert text == " SIM   RO  ·  NO HISTORY  · ⚠ stalled: a tick takes 9 s · x · a, b · Kueue 0.19 · ⚠ worker: died"
-    assert [plain(right_part(Status(loading=True))), plain(right_part(FULL))] == [
+    assert [plain(right_part(ConsoleStatus(loading=True))), plain(right_part(FULL))] == [
         "loading…",
         "Mon 5 Jan 09:14:20 · 0.4s old ",
     ]
 
 
 def test_stale_data_say_so_in_the_fault_colour_unless_paused() -> None:
-    old = Status(time=FULL.time, age=42.0)
-    paused = Status(time=FULL.time, age=42.0, paused=True)
+    old = ConsoleStatus(time=FULL.time, age=42.0)
+    paused = ConsoleStatus(time=FULL.time, age=42.0, paused=True)
     assert right_part(old)[1] == (" · 42s old ", "fault")
     assert right_part(paused)[1] == (" · 42s old ", "dim")
 

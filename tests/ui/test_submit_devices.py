@@ -19,7 +19,7 @@ from gpuconsole.model.queues import LocalQueue, ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui import draft
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.submit import SubmitScreen
@@ -41,7 +41,7 @@ def values(stage: Stage) -> dict[str, str]:
 def console(name: str, jobs: int = 0) -> Console:
     made = Console(
         SimulatedBackend(simulation(KINDS[name], kueue=True, jobs=jobs), speed=1.0),
-        about=Status(source="test", engines=KUEUE),
+        about=ConsoleStatus(source="test", engines=KUEUE),
     )
     made.tick(0.0)
     return made

@@ -13,7 +13,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
-from gpuconsole.services.answers import Answers
+from gpuconsole.services.answers import AnalysisService
 from gpuconsole.sim.latencies import MEASURED
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
@@ -159,7 +159,7 @@ async def test_a_recording_says_that_it_has_no_other_future() -> None:
         assert "✖ Failed: A recording has no other future" in stage.text
 
 
-class SlowAnswers(Answers):
+class SlowAnswers(AnalysisService):
     """Answers a what-if only when it is told to."""
 
     released = threading.Event()
@@ -367,7 +367,7 @@ async def test_a_refusal_names_its_change() -> None:
         assert stage.line("refused").strip(" │").endswith("refused: weigh cq-prod with -1: weight -1 is not 0 or more")
 
 
-class FirstLook(Answers):
+class FirstLook(AnalysisService):
     """Gives the first look, and no more until it is told to."""
 
     released = threading.Event()
@@ -380,7 +380,7 @@ class FirstLook(Answers):
             self.released.wait(10)
 
 
-class UpToOtherRuns(Answers):
+class UpToOtherRuns(AnalysisService):
     """Gives the looks until both futures are at the horizon, and no more until it is told to."""
 
     released = threading.Event()

@@ -31,7 +31,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.policy import SimPolicy
@@ -253,7 +253,9 @@ def snapshot_of(objects: Iterable[Object], lines: Sequence[HistoryEvent] = ()) -
 def recorded(objects: Iterable[Object], lines: Sequence[HistoryEvent] = ()) -> Console:
     """A console that plays a recording of these objects up to NOW, and stays there until it is ticked."""
     events: list[Event] = [*sorted(lines, key=lambda row: row.time), *(Applied(NOW, thing) for thing in objects)]
-    console = Console(RecordedBackend(events, speed=60.0), about=Status(mode=Mode.REPLAY, source="test", engines=KUEUE))
+    console = Console(
+        RecordedBackend(events, speed=60.0), about=ConsoleStatus(mode=ConsoleMode.REPLAY, source="test", engines=KUEUE)
+    )
     console.tick((NOW - events[0].time) / 60e6)
     return console
 
@@ -261,7 +263,7 @@ def recorded(objects: Iterable[Object], lines: Sequence[HistoryEvent] = ()) -> C
 def simulated(objects: Iterable[Object], *, speed: float = 1.0, latencies: Latencies | None = None) -> Console:
     """A console on the embedded simulator that begins with these objects at NOW; tests tick it by hand."""
     simulation = Simulation.from_objects(objects, policy=SimPolicy(latencies=latencies), seed=7, start=NOW)
-    console = Console(SimulatedBackend(simulation, speed=speed), about=Status(source="test", engines=KUEUE))
+    console = Console(SimulatedBackend(simulation, speed=speed), about=ConsoleStatus(source="test", engines=KUEUE))
     console.tick(0.0)
     return console
 

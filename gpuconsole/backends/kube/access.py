@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.answers import Cut, Refused
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.errors import Cut, Refused
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AT_ONCE = 8
@@ -17,18 +17,18 @@ READING = "list"
 """The verb that is asked for; who may list but not watch hears it when the watch is refused."""
 
 
-class _Verdict(Struct, frozen=True):
+class _ReviewStatus(Struct, frozen=True):
     allowed: bool
 
 
 class _Review(Struct, frozen=True):
-    status: _Verdict
+    status: _ReviewStatus
 
 
 _REVIEW = msgspec.json.Decoder(_Review)
 
 
-class Reach(Struct, frozen=True):
+class ReadAccess(Struct, frozen=True):
     """Where a kind may be read: everywhere (`""`), or in these namespaces; and what is missing where."""
 
     served: Served
@@ -36,7 +36,7 @@ class Reach(Struct, frozen=True):
     missing: tuple[Missing, ...] = ()
 
 
-def allowed(connection: Connection, verb: str, served: Served, namespace: str = "", *, part: str = "") -> bool:
+def allowed(connection: ApiServerConnection, verb: str, served: Served, namespace: str = "", *, part: str = "") -> bool:
     """Ask whether we may. True where nobody answers that: the server will say it when it is tried.
 
     `part` is a subresource. Raises Unreachable.
@@ -58,7 +58,9 @@ def allowed(connection: Connection, verb: str, served: Served, namespace: str = 
         return True
 
 
-def reach(connection: Connection, kinds: Sequence[Served], namespaces: Sequence[str], home: str) -> list[Reach]:
+def read_access(
+    connection: ApiServerConnection, kinds: Sequence[Served], namespaces: Sequence[str], home: str
+) -> list[ReadAccess]:
     """Where each kind may be read, of `namespaces` or, where none are named, of the whole cluster.
 
     A namespaced kind that may not be read in the whole cluster is looked for in `home`, the context's own namespace.
@@ -68,7 +70,7 @@ def reach(connection: Connection, kinds: Sequence[Served], namespaces: Sequence[
         return list(pool.map(lambda served: _reach(connection, served, namespaces, home), kinds))
 
 
-def _reach(connection: Connection, served: Served, namespaces: Sequence[str], home: str) -> Reach:
+def _reach(connection: ApiServerConnection, served: Served, namespaces: Sequence[str], home: str) -> ReadAccess:
     if not served.namespaced:
         return _within(connection, served, ("",))
     if namespaces:
@@ -77,14 +79,14 @@ def _reach(connection: Connection, served: Served, namespaces: Sequence[str], ho
     if everywhere.namespaces:
         return everywhere
     at_home = _within(connection, served, (home,))
-    return Reach(served, at_home.namespaces, everywhere.missing)
+    return ReadAccess(served, at_home.namespaces, everywhere.missing)
 
 
-def _within(connection: Connection, served: Served, namespaces: Sequence[str]) -> Reach:
+def _within(connection: ApiServerConnection, served: Served, namespaces: Sequence[str]) -> ReadAccess:
     found, missing = [], []
     for namespace in namespaces:
         if allowed(connection, READING, served, namespace):
             found.append(namespace)
         else:
             missing.append(Missing(READING, served.resource, namespace))
-    return Reach(served, tuple(found), tuple(missing))
+    return ReadAccess(served, tuple(found), tuple(missing))

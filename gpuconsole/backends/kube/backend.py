@@ -9,23 +9,23 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from gpuconsole.backends.base import Health
-from gpuconsole.backends.kube.budget import Budget
-from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.commands import Hands
-from gpuconsole.backends.kube.desk import KubeDesk
+from gpuconsole.backends.base import ClusterHealth
+from gpuconsole.backends.kube.api_requests import CLUSTER_QUEUE, KnownObjects
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.commands import CommandExecutor
+from gpuconsole.backends.kube.connectivity import PROBE_AFTER, ConnectivityProbe
 from gpuconsole.backends.kube.discovery import Served, discover
-from gpuconsole.backends.kube.gate import QUIET, Gate
-from gpuconsole.backends.kube.joining import Joiner
 from gpuconsole.backends.kube.kueue_health import KueueHealth
-from gpuconsole.backends.kube.news import News, Outcome
-from gpuconsole.backends.kube.orders import CLUSTER_QUEUE, Known
-from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.object_access import KubeObjectAccess
+from gpuconsole.backends.kube.owner_join import OwnerJoin
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
 from gpuconsole.backends.kube.retrying import with_retries
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
-from gpuconsole.backends.kube.target import Place, Target, ask_nobody
+from gpuconsole.backends.kube.target import RequestedCluster, ResolvedCluster, disable_plugin_prompts
 from gpuconsole.backends.kube.visibility import VisibilityClient
+from gpuconsole.backends.kube.watch_messages import CommandOutcome, WatchMessage
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.backends.kube.watches import Watches
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
@@ -61,13 +61,13 @@ class KubeBackend:
 
     def __init__(
         self,
-        target: Target,
+        target: RequestedCluster,
         *,
-        pace: Pace | None = None,
-        quiet: float = QUIET,
-        budget: Budget | None = None,
+        pace: WatchTimings | None = None,
+        probe_after: float = PROBE_AFTER,
+        budget: RateLimiter | None = None,
         kueue: KueueConfig | None = None,
-        place: Place | None = None,
+        place: ResolvedCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is read and nothing is sent before `open`. `kueue` stands for the cluster's own Configuration.
@@ -76,22 +76,22 @@ class KubeBackend:
         """
         self._target = target
         self._place = place
-        self._quiet = quiet
-        self._budget = budget or Budget()
+        self._probe_after = probe_after
+        self._budget = budget or RateLimiter()
         self._kueue = kueue
         self._clock = clock
-        self._inbox: SimpleQueue[list[News]] = SimpleQueue()
-        self._rest: deque[News] = deque()
-        self._joiner = Joiner()
+        self._inbox: SimpleQueue[list[WatchMessage]] = SimpleQueue()
+        self._rest: deque[WatchMessage] = deque()
+        self._joiner = OwnerJoin()
         self._watches = Watches(
-            target.namespaces, self._joiner.known, self._inbox, pace=pace or Pace(), clock=clock, wall=wall
+            target.namespaces, self._joiner.known, self._inbox, pace=pace or WatchTimings(), clock=clock, wall=wall
         )
         self._early: list[HistoryEvent] | None = []
         """Lines of the time until everything was read once: they come in no order."""
-        self._connection: Connection | None = None
-        self._gate: Gate | None = None
-        self._hands: Hands | None = None
-        self._desk: KubeDesk | None = None
+        self._connection: ApiServerConnection | None = None
+        self._gate: ConnectivityProbe | None = None
+        self._hands: CommandExecutor | None = None
+        self._desk: KubeObjectAccess | None = None
         self._state = ClusterState()
         self._seen = EVERYTHING
         self._applying = threading.Lock()
@@ -113,17 +113,17 @@ class KubeBackend:
 
         Raises UsageError, ClusterError where there is no cluster to be seen.
         """
-        connection = self._connection = Connection(self._target, self._budget, place=self._place)
-        gate = self._gate = Gate(connection, reopened=self._watches.reopen, quiet=self._quiet)
+        connection = self._connection = ApiServerConnection(self._target, self._budget, place=self._place)
+        gate = self._gate = ConnectivityProbe(connection, reopened=self._watches.reopen, probe_after=self._probe_after)
         served = with_retries(partial(discover, connection))
         self.engines = engines_of(served)
         self._watches.begin(connection, gate, served)
         self._visibility = VisibilityClient(connection, wall)
-        known = Known(self._joiner.workload, self._watches.version)
-        hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
+        known = KnownObjects(self._joiner.workload, self._watches.version)
+        hands = self._hands = CommandExecutor(connection, lambda: self.served, known, self._came_of, wall)
         rights = Rights(connection, lambda: self.served, known)
-        self._desk = KubeDesk(connection, hands, rights, known, self._target.kubeconfig or "")
-        ask_nobody()
+        self._desk = KubeObjectAccess(connection, hands, rights, known, self._target.kubeconfig or "")
+        disable_plugin_prompts()
         self._thread("policy", partial(self._read_policy, connection, served))
         self._thread("gate", gate.watch_over)
         if any(kind.source == CLUSTER_QUEUE for kind in served):
@@ -131,7 +131,7 @@ class KubeBackend:
             self._thread("kueue-health", health.watch)
         self._thread("look-for-more", partial(self._watches.look_for_more, connection, gate))
 
-    def _read_policy(self, connection: Connection, served: Sequence[Served]) -> None:
+    def _read_policy(self, connection: ApiServerConnection, served: Sequence[Served]) -> None:
         """Ask how its Kueue is set up; until that is known, the cluster counts as one that is still being read."""
         try:
             self.policy, self.assumed = policy_of(connection, served, self._kueue)
@@ -139,7 +139,7 @@ class KubeBackend:
             self._asked.set()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> ApiServerConnection:
         """The way to the API server. Raises ClusterError before `open`."""
         if self._connection is None:
             raise ClusterError("not connected to the cluster yet")
@@ -174,11 +174,11 @@ class KubeBackend:
         while self._clock() < deadline and (self._rest or self._fetch()):
             for _ in range(min(50, len(self._rest))):
                 events += self._joiner.take(self._rest.popleft())
-        told = [*self._in_order(events), *self._measured()]
+        delivered = [*self._in_order(events), *self._measured()]
         with self._applying:
-            for event in told:
+            for event in delivered:
                 self._state.apply(event)
-        return told
+        return delivered
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         if self._visibility is None:
@@ -231,7 +231,7 @@ class KubeBackend:
         if self.telemetry is not None:
             self.telemetry.stop()
 
-    def desk(self) -> KubeDesk:
+    def object_access(self) -> KubeObjectAccess:
         """What can be asked of the cluster beside commands. Raises ClusterError before `open`."""
         if self._desk is None:
             raise ClusterError("not connected to the cluster yet")
@@ -240,16 +240,16 @@ class KubeBackend:
     # What is known of the sight
 
     @property
-    def health(self) -> Health:
+    def health(self) -> ClusterHealth:
         if self._connection is None:
-            return Health()
+            return ClusterHealth()
         served, missing = self.served, self._watches.missing
         lacking = {right.resource for right in missing}
-        heard = self._connection.heard
-        return Health(
+        last_response = self._connection.last_response_at
+        return ClusterHealth(
             # As long as lines are held back, something is still to be read for the first time.
             loading=self._early is not None,
-            age=max(0.0, self._clock() - heard) if heard else 0.0,
+            age=max(0.0, self._clock() - last_response) if last_response else 0.0,
             lost=self._gate.problem if self._gate is not None and self._gate.shut else self._watches.behind,
             kinds=len(served),
             readable=sum(kind.resource not in lacking for kind in served),
@@ -272,7 +272,7 @@ class KubeBackend:
     # Events
 
     def _came_of(self, line: HistoryEvent) -> None:
-        self._inbox.put([Outcome(line)])
+        self._inbox.put([CommandOutcome(line)])
 
     def _fetch(self) -> bool:
         try:
@@ -299,7 +299,7 @@ class KubeBackend:
         reading = not self._asked.is_set() or not self._watches.synced
         if reading or self._rest or not self._inbox.empty():
             return others
-        told = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, HistoryEvent))]
-        early = self._joiner.complete(told)
+        delivered = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, HistoryEvent))]
+        early = self._joiner.complete(delivered)
         self._early = None
         return [*others, *sorted(early, key=lambda line: (line.time, line.what is not HistoryEventKind.PREEMPTED))]

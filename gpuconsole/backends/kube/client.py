@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole import __version__
-from gpuconsole.backends.kube.answers import (
+from gpuconsole.backends.kube.errors import (
     Busy,
     Cut,
     Refused,
@@ -23,8 +23,8 @@ from gpuconsole.backends.kube.answers import (
     page_in,
     refused,
 )
-from gpuconsole.backends.kube.budget import Budget
-from gpuconsole.backends.kube.target import Place, PluginError, Target, find
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.target import PluginError, RequestedCluster, ResolvedCluster, find
 from gpuconsole.errors import ClusterError, ConsoleError
 from gpuconsole.model.text import clean
 
@@ -45,7 +45,7 @@ Query = Mapping[str, str | int]
 Decoded = TypeVar("Decoded")
 
 
-class Answer(Struct, frozen=True):
+class ApiResponse(Struct, frozen=True):
     """What came back. All of it is decoded here, so that what cannot be decoded is one error."""
 
     code: int
@@ -81,7 +81,7 @@ class Answer(Struct, frozen=True):
         return Unreadable(self.where, f"the response is {page}" if page else f"invalid response: {clean(why)}")
 
 
-class Stream:
+class ResponseStream:
     """An answer that goes on: its bytes come as lines. One thread reads; `close` may come from another."""
 
     def __init__(self, response: Any, where: str) -> None:
@@ -118,15 +118,15 @@ class Stream:
             raise Cut(f"{self._where}: the stream was interrupted: {_plain(error)}") from error
 
 
-class Connection:
+class ApiServerConnection:
     """One API server, and what we may ask of it. Mutates only its credentials; any thread may use it."""
 
     def __init__(
         self,
-        target: Target,
-        budget: Budget | None = None,
+        target: RequestedCluster,
+        budget: RateLimiter | None = None,
         *,
-        place: Place | None = None,
+        place: ResolvedCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read the configuration, unless `place` was found in it already; nothing is sent yet.
@@ -137,12 +137,12 @@ class Connection:
         self._clock = clock
         self._renewing = threading.Lock()
         self._renewed = clock()
-        self.budget = budget or Budget()
+        self.budget = budget or RateLimiter()
         self.place = place or find(target)
-        self.heard = 0.0
+        self.last_response_at = 0.0
         """When the server last said anything that could be read, by the clock; 0 = never."""
 
-    def get(self, path: str, query: Query | None = None, *, accept: str = JSON, read: float = READ) -> Answer:
+    def get(self, path: str, query: Query | None = None, *, accept: str = JSON, read: float = READ) -> ApiResponse:
         """GET. Raises Unreachable, Refused."""
         return self.send("GET", path, query, accept=accept, read=read)
 
@@ -156,23 +156,23 @@ class Connection:
         content: str = JSON,
         accept: str = JSON,
         read: float = READ,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Ask something, and read the whole answer. Raises Unreachable, Refused."""
         response = self._open(method, path, query, body, content, accept, read)
         with _released(response):
-            answer = Answer(response.status, self._body(response), f"{self.place.name}: {method} {path}")
+            answer = ApiResponse(response.status, self._body(response), f"{self.place.name}: {method} {path}")
         if answer.body.strip() and not page_in(answer.body):
-            self.note_heard()
+            self.note_response()
         return answer
 
-    def note_heard(self) -> None:
+    def note_response(self) -> None:
         """The server said something that can be read."""
-        self.heard = self._clock()
+        self.last_response_at = self._clock()
 
     @contextmanager
     def stream(
         self, path: str, query: Query | None = None, *, patience: float, begin: float | None = None
-    ) -> Iterator[Stream]:
+    ) -> Iterator[ResponseStream]:
         """Open a streaming GET.
 
         `patience` is the read timeout in seconds, `begin` the timeout of the first byte if that is shorter. The
@@ -181,7 +181,7 @@ class Connection:
         response = self._open("GET", path, query, None, JSON, JSON, patience if begin is None else begin)
         _wait_for_bytes(response, patience)
         try:
-            yield Stream(response, self.place.name)
+            yield ResponseStream(response, self.place.name)
         finally:
             # What is left of a watch is not read to its end, so that its connection cannot be used again.
             response.close()
@@ -224,7 +224,7 @@ class Connection:
             )
             raise (Cut if dropped else Unreachable)(said) from error
         if response.status >= 300:
-            self.note_heard()
+            self.note_response()
             raise self._refusal(response)
         return response
 
@@ -233,7 +233,7 @@ class Connection:
             body = self._body(response)
         refusal = refused(self.place.name, response.status, body, response.headers.get("Retry-After", ""))
         if isinstance(refusal, Busy) and refusal.retry_after and not refusal.reading:
-            self.budget.hush(refusal.rest)
+            self.budget.pause(refusal.rest)
         return refusal
 
     def _headers(self, method: str, accept: str, content: str) -> dict[str, str]:

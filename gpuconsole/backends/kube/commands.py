@@ -12,23 +12,23 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.backends.kube.answers import Busy, Refused
-from gpuconsole.backends.kube.client import Answer, Connection
-from gpuconsole.backends.kube.discovery import Served, find
-from gpuconsole.backends.kube.orders import (
+from gpuconsole.backends.kube.api_requests import (
     CLUSTER_QUEUE,
     MANAGER,
     MERGE,
     NODE,
     POD,
-    Known,
-    NotHere,
-    Order,
+    ApiRequest,
+    KnownObjects,
     Source,
-    orders,
+    UnsupportedCommand,
+    api_requests,
     with_quota,
     with_taint,
 )
+from gpuconsole.backends.kube.client import ApiResponse, ApiServerConnection
+from gpuconsole.backends.kube.discovery import Served, find
+from gpuconsole.backends.kube.errors import Busy, Refused
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive, SetQuota, SetTaint, Submit
@@ -73,14 +73,14 @@ class _Pods(Struct, frozen=True):
     items: list[_Pod] | None
 
 
-class Hands:
+class CommandExecutor:
     """Sends commands to the API server. `tell` gets a line for each; it is called from threads."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiServerConnection,
         served: Callable[[], Sequence[Served]],
-        known: Known,
+        known: KnownObjects,
         tell: Callable[[HistoryEvent], None],
         wall: Callable[[], Time],
     ) -> None:
@@ -98,13 +98,13 @@ class Hands:
             case Requeue() | Drain() | SetQuota() | SetTaint():
                 self._pool.submit(self._carry_out, command, ())
             case _:
-                self._pool.submit(self._carry_out, command, orders(command, self._known))
+                self._pool.submit(self._carry_out, command, api_requests(command, self._known))
 
     def close(self) -> None:
         self._stopped.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _carry_out(self, command: Command, asked: Sequence[Order]) -> None:
+    def _carry_out(self, command: Command, asked: Sequence[ApiRequest]) -> None:
         """Do it, and tell what came of it. Never raises."""
         try:
             what, message = HistoryEventKind.COMMAND_DONE, self._do(command, asked)
@@ -118,7 +118,7 @@ class Hands:
         subject: dict[str, Any] = _subject(command)
         self._tell(HistoryEvent(time=self._wall(), what=what, message=message, **subject))
 
-    def _do(self, command: Command, asked: Sequence[Order]) -> str:
+    def _do(self, command: Command, asked: Sequence[ApiRequest]) -> str:
         """What was done, in words. Raises ClusterError."""
         match command:
             case Requeue(workload):
@@ -132,7 +132,7 @@ class Hands:
             case _:
                 return self._send_all(asked)
 
-    def _send_all(self, asked: Sequence[Order]) -> str:
+    def _send_all(self, asked: Sequence[ApiRequest]) -> str:
         """Try what is to be tried, then send everything. Raises ClusterError; what was sent before stays."""
         for order in asked:
             if order.rehearsed:
@@ -141,7 +141,7 @@ class Hands:
             self._send(order)
         return ", ".join(order.words for order in asked)
 
-    def _send(self, order: Order, *, rehearsal: bool = False) -> Answer:
+    def _send(self, order: ApiRequest, *, rehearsal: bool = False) -> ApiResponse:
         served = self._kind(order.source, order.version)
         query: dict[str, str | int] = {} if order.method == "DELETE" else {"fieldManager": MANAGER}
         if order.rehearsed:
@@ -160,7 +160,7 @@ class Hands:
         found = find(self._connection, *source, version) if version else None
         if found is None:
             group, kind = source
-            raise NotHere(
+            raise UnsupportedCommand(
                 f"the cluster does not serve {kind}{f' of {group}' if group else ''}{version and '/'}{version}"
             )
         return found
@@ -172,9 +172,9 @@ class Hands:
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
         """What the server would do with manifests, a line for each. Raises ClusterError."""
-        return tuple(self._rehearsed(order) for order in orders(Submit((), tuple(documents)), self._known))
+        return tuple(self._rehearsed(order) for order in api_requests(Submit((), tuple(documents)), self._known))
 
-    def _rehearsed(self, order: Order) -> str:
+    def _rehearsed(self, order: ApiRequest) -> str:
         """A dry run: created or changed, with the names that the server chose, or what it says against it."""
         answer = self._send(order, rehearsal=True)
         meta = answer.decode(_Object).metadata
@@ -186,12 +186,14 @@ class Hands:
 
     def _requeue(self, workload: str) -> str:
         """Stop it, wait until its quota is free, and let it queue again."""
-        self._send_all(orders(SetActive(workload, False), self._known))
+        self._send_all(api_requests(SetActive(workload, False), self._known))
         deadline = time.monotonic() + RELEASE
         while (seen := self._known.workload(workload)) is not None and (seen.active or seen.reserved):
             if self._stopped.wait(LOOK) or time.monotonic() > deadline:
-                raise NotHere(f"{workload} is stopped but still holds its quota; resume it when its quota is released")
-        self._send_all(orders(SetActive(workload, True), self._known))
+                raise UnsupportedCommand(
+                    f"{workload} is stopped but still holds its quota; resume it when its quota is released"
+                )
+        self._send_all(api_requests(SetActive(workload, True), self._known))
         return f"requeues {workload}"
 
     def _set_quota(self, command: SetQuota) -> str:
@@ -213,7 +215,7 @@ class Hands:
     def _drain(self, command: Drain) -> str:
         """Cordon it, then ask for the eviction of its pods, which disruption budgets may refuse for now."""
         node = command.node
-        self._send_all(orders(Cordon(node, True), self._known))
+        self._send_all(api_requests(Cordon(node, True), self._known))
         pods = self._kind(POD)
         answer = self._connection.get(pods.path(), {"fieldSelector": f"spec.nodeName={node}"})
         gone, spared, refused = 0, 0, []
@@ -229,7 +231,7 @@ class Hands:
             except Busy as error:
                 refused.append(f"{pod.metadata.name}: {error.message}")
         if refused:
-            raise NotHere(f"{node}: {gone} pods evicted, {len(refused)} refused: {refused[0]}")
+            raise UnsupportedCommand(f"{node}: {gone} pods evicted, {len(refused)} refused: {refused[0]}")
         left = f", {spared} unmanaged pods skipped" if spared else ""
         return f"drains {node}: {gone} pods evicted{left}"
 
@@ -248,7 +250,7 @@ class Hands:
         self._connection.send("POST", f"{path}/eviction", body=msgspec.json.encode(body))
 
 
-def _changed(answer: Answer, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def _changed(answer: ApiResponse, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """The patch of an object that was read. Raises NotHere, Unreadable."""
     document = answer.document()
     try:

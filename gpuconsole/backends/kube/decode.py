@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.backends.kube.answers import decoded
-from gpuconsole.backends.kube.attribution import concerns_us, is_part, job_of, wants_gpus
 from gpuconsole.backends.kube.discovery import EVENT, Served
-from gpuconsole.backends.kube.wire import FORMS, Thing
+from gpuconsole.backends.kube.errors import decoded
+from gpuconsole.backends.kube.pod_owner import concerns_us, is_part, job_of, wants_gpus
+from gpuconsole.backends.kube.wire import FORMS, ObjectWire
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
@@ -32,7 +32,7 @@ _PARTS = (("batch", "Job"), ("apps", "ReplicaSet"))
 """Kinds that are mostly made by others: by a JobSet, a Deployment …"""
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class CoreEvent(Struct, frozen=True, kw_only=True):
     """A Kubernetes Event: what a controller says of an object."""
 
     kind: str
@@ -51,14 +51,14 @@ class Item(Struct, frozen=True):
     name: str
     """`namespace/name`"""
     version: str
-    thing: Object | Told | None
+    obj: Object | CoreEvent | None
     key: str = ""
     """By which the model knows it; empty where `thing` is None."""
     unread: bool = False
     """It could not be read; without a name it is not even known which one it is."""
 
 
-class Page(Struct, frozen=True):
+class ListPage(Struct, frozen=True):
     items: list[Item]
     version: str
     """The list's resourceVersion."""
@@ -66,7 +66,7 @@ class Page(Struct, frozen=True):
     """The token for the next page."""
 
 
-class Line(Struct, frozen=True):
+class WatchEvent(Struct, frozen=True):
     """One line of a watch: an object, a bookmark (its version, `end` for that of the initial events), or an error."""
 
     type: str
@@ -83,7 +83,7 @@ class _ListMeta(Struct, frozen=True):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class _Pages(Struct, frozen=True):
+class _ListResponse(Struct, frozen=True):
     metadata: _ListMeta
     items: list[msgspec.Raw] | None
     kind: str = "List"
@@ -119,7 +119,7 @@ class _Failure(Struct, frozen=True):
     message: str = ""
 
 
-_PAGES = msgspec.json.Decoder(_Pages)
+_PAGES = msgspec.json.Decoder(_ListResponse)
 _LINES = msgspec.json.Decoder(_Lines)
 _MARKS = msgspec.json.Decoder(_Mark)
 _NAMED = msgspec.json.Decoder(_Named)
@@ -132,30 +132,32 @@ class Decoder:
     def __init__(self, served: Served, known: Collection[str] = ()) -> None:
         self.served = served
         self._known = known
-        self._form: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FORMS.get(served.source, Thing))
+        self._form: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FORMS.get(served.source, ObjectWire))
         self._version = f"{served.group}/{served.version}" if served.group else served.version
 
-    def page(self, body: bytes, now: Time) -> Page:
+    def page(self, body: bytes, now: Time) -> ListPage:
         """Read a page of a list. Raises msgspec.DecodeError for what is no list: of one that is empty that is said."""
         page = decoded(body, _PAGES)
         if not page.metadata.resourceVersion or not page.kind.endswith("List"):
             raise msgspec.DecodeError(f"a {clean(page.kind, 100)} is not a list with a resourceVersion")
         items = [self.item(raw, now) for raw in page.items or ()]
-        return Page(items, page.metadata.resourceVersion, page.metadata.continue_)
+        return ListPage(items, page.metadata.resourceVersion, page.metadata.continue_)
 
-    def line(self, text: bytes, now: Time) -> Line:
+    def line(self, text: bytes, now: Time) -> WatchEvent:
         """Read a line of a watch. Raises msgspec.DecodeError for what is none."""
         line = decoded(text, _LINES)
         if line.type == BOOKMARK:
             meta = decoded(line.object, _MARKS).metadata
-            return Line(BOOKMARK, version=meta.resourceVersion, end=INITIAL_EVENTS_END in (meta.annotations or ()))
+            return WatchEvent(
+                BOOKMARK, version=meta.resourceVersion, end=INITIAL_EVENTS_END in (meta.annotations or ())
+            )
         if line.type == ERROR:
             failure = decoded(line.object, _FAILURES)
-            return Line(ERROR, code=failure.code, reason=clean(failure.reason), message=clean(failure.message))
+            return WatchEvent(ERROR, code=failure.code, reason=clean(failure.reason), message=clean(failure.message))
         if line.type not in (ADDED, MODIFIED, DELETED):
             raise msgspec.DecodeError(f"an event of type {clean(line.type, 100)}")
         item = self.item(line.object, now)
-        return Line(line.type, item, item.version)
+        return WatchEvent(line.type, item, item.version)
 
     def item(self, raw: msgspec.Raw | bytes, now: Time) -> Item:
         """Read one object; what cannot be read is told, never raised."""
@@ -168,17 +170,17 @@ class Decoder:
         if not isinstance(meta["name"], str) or not meta["name"]:
             return _nameable(raw)
         try:
-            thing = self._thing(document, now)
+            obj = self._object(document, now)
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
             # The readers never raise for what a document holds; should one do, its object is missing, and that is said.
             return Item(name, version, None, unread=True)
-        key = "" if thing is None or isinstance(thing, Told) else thing.key
-        return Item(name, version, thing, key)
+        key = "" if obj is None or isinstance(obj, CoreEvent) else obj.key
+        return Item(name, version, obj, key)
 
-    def _thing(self, document: dict[str, Any], now: Time) -> Object | Told | None:
+    def _object(self, document: dict[str, Any], now: Time) -> Object | CoreEvent | None:
         source = self.served.source
         if source == EVENT:
-            return _told(document, now)
+            return _core_event(document, now)
         if source == ("", "Pod") and not concerns_us(document, self._known):
             return None
         if source in _PARTS and is_part(document):
@@ -187,14 +189,14 @@ class Decoder:
         if isinstance(annotations, dict):
             annotations.pop(_DROPPED, None)
         document["apiVersion"], document["kind"] = self._version, self.served.kind
-        thing = intern(DECODERS[source](Reader(document, _SILENCE), now))
-        match thing:
+        obj = intern(DECODERS[source](Reader(document, _SILENCE), now))
+        match obj:
             case Pod():
-                return _attributed(thing, document)
-            case Job() if not _is_ours(thing):
+                return _attributed(obj, document)
+            case Job() if not _is_ours(obj):
                 return None
             case _:
-                return thing if thing.name else None
+                return obj if obj.name else None
 
 
 def _nameable(raw: msgspec.Raw | bytes) -> Item:
@@ -233,12 +235,12 @@ def _template_wants_gpus(template: Any) -> bool:
     return wants_gpus({"containers": needs})
 
 
-def _told(document: dict[str, Any], now: Time) -> Told | None:
+def _core_event(document: dict[str, Any], now: Time) -> CoreEvent | None:
     about = document.get("involvedObject") or {}
     namespace, name = about.get("namespace"), about.get("name")
     if not isinstance(name, str):
         return None
-    return Told(
+    return CoreEvent(
         kind=clean(str(about.get("kind", "")), 100),
         key=clean(f"{namespace}/{name}" if namespace else name, 400),
         reason=clean(str(document.get("reason", "")), 200),

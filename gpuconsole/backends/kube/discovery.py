@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from gpuconsole.backends.kube.answers import Refused
-from gpuconsole.backends.kube.client import JSON, Answer, Connection
+from gpuconsole.backends.kube.client import JSON, ApiResponse, ApiServerConnection
+from gpuconsole.backends.kube.errors import Refused
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.manifests.kinds import DECODERS, versions_of
 from gpuconsole.model.text import clean
@@ -128,7 +128,7 @@ PATIENCE = 10.0
 _WANTED: frozenset[str] = frozenset(group for group, _ in SOURCES)
 
 
-def discover(connection: Connection) -> tuple[Served, ...]:
+def discover(connection: ApiServerConnection) -> tuple[Served, ...]:
     """What of ours is served, each kind in one version, in the order of `SOURCES`. Raises Unreachable, Refused."""
     accept = f"{AGGREGATED},{JSON}"
     groups = _listed(connection.get("/api", accept=accept, read=PATIENCE), _GROUPS, _AGGREGATED_KIND, "APIVersions")
@@ -146,7 +146,7 @@ def discover(connection: Connection) -> tuple[Served, ...]:
 _List = TypeVar("_List", _Groups, _OldGroups, _OldResources)
 
 
-def _listed(answer: Answer, decoder: msgspec.json.Decoder[_List], *kinds: str) -> _List:
+def _listed(answer: ApiResponse, decoder: msgspec.json.Decoder[_List], *kinds: str) -> _List:
     """A list of one of these kinds. Raises Unreadable for anything else: every object has a kind."""
     listed = answer.decode_with(decoder)
     if listed.kind not in kinds:
@@ -186,7 +186,7 @@ def _aggregated(group: _Group) -> Iterable[Served]:
             )
 
 
-def _one_by_one(connection: Connection) -> Iterable[Served]:
+def _one_by_one(connection: ApiServerConnection) -> Iterable[Served]:
     """Discovery as older servers offer it."""
     yield from _resources(connection, "", "v1", "/api/v1")
     for group in _listed(connection.get("/apis", read=PATIENCE), _OLD_GROUPS, "APIGroupList").groups:
@@ -196,7 +196,7 @@ def _one_by_one(connection: Connection) -> Iterable[Served]:
             yield from _resources(connection, group.name, version.version, f"/apis/{group.name}/{version.version}")
 
 
-def _resources(connection: Connection, group: str, version: str, path: str) -> Iterable[Served]:
+def _resources(connection: ApiServerConnection, group: str, version: str, path: str) -> Iterable[Served]:
     try:
         listed = _listed(connection.get(path, read=PATIENCE), _OLD_RESOURCES, "APIResourceList").resources
     except Refused as error:
@@ -215,7 +215,7 @@ def _resources(connection: Connection, group: str, version: str, path: str) -> I
             )
 
 
-def find(connection: Connection, group: str, kind: str, version: str) -> Served | None:
+def find(connection: ApiServerConnection, group: str, kind: str, version: str) -> Served | None:
     """A kind that is not watched, as a manifest names it; None where the cluster does not serve it.
 
     Raises Unreachable, Refused.

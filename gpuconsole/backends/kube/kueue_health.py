@@ -4,8 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.manager import FORBIDDEN, NO_DEPLOYMENT, Manager, manager_of
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.kueue_manager import FORBIDDEN, NO_DEPLOYMENT, KueueManager, manager_of
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.kueue_liveness import KueueProblem
@@ -24,10 +24,10 @@ NO_METRICS = "Kueue's metrics are missing"
 class KueueHealth:
     """Looks at Kueue's Deployment and metrics. Stateful; `look` is called from one thread, `problems` from any."""
 
-    def __init__(self, connection: Connection, metrics: KueueMetrics | None, queue: Callable[[], str]) -> None:
+    def __init__(self, connection: ApiServerConnection, metrics: KueueMetrics | None, queue: Callable[[], str]) -> None:
         """`queue` names a ClusterQueue whose metrics Kueue has; empty where there is none."""
         self._connection, self._metrics, self._queue = connection, metrics, queue
-        self._known: Manager | None = None
+        self._known: KueueManager | None = None
         """The manager that was seen last; what was never seen cannot be gone."""
         self._measured = ""
         """The ClusterQueue of which metrics were there."""

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from gpuconsole.backends.desk import LogLine
-from gpuconsole.backends.kube.answers import Refused
-from gpuconsole.backends.kube.client import Connection, Query, Stream
+from gpuconsole.backends.kube.client import ApiServerConnection, Query, ResponseStream
+from gpuconsole.backends.kube.errors import Refused
+from gpuconsole.backends.object_access import LogLine
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.text import clean
 
@@ -32,13 +32,13 @@ _WAITING = ("ContainerCreating", "PodInitializing", "is waiting to start", "not 
 class KubeLogs:
     """Reads until it is closed. Mutates in its threads; for any thread."""
 
-    def __init__(self, connection: Connection, pods: Sequence[str], *, previous: bool) -> None:
+    def __init__(self, connection: ApiServerConnection, pods: Sequence[str], *, previous: bool) -> None:
         self._connection = connection
         self._previous = previous
         self._lines: deque[LogLine] = deque(maxlen=KEPT)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        self._streams: set[Stream] = set()
+        self._streams: set[ResponseStream] = set()
         self.count = 0
         for pod in pods[:PODS]:
             self._thread(pod, "")
@@ -101,7 +101,7 @@ class KubeLogs:
             self._say(pod, "no previous logs" if self._previous and not self.count else "container terminated")
         return True
 
-    def _follow(self, stream: Stream, pod: str, container: str) -> None:
+    def _follow(self, stream: ResponseStream, pod: str, container: str) -> None:
         with self._lock:
             self._streams.add(stream)
         try:

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.kube.access import allowed
-from gpuconsole.backends.kube.answers import Cut, Refused, Unreadable
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.errors import Cut, Refused, Unreadable
 
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 AT_MOST = 2.0
@@ -35,7 +35,7 @@ class Permissions:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiServerConnection,
         namespaces: Sequence[str],
         *,
         clock: Callable[[], float] = time.monotonic,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpuconsole.backends.kube.answers import Busy, Cut, Refused
+from gpuconsole.backends.kube.errors import Busy, Cut, Refused
 
 LOG = logging.getLogger(__name__)
 PATIENCE = 30.0

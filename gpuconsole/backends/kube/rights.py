@@ -12,16 +12,29 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec import Struct
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.desk import Access, Reach
 from gpuconsole.backends.kube.access import allowed
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.api_requests import (
+    CLUSTER_QUEUE,
+    NODE,
+    POD,
+    WORKLOAD,
+    KnownObjects,
+    Source,
+    api_requests,
+    object_of,
+)
+from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.orders import CLUSTER_QUEUE, NODE, POD, WORKLOAD, Known, Source, object_of, orders
+from gpuconsole.backends.object_access import PodAccess, PodOperation
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota, SetTaint
 
 VERBS = {"PATCH": "patch", "POST": "create", "DELETE": "delete"}
-PARTS = {Reach.LOGS: ("get", "log"), Reach.SHELL: ("create", "exec"), Reach.FORWARD: ("create", "portforward")}
+PARTS = {
+    PodOperation.LOGS: ("get", "log"),
+    PodOperation.SHELL: ("create", "exec"),
+    PodOperation.FORWARD: ("create", "portforward"),
+}
 GRANTED, DENIED = 300.0, 30.0
 """Seconds for which an answer counts: what is missing may be granted soon."""
 AT_ONCE = 2
@@ -36,10 +49,10 @@ class Right(Struct, frozen=True):
     part: str = ""
 
 
-def needed(asked: Command | Access, known: Known) -> Iterator[Right]:
+def needed(asked: Command | PodAccess, known: KnownObjects) -> Iterator[Right]:
     """The rights that something takes. Raises NotHere for what a live cluster cannot be asked."""
     match asked:
-        case Access(what, namespace):
+        case PodAccess(what, namespace):
             verb, part = PARTS[what]
             yield Right(verb, POD, namespace, part)
         case Requeue(workload):
@@ -55,7 +68,7 @@ def needed(asked: Command | Access, known: Known) -> Iterator[Right]:
             source, namespace, _ = object_of(table, key)
             yield Right("patch", source, namespace)
         case _:
-            for order in orders(asked, known):
+            for order in api_requests(asked, known):
                 if order.rehearsed:
                     yield Right("create", order.source, order.namespace)
                 yield Right(VERBS[order.method], order.source, order.namespace)
@@ -66,9 +79,9 @@ class Rights:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiServerConnection,
         served: Callable[[], Sequence[Served]],
-        known: Known,
+        known: KnownObjects,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -82,7 +95,7 @@ class Rights:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kube rights")
         self._closed = False
 
-    def refusal(self, asked: Command | Access) -> str:
+    def refusal(self, asked: Command | PodAccess) -> str:
         """Why it may not be done, as far as that is known by now."""
         try:
             rights = list(needed(asked, self._known))

@@ -7,11 +7,11 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.backends.kube.answers import Refused, Unreadable
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.api_requests import CLUSTER_QUEUE
+from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.manager import NOT_FOUND, Manager, Place, manager_of
-from gpuconsole.backends.kube.orders import CLUSTER_QUEUE
+from gpuconsole.backends.kube.errors import Refused, Unreadable
+from gpuconsole.backends.kube.kueue_manager import NOT_FOUND, ConfigMapRef, KueueManager, manager_of
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import NONE, Engine, EnginesInForce
 from gpuconsole.model.documents.findings import Finding, Severity
@@ -41,7 +41,7 @@ class _ConfigMap(Struct, frozen=True):
 
 
 def policy_of(
-    connection: Connection, served: Sequence[Served], given: KueueConfig | None = None
+    connection: ApiServerConnection, served: Sequence[Served], given: KueueConfig | None = None
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """How a simulation of this cluster behaves, and what had to be assumed for it, in sentences.
 
@@ -55,7 +55,7 @@ def policy_of(
 
 
 def _admitting(
-    connection: Connection, served: Sequence[Served], given: KueueConfig | None
+    connection: ApiServerConnection, served: Sequence[Served], given: KueueConfig | None
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """A simulation with the cluster's Kueue, if it has one."""
     if not any(kind.source == CLUSTER_QUEUE for kind in served):
@@ -78,7 +78,7 @@ def engines_of(served: Sequence[Served]) -> EnginesInForce:
     )
 
 
-def _kueue(connection: Connection) -> tuple[KueueConfig | None, tuple[str, ...]]:
+def _kueue(connection: ApiServerConnection) -> tuple[KueueConfig | None, tuple[str, ...]]:
     """As Kueue's manager was started; where that cannot be read or used, what is assumed instead."""
     try:
         manager, unknown = manager_of(connection)
@@ -86,7 +86,7 @@ def _kueue(connection: Connection) -> tuple[KueueConfig | None, tuple[str, ...]]
         LOG.info("Kueue's Deployment cannot be read: %s", error)
         manager, unknown = None, "its Deployment could not be read"
     if manager is None:
-        config, trouble = _configuration(connection, Place())
+        config, trouble = _configuration(connection, ConfigMapRef())
         known = "its Configuration" if config is not None else "the defaults"
         gates = f"Kueue's feature gates are assumed to be those of {known}: {unknown}"
         return config, tuple(filter(None, (trouble, gates)))
@@ -95,7 +95,7 @@ def _kueue(connection: Connection) -> tuple[KueueConfig | None, tuple[str, ...]]
     return gated, tuple(filter(None, (trouble, problem, _other_version(manager))))
 
 
-def _configuration(connection: Connection, place: Place) -> tuple[KueueConfig | None, str]:
+def _configuration(connection: ApiServerConnection, place: ConfigMapRef) -> tuple[KueueConfig | None, str]:
     """What a ConfigMap says, or why the defaults are assumed."""
     where = clean(f"ConfigMap {place.namespace}/{place.name}", 200)
     path = f"/api/v1/namespaces/{quote(place.namespace)}/configmaps/{quote(place.name)}"
@@ -128,7 +128,7 @@ def _first(findings: Sequence[Finding]) -> str:
     return clean(f"{at}: {first.problem}", 200) + more
 
 
-def _gated(config: KueueConfig | None, manager: Manager) -> tuple[KueueConfig | None, str]:
+def _gated(config: KueueConfig | None, manager: KueueManager) -> tuple[KueueConfig | None, str]:
     """The Configuration with the gates of the manager's arguments; a gate that nobody knows is left out, and said."""
     if not manager.gates:
         return config, ""
@@ -143,7 +143,7 @@ def _gated(config: KueueConfig | None, manager: Manager) -> tuple[KueueConfig | 
     return replace(known, gates={**known.gates, **gates.resolve(chosen)}), clean(said, 400)
 
 
-def _other_version(manager: Manager) -> str:
+def _other_version(manager: KueueManager) -> str:
     other = manager.version not in ("", ENGINE)
     return (
         f"the cluster runs Kueue {manager.version} ({manager.name}); the simulator implements {ENGINE}" if other else ""

@@ -39,7 +39,7 @@ class PluginError(ClusterError):
     """The exec plugin of a kubeconfig gave no credentials."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class RequestedCluster(Struct, frozen=True, kw_only=True):
     """The cluster that is asked for. None = what the kubeconfig says."""
 
     kubeconfig: str | None = None
@@ -50,7 +50,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """Do not check the server's certificate, where the kubeconfig says so too: it was asked for by name."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ResolvedCluster(Struct, frozen=True, kw_only=True):
     """A cluster that was found in the configuration."""
 
     context: str
@@ -66,14 +66,14 @@ class Place(Struct, frozen=True, kw_only=True):
         return f"context {self.context} ({self.server})"
 
 
-def find(target: Target) -> Place:
+def find(target: RequestedCluster) -> ResolvedCluster:
     """Read the configuration. Raises UsageError where it does not name a cluster, ClusterError where it is unsafe."""
     if target.kubeconfig is None and target.context is None and _in_cluster():
         return _from_pod()
     return _from_file(target)
 
 
-def ask_nobody() -> None:
+def disable_plugin_prompts() -> None:
     """From now on exec plugins get no terminal: they would draw over the screens, and take the keys."""
     from kubernetes.config import exec_provider
 
@@ -117,7 +117,7 @@ def _files(kubeconfig: str | None) -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 
 
-def _from_pod() -> Place:
+def _from_pod() -> ResolvedCluster:
     client, config = _modules()
     configuration = client.Configuration()
     try:
@@ -129,7 +129,7 @@ def _from_pod() -> Place:
     return _place(IN_CLUSTER, clean(namespace, 63), configuration)
 
 
-def _from_file(target: Target) -> Place:
+def _from_file(target: RequestedCluster) -> ResolvedCluster:
     client, config = _modules()
     named = target.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     if not _files(target.kubeconfig):
@@ -244,7 +244,7 @@ def _contexts(path: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     return contexts, current
 
 
-def _place(context: str, namespace: str, configuration: Any) -> Place:
+def _place(context: str, namespace: str, configuration: Any) -> ResolvedCluster:
     from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
     server = urlsplit(configuration.host)
@@ -256,4 +256,4 @@ def _place(context: str, namespace: str, configuration: Any) -> Place:
     configuration.retries = False
     configuration.socket_options = tcp_keepalive_socket_options()
     api = _modules()[0].ApiClient(configuration)
-    return Place(context=context, server=clean(configuration.host, 300), namespace=namespace, client=api)
+    return ResolvedCluster(context=context, server=clean(configuration.host, 300), namespace=namespace, client=api)

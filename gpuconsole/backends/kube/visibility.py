@@ -8,8 +8,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.backends.kube.answers import Forbidden, Refused
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.errors import Forbidden, Refused
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import Time
@@ -49,7 +49,7 @@ class VisibilityClient:
     """Asks, and remembers the answer for a while. Mutates; may be called from any thread, and waits for the server."""
 
     def __init__(
-        self, connection: Connection, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
+        self, connection: ApiServerConnection, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._connection = connection
         self._wall = wall

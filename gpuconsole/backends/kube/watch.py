@@ -17,23 +17,23 @@ from enum import StrEnum
 import msgspec
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.answers import (
+from gpuconsole.backends.kube.client import ApiServerConnection, ResponseStream
+from gpuconsole.backends.kube.connectivity import ConnectivityProbe
+from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, WatchEvent
+from gpuconsole.backends.kube.errors import (
     Busy,
     Cut,
     Forbidden,
-    Gone,
     Refused,
+    ResourceExpired,
     Unauthorized,
     Unreachable,
     Unreadable,
     refused,
 )
-from gpuconsole.backends.kube.client import Connection, Stream
-from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, Line
-from gpuconsole.backends.kube.gate import Gate
-from gpuconsole.backends.kube.news import News, Tell
-from gpuconsole.backends.kube.pace import Pace, Rests
-from gpuconsole.backends.kube.roster import Roster
+from gpuconsole.backends.kube.object_versions import ObjectVersions
+from gpuconsole.backends.kube.watch_messages import Tell, WatchMessage
+from gpuconsole.backends.kube.watch_timings import WatchBackoff, WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 
@@ -49,7 +49,7 @@ MISTAKEN = 15.0
 """Seconds in which it forbids everything at most, as it has not read its own roles yet."""
 
 
-class Phase(StrEnum):
+class WatchPhase(StrEnum):
     WAITING = "waiting"
     READING = "reading"
     """The first list is on its way."""
@@ -61,8 +61,8 @@ class Phase(StrEnum):
     """The server does not serve it any more."""
 
 
-_SEEN = (Phase.CURRENT, Phase.CATCHING_UP)
-LOST = (Phase.FORBIDDEN, Phase.ABSENT)
+_SEEN = (WatchPhase.CURRENT, WatchPhase.CATCHING_UP)
+LOST = (WatchPhase.FORBIDDEN, WatchPhase.ABSENT)
 """Nothing is read, and nothing tried before `Watch.retry`."""
 
 
@@ -75,14 +75,14 @@ class Watch:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiServerConnection,
         decoder: Decoder,
         *,
         namespace: str,
         tell: Tell,
-        gate: Gate,
+        gate: ConnectivityProbe,
         wall: Callable[[], Time],
-        pace: Pace,
+        pace: WatchTimings,
         selector: str = "",
         streaming: bool = True,
     ) -> None:
@@ -101,17 +101,17 @@ class Watch:
         self._streaming = streaming
         self._path = decoder.served.path(namespace)
         self._version = ""
-        self._roster = Roster(self.label, wall)
+        self._roster = ObjectVersions(self.label, wall)
         self._bookmarks = False
-        self._phase = Phase.WAITING
+        self._phase = WatchPhase.WAITING
         self._problem = ""
-        self._quiet_since: float | None = None
+        self._unresponsive_since: float | None = None
         """When a stream was opened of which no byte came yet, by the monotonic clock; None = there is none."""
         self._silent_streams = 0
         """Streams in a row that ended without anything that could be read."""
         self._lost_since: float | None = None
         """Since when it is forbidden or absent."""
-        self._rests = Rests(pace)
+        self._rests = WatchBackoff(pace)
         self._anew = False
         """List everything anew, as some of what is there could not be read."""
         self._timer = threading.Timer(0.0, _nothing)
@@ -130,18 +130,18 @@ class Watch:
         return self._roster.unread
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> WatchPhase:
         """How it does now. A watch that was down and stays open in silence is that of a quiet cluster: current."""
-        return Phase.CURRENT if self._phase is Phase.CATCHING_UP and self._is_quiet else self._phase
+        return WatchPhase.CURRENT if self._phase is WatchPhase.CATCHING_UP and self._is_established else self._phase
 
     @property
     def problem(self) -> str:
         """What goes wrong time and again, in a sentence; it ends with its cause."""
-        return "" if self._is_quiet else self._problem
+        return "" if self._is_established else self._problem
 
     @property
-    def _is_quiet(self) -> bool:
-        since = self._quiet_since
+    def _is_established(self) -> bool:
+        since = self._unresponsive_since
         return since is not None and time.monotonic() - since >= self._pace.proof
 
     def stop(self) -> None:
@@ -183,7 +183,7 @@ class Watch:
             self._behind(f"{self.label}: {error} cannot be read")
             self._version = ""
             self._rests.rest()
-        except Gone:
+        except ResourceExpired:
             LOG.info("%s: resourceVersion too old, listing again", self.label)
             self._behind()
             self._version = ""
@@ -218,7 +218,7 @@ class Watch:
             return
         verb = "watch" if self._version or self._streaming else "list"
         self.missing = Missing(verb, self.decoder.served.resource, self.namespace)
-        self._give_up(Phase.FORBIDDEN)
+        self._give_up(WatchPhase.FORBIDDEN)
 
     def _doubted(self, error: Refused) -> bool:
         """True where what is said to be forbidden or absent was there a while ago; then it is asked for again."""
@@ -237,7 +237,7 @@ class Watch:
             self._streaming = False
         elif error.code == 404:
             if not self._doubted(error):
-                self._give_up(Phase.ABSENT)
+                self._give_up(WatchPhase.ABSENT)
         else:
             self._behind(f"{self.label}: {error.said}")
             # What is no answer of the API is no server that has just begun.
@@ -245,18 +245,18 @@ class Watch:
             self._rests.rest()
 
     def _behind(self, problem: str = "") -> None:
-        current = self.phase is Phase.CURRENT
-        self._quiet_since = None
+        current = self.phase is WatchPhase.CURRENT
+        self._unresponsive_since = None
         self._problem = problem
         if current:
-            self._phase = Phase.CATCHING_UP
+            self._phase = WatchPhase.CATCHING_UP
             self._rests.short()
 
-    def _give_up(self, phase: Phase) -> None:
+    def _give_up(self, phase: WatchPhase) -> None:
         """Forget what was read, and wait for `retry`."""
         self._phase = phase
         self._problem = ""
-        self._quiet_since = None
+        self._unresponsive_since = None
         self._version = ""
         self._roster.begin()
         self._tell(self._roster.keep(frozenset()))
@@ -295,7 +295,7 @@ class Watch:
 
     def _found(self) -> None:
         self.missing = None
-        self._phase = Phase.CATCHING_UP if self.synced.is_set() else Phase.READING
+        self._phase = WatchPhase.CATCHING_UP if self.synced.is_set() else WatchPhase.READING
 
     def _complete(self, seen: Collection[str], version: str) -> None:
         self._tell(self._roster.keep(seen))
@@ -304,7 +304,7 @@ class Watch:
         self.synced.set()
 
     def _current(self) -> None:
-        self._phase = Phase.CURRENT
+        self._phase = WatchPhase.CURRENT
         self._problem = ""
         self._lost_since = None
 
@@ -337,10 +337,10 @@ class Watch:
         # A server that ends every stream at once is not to be asked all the time.
         self._rests.rest()
 
-    def _read(self, stream: Stream, seen: set[str] | None) -> set[str] | None:
+    def _read(self, stream: ResponseStream, seen: set[str] | None) -> set[str] | None:
         """Read a stream to its end; returns what is missing of its initial events, None where they are over."""
         self._opened, self._said, self._stood = time.monotonic(), False, False
-        self._quiet_since = self._opened if seen is None else None
+        self._unresponsive_since = self._opened if seen is None else None
         waiting: float | None = None
         self._look_again_later(seen)
         for lines in stream.lines():
@@ -348,7 +348,7 @@ class Watch:
                 self._end_of_silence()
                 seen = self._take(lines, seen)
                 self._said, waiting = True, None
-                self._connection.note_heard()
+                self._connection.note_response()
                 if seen is None:
                     self._current()
                 self._look_again_later(seen)
@@ -362,10 +362,10 @@ class Watch:
 
     def _end_of_silence(self) -> None:
         """Something comes, or the stream ends: what was current for its silence is current for good."""
-        if self._is_quiet:
+        if self._is_established:
             self._said = True
             self._current()
-        self._quiet_since = None
+        self._unresponsive_since = None
 
     def _ended(self) -> None:
         """A stream ended, in whatever way."""
@@ -430,7 +430,7 @@ class Watch:
 
     def _take(self, lines: Sequence[bytes], seen: set[str] | None) -> set[str] | None:
         """Take in lines; returns the names seen so far while the initial events are not over."""
-        news: list[News] = []
+        news: list[WatchMessage] = []
         try:
             for text in lines:
                 line = self._line(text)
@@ -452,13 +452,13 @@ class Watch:
                 self._tell(news)
         return seen
 
-    def _check(self, line: Line, item: Item, seen: set[str] | None) -> None:
+    def _check(self, line: WatchEvent, item: Item, seen: set[str] | None) -> None:
         """Raises _Doubtful for an event that does not say how an object is now, if a list may say it."""
         known = bool(item.name) and (line.type == DELETED or self._roster.is_unreadable(item.name))
         if item.unread and seen is None and not known:
             raise _Doubtful(item.name or "object without a name")
 
-    def _line(self, text: bytes) -> Line:
+    def _line(self, text: bytes) -> WatchEvent:
         """Read a line. Raises Refused for one that says that the watch failed, or that cannot be read."""
         try:
             line = self.decoder.line(text, self._wall())
@@ -468,7 +468,7 @@ class Watch:
             raise refused(self._path, line.code, msgspec.json.encode({"message": line.message, "reason": line.reason}))
         return line
 
-    def _seen(self, item: Item, seen: set[str] | None) -> Iterator[News]:
+    def _seen(self, item: Item, seen: set[str] | None) -> Iterator[WatchMessage]:
         """Take in an object, and note its name where a list is being read."""
         if seen is not None and item.name:
             seen.add(item.name)

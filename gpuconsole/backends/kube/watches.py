@@ -9,16 +9,16 @@ from functools import partial
 from queue import SimpleQueue
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.access import Reach, reach
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.access import ReadAccess, read_access
+from gpuconsole.backends.kube.api_requests import POD
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.connectivity import ConnectivityProbe
 from gpuconsole.backends.kube.decode import Decoder
 from gpuconsole.backends.kube.discovery import EVENT, Served, discover
-from gpuconsole.backends.kube.gate import Gate
-from gpuconsole.backends.kube.news import News
-from gpuconsole.backends.kube.orders import POD
-from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.permissions import Permissions
-from gpuconsole.backends.kube.watch import Phase, Watch
+from gpuconsole.backends.kube.watch import Watch, WatchPhase
+from gpuconsole.backends.kube.watch_messages import WatchMessage
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.manifests.kinds import table_of
@@ -56,9 +56,9 @@ class Watches:
         self,
         namespaces: Sequence[str],
         known: Collection[str],
-        inbox: SimpleQueue[list[News]],
+        inbox: SimpleQueue[list[WatchMessage]],
         *,
-        pace: Pace,
+        pace: WatchTimings,
         clock: Callable[[], float],
         wall: Callable[[], Time],
     ) -> None:
@@ -70,11 +70,11 @@ class Watches:
         self._clock = clock
         self._wall = wall
         self._all: list[Watch] = []
-        self._reached: dict[tuple[str, str], Reach] = {}
+        self._reached: dict[tuple[str, str], ReadAccess] = {}
         self._behind_since: float | None = None
         self._stopped = threading.Event()
 
-    def begin(self, connection: Connection, gate: Gate, served: Sequence[Served]) -> None:
+    def begin(self, connection: ApiServerConnection, gate: ConnectivityProbe, served: Sequence[Served]) -> None:
         """Watch what may be read: first queues, of which there are few; then nodes and all else that a useful screen
         shows; then the Workloads, which are many; then pods, after all that says which of them are wanted."""
         begun = [watch for reached in self._reach(connection, served) for watch in self._of(connection, gate, reached)]
@@ -88,12 +88,12 @@ class Watches:
                     run = partial(self._run_after, watch, waiting) if waiting else watch.run
                     threading.Thread(target=run, name=f"kube {watch.label}", daemon=True).start()
 
-    def _reach(self, connection: Connection, served: Sequence[Served]) -> Sequence[Reach]:
-        reaches = reach(connection, served, self._namespaces, connection.place.namespace)
+    def _reach(self, connection: ApiServerConnection, served: Sequence[Served]) -> Sequence[ReadAccess]:
+        reaches = read_access(connection, served, self._namespaces, connection.place.namespace)
         self._reached.update((reached.served.source, reached) for reached in reaches)
         return reaches
 
-    def _of(self, connection: Connection, gate: Gate, reached: Reach) -> Iterable[Watch]:
+    def _of(self, connection: ApiServerConnection, gate: ConnectivityProbe, reached: ReadAccess) -> Iterable[Watch]:
         for namespace in reached.namespaces:
             for selector in SELECTORS.get(reached.served.source, ("",)):
                 yield Watch(
@@ -116,7 +116,7 @@ class Watches:
             pass
         watch.run()
 
-    def look_for_more(self, connection: Connection, gate: Gate) -> None:
+    def look_for_more(self, connection: ApiServerConnection, gate: ConnectivityProbe) -> None:
         """Try again and again what is forbidden or absent, and look now and then for kinds that were not served at the
         start. Ends with `stop`.
         """
@@ -132,9 +132,9 @@ class Watches:
             except ClusterError as error:
                 LOG.info("Cannot check access to further kinds: %s", error)
 
-    def _recheck(self, connection: Connection, gate: Gate, permissions: Permissions) -> None:
+    def _recheck(self, connection: ApiServerConnection, gate: ConnectivityProbe, permissions: Permissions) -> None:
         """Try what may have healed. What RBAC denies costs one request for the rules in all, not one a kind."""
-        refused = [(watch, watch.missing) for watch in self._all if watch.phase is Phase.FORBIDDEN]
+        refused = [(watch, watch.missing) for watch in self._all if watch.phase is WatchPhase.FORBIDDEN]
         unreached = [reached.served for reached in self._reached.values() if not reached.namespaces]
         if (refused or unreached) and permissions.changed(len(refused) + len(unreached)):
             self.begin(connection, gate, unreached)
@@ -142,7 +142,7 @@ class Watches:
             if right is None or not permissions.denies(right, watch.decoder.served):
                 watch.retry()
         for watch in self._all:
-            if watch.phase is Phase.ABSENT:
+            if watch.phase is WatchPhase.ABSENT:
                 watch.retry()
 
     def _has(self, served: Served) -> bool:
@@ -180,8 +180,8 @@ class Watches:
     @property
     def missing(self) -> Sequence[Missing]:
         """What may not be read."""
-        told = [right for reached in self._reached.values() for right in reached.missing]
-        return tuple(dict.fromkeys([*told, *self._refused]))
+        denied = [right for reached in self._reached.values() for right in reached.missing]
+        return tuple(dict.fromkeys([*denied, *self._refused]))
 
     @property
     def _refused(self) -> Sequence[Missing]:
@@ -216,7 +216,7 @@ class Watches:
     @property
     def behind(self) -> str:
         """Which of them are behind for a while, in a sentence."""
-        behind = [watch.label for watch in self._all if watch.phase is Phase.CATCHING_UP]
+        behind = [watch.label for watch in self._all if watch.phase is WatchPhase.CATCHING_UP]
         if not behind:
             self._behind_since = None
             return ""

@@ -26,7 +26,7 @@ class TemplateMeta(TypedDict, total=False):
     annotations: Any
 
 
-class Thing(TypedDict, total=False):
+class ObjectWire(TypedDict, total=False):
     """Kinds that are small or few: only their metadata are cut down."""
 
     metadata: Meta
@@ -81,7 +81,7 @@ class PodSpec(TypedDict, total=False):
     nodeName: Any
 
 
-class Template(TypedDict, total=False):
+class TemplateWire(TypedDict, total=False):
     metadata: TemplateMeta | None
     spec: PodSpec | None
 
@@ -132,7 +132,7 @@ class PodSetWire(TypedDict, total=False):
     name: Any
     count: Any
     minCount: Any
-    template: Template | None
+    template: TemplateWire | None
     topologyRequest: Any
 
 
@@ -167,7 +167,7 @@ class JobSpec(TypedDict, total=False):
     ttlSecondsAfterFinished: Any
     suspend: Any
     managedBy: Any
-    template: Template | None
+    template: TemplateWire | None
 
 
 class JobWire(TypedDict, total=False):
@@ -179,7 +179,7 @@ class JobWire(TypedDict, total=False):
 class ReplicaSetSpec(TypedDict, total=False):
     replicas: Any
     selector: Any
-    template: Template | None
+    template: TemplateWire | None
 
 
 class ReplicaSetWire(TypedDict, total=False):

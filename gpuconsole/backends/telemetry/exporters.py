@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuconsole.backends.telemetry.asking import Access, Http, checked, shown
 from gpuconsole.backends.telemetry.exposition import series
-from gpuconsole.backends.telemetry.samples import METRICS, Gathering, Sample
-from gpuconsole.backends.telemetry.source import Look
+from gpuconsole.backends.telemetry.http import Http, HttpAccess, checked, shown
+from gpuconsole.backends.telemetry.samples import METRICS, Gathering, MetricSample
+from gpuconsole.backends.telemetry.source import Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import Span, Time
 
@@ -23,9 +23,9 @@ class Exporters:
         urls: Sequence[str],
         nodes: Callable[[], Iterable[str]],
         *,
-        access: Access | None = None,
+        access: HttpAccess | None = None,
         budget: Callable[[], None] = lambda: None,
-        open_http: Callable[[str, Access | None], Http] = Http,
+        open_http: Callable[[str, HttpAccess | None], Http] = Http,
     ) -> None:
         """Raises UsageError where a URL is none."""
         for url in urls:
@@ -38,7 +38,7 @@ class Exporters:
         self._known: dict[str, Http] = {}
         self.address = ", ".join(shown(url) for url in urls[:2]) + (" …" if len(urls) > 2 else "")
 
-    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
         wanted = list(self._wanted())
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="telemetry") as pool:
             answers = list(pool.map(lambda pair: self._text(*pair), wanted))
@@ -49,14 +49,14 @@ class Exporters:
                 continue
             sources += 1
             for name, labels, value in series(text, METRICS):
-                gathering.add(Sample(METRICS[name], labels, value), node)
+                gathering.add(MetricSample(METRICS[name], labels, value), node)
         if wanted and not sources:
             more = f", and {len(wanted) - 1} more" if len(wanted) > 1 else ""
             raise TelemetryError(f"{troubles[0]}{more}")
         found = tuple(gathering.nodes(lambda _: now, self.address, lasts))
         if sources and not found:
             raise TelemetryError(f"{self.address}: no DCGM metrics (DCGM_FI_…) at this address")
-        return Look(found, tuple(troubles), gathering.unusable)
+        return Scrape(found, tuple(troubles), gathering.unusable)
 
     def close(self) -> None:
         for http in self._known.values():

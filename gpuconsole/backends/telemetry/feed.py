@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.backends.telemetry.source import Look, Source
+from gpuconsole.backends.telemetry.source import Scrape, TelemetrySource
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted, Event
@@ -31,7 +31,7 @@ MOST = 400
 """Nodes that one poll takes in."""
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class TelemetryHealth(Struct, frozen=True, kw_only=True):
     """How well the GPUs are measured."""
 
     address: str = ""
@@ -46,7 +46,7 @@ class Feed:
 
     def __init__(
         self,
-        source: Source,
+        source: TelemetrySource,
         *,
         interval: float = INTERVAL,
         wall: Callable[[], Time] = lambda: time.time_ns() // 1_000,
@@ -61,7 +61,7 @@ class Feed:
         self._news: deque[Event] = deque()
         self._stopped = threading.Event()
         self._failed = False
-        self.sight = Sight(address=source.address)
+        self.sight = TelemetryHealth(address=source.address)
 
     def start(self) -> None:
         """Begin to ask, in a thread of its own."""
@@ -106,16 +106,16 @@ class Feed:
         self._failed = True
         self.sight = replace(self.sight, trouble=f"No telemetry from {trouble}")
 
-    def _learn(self, look: Look, now: Time) -> None:
+    def _learn(self, look: Scrape, now: Time) -> None:
         self._failed = False
-        for told in look.nodes:
-            old = self._latest.get(told.name)
-            if old is not None and old.time >= told.time:
+        for node_telemetry in look.nodes:
+            old = self._latest.get(node_telemetry.name)
+            if old is not None and old.time >= node_telemetry.time:
                 continue
             if look.idle:
-                said = tuple(look.idle.get((told.name, *device.place)) for device in told.devices)
-                told = replace(told, idle=said)
-            new = self._latest[told.name] = follow(old, told)
+                said = tuple(look.idle.get((node_telemetry.name, *device.place)) for device in node_telemetry.devices)
+                node_telemetry = replace(node_telemetry, idle=said)
+            new = self._latest[node_telemetry.name] = follow(old, node_telemetry)
             self._news.append(Applied(now, new))
         for name in [name for name, old in self._latest.items() if now - old.time > FORGOTTEN]:
             del self._latest[name]
@@ -123,7 +123,7 @@ class Feed:
         self.sight = replace(self.sight, nodes=len(look.nodes), trouble=_troubles(look, self._source.address))
 
 
-def _troubles(look: Look, address: str) -> str:
+def _troubles(look: Scrape, address: str) -> str:
     parts = list(look.troubles[:1])
     if len(look.troubles) > 1:
         parts.append(f"{len(look.troubles) - 1} more")

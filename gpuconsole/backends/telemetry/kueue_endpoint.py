@@ -8,8 +8,8 @@ from math import inf
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.telemetry.asking import Ask
 from gpuconsole.backends.telemetry.exposition import series
+from gpuconsole.backends.telemetry.http import HttpFetcher
 from gpuconsole.backends.telemetry.kueue_metrics import EVICTED, GAUGES, WAITS, evictions, gauged
 from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
@@ -24,7 +24,7 @@ _WANTED = frozenset((*GAUGES, WAITS, EVICTED))
 class KueueEndpoint:
     """The endpoint of one manager."""
 
-    def __init__(self, ask: Ask, *, budget: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each request, and may wait."""
         self._ask = ask
         self._budget = budget
@@ -37,20 +37,20 @@ class KueueEndpoint:
         """Ask for everything, and read what is said of a ClusterQueue. Raises TelemetryError."""
         self._budget()
         text = self._ask.get(PATH, {}).decode(errors="replace")
-        told = list(_told(text, queue))
-        if not told:
+        found = list(_series_of_queue(text, queue))
+        if not found:
             raise TelemetryError(f"{self.address}: {_nothing(text, queue)}")
-        buckets = [one for one in told if one.metric["__name__"] == WAITS]
+        buckets = [one for one in found if one.metric["__name__"] == WAITS]
         return replace(
-            gauged(told, queue, self.address, now),
+            gauged(found, queue, self.address, now),
             since=min(now, next((int(value * SECOND) for _, _, value in series(text, (_STARTED,))), 0)),
             wait_median=quantile(0.5, buckets),
             wait_p95=quantile(0.95, buckets),
-            evicted=evictions([one for one in told if one.metric["__name__"] == EVICTED]),
+            evicted=evictions([one for one in found if one.metric["__name__"] == EVICTED]),
         )
 
 
-def _told(text: str, queue: str) -> Iterator[Series]:
+def _series_of_queue(text: str, queue: str) -> Iterator[Series]:
     """The series about a queue. Lines without its name are passed over at once: there are thousands of queues."""
     lines = "\n".join(line for line in text.split("\n") if queue in line)
     for name, labels, value in series(lines, _WANTED):

@@ -24,7 +24,7 @@ WAITS = "kueue_admission_wait_time_seconds_bucket"
 EVICTED = "kueue_evicted_workloads_total"
 
 
-class Knower(Protocol):
+class KueueMetricsSource(Protocol):
     """A Prometheus that scrapes Kueue's manager, or the manager itself."""
 
     @property
@@ -39,7 +39,7 @@ class KueueMetrics:
     """Asks, and remembers the answer for a while. Mutates; may be called from any thread, and waits for the server."""
 
     def __init__(
-        self, knower: Knower, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
+        self, knower: KueueMetricsSource, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._knower = knower
         self._wall = wall

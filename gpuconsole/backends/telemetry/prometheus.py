@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.backends.telemetry.asking import Ask
+from gpuconsole.backends.telemetry.http import HttpFetcher
 from gpuconsole.backends.telemetry.samples import (
     ABOUT_LABELS,
     DEVICE_LABELS,
     METRICS,
     NODE_LABELS,
     Gathering,
-    Sample,
+    MetricSample,
     node_of,
     place_of,
 )
-from gpuconsole.backends.telemetry.source import Look
+from gpuconsole.backends.telemetry.source import Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.telemetry import GpuMetric
@@ -68,7 +68,7 @@ _DECODER = msgspec.json.Decoder(_Answer)
 class Prometheus:
     """One Prometheus. Remembers only whether it looked back already."""
 
-    def __init__(self, ask: Ask, *, budget: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each query, and may wait."""
         self._ask = ask
         self._budget = budget
@@ -78,7 +78,7 @@ class Prometheus:
     def address(self) -> str:
         return self._ask.address
 
-    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
         """Ask for everything. Raises TelemetryError where nothing at all comes back."""
         gathering, troubles, first = Gathering(known), list[str](), ""
         for name, measure in METRICS.items():
@@ -91,7 +91,7 @@ class Prometheus:
                 continue
             first = first or (name if found else "")
             for series in found:
-                gathering.add(Sample(measure, series.metric, series.number))
+                gathering.add(MetricSample(measure, series.metric, series.number))
         if not first:
             raise TelemetryError(
                 f"{self.address}: no DCGM metrics (DCGM_FI_…); does this Prometheus scrape the DCGM exporter?"
@@ -100,7 +100,7 @@ class Prometheus:
         nodes = tuple(gathering.nodes(lambda name: times.get(name, now), self.address, lasts))
         idle = self._idle(known, now) if not self._looked_back else {}
         self._looked_back = True
-        return Look(nodes, tuple(troubles), gathering.unusable, idle)
+        return Scrape(nodes, tuple(troubles), gathering.unusable, idle)
 
     def close(self) -> None:
         self._ask.close()

@@ -51,7 +51,7 @@ MOST_NODES = 100_000
 Labels = Mapping[str, str]
 
 
-class Sample(Struct, frozen=True):
+class MetricSample(Struct, frozen=True):
     """One series now."""
 
     measure: GpuMetric
@@ -118,7 +118,7 @@ class Gathering:
         self.unusable = 0
         """Series that name no node or no GPU."""
 
-    def add(self, sample: Sample, node: str = "") -> None:
+    def add(self, sample: MetricSample, node: str = "") -> None:
         """Take in one series; `node` says whose it is where its labels do not."""
         labels = sample.labels
         name = node_of(labels, self._known)

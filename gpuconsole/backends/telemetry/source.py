@@ -8,10 +8,10 @@ from msgspec import Struct
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.telemetry import NodeTelemetry
 
-NOBODY: Mapping[tuple[str, int, int], Time] = {}
+NO_IDLE_TIMES: Mapping[tuple[str, int, int], Time] = {}
 
 
-class Look(Struct, frozen=True):
+class Scrape(Struct, frozen=True):
     """What one round of questions told."""
 
     nodes: tuple[NodeTelemetry, ...] = ()
@@ -19,18 +19,18 @@ class Look(Struct, frozen=True):
     """What could not be asked or read, each in a sentence that names the address."""
     unusable: int = 0
     """Series that name no node or no GPU."""
-    idle: Mapping[tuple[str, int, int], Time] = NOBODY
+    idle: Mapping[tuple[str, int, int], Time] = NO_IDLE_TIMES
     """(node, GPU, instance) → since when it has done nothing, where the source remembers."""
 
 
-class Source(Protocol):
+class TelemetrySource(Protocol):
     """A Prometheus, or the exporters. Its methods are called by one thread."""
 
     @property
     def address(self) -> str:
         """For people."""
 
-    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
         """Ask for everything now; `known` says which names are nodes. Raises TelemetryError where all fails."""
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gpuconsole.services.console import Console
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.widgets.confirm import Option
 
@@ -28,7 +28,7 @@ class Contexts(Protocol):
         """A console for that context, not started; it takes over the resources of `leaving`."""
 
 
-def lies_elsewhere(contexts: Contexts, status: Status, names: Collection[str]) -> bool:
+def lies_elsewhere(contexts: Contexts, status: ConsoleStatus, names: Collection[str]) -> bool:
     """True if these namespaces (none = all) were not read, but could be readable one by one."""
     limits, sight = contexts.namespaces, status.sight
     if not names:

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.desk import Said
+from gpuconsole.services.object_access import KubeEvent
 from gpuconsole.ui.as_yaml import as_yaml
 from gpuconsole.ui.describing import about, describe, events
 from gpuconsole.ui.paint import Painted
@@ -35,7 +35,7 @@ def yaml_screen(table: str, key: str) -> TextScreen:
     return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
 
 
-def events_screen(table: str, key: str, history: Sequence[HistoryEvent], said: Sequence[Said] = ()) -> TextScreen:
+def events_screen(table: str, key: str, history: Sequence[HistoryEvent], said: Sequence[KubeEvent] = ()) -> TextScreen:
     """A screen with the recorded history of an object and its Kubernetes Events."""
 
     def source(snapshot: Snapshot) -> list[Painted]:
@@ -46,7 +46,7 @@ def events_screen(table: str, key: str, history: Sequence[HistoryEvent], said: S
     return TextScreen(f"events {key}", source, copied=key)
 
 
-def _of_kubernetes(said: Sequence[Said], now: Time) -> list[Painted]:
+def _of_kubernetes(said: Sequence[KubeEvent], now: Time) -> list[Painted]:
     if not said:
         return []
     lines = [BLANK, heading("Kubernetes Events")]

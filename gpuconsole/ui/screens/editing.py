@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from gpuconsole.model.commands import Edit
 from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 from gpuconsole.model.text import clean
-from gpuconsole.services.desk import Manifest
+from gpuconsole.services.object_access import Manifest
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.acting import Handlers
@@ -38,7 +38,7 @@ class NotYaml(ValueError):
 
 def edit(screen: ConsoleScreen, table: str, key: str) -> None:
     """Fetch a manifest and open it in the editor."""
-    desk = screen.console.desk
+    desk = screen.console.object_access
     if desk is not None:
         errand(screen, lambda: desk.manifest(table, key), lambda found: _open(screen, table, key, found))
 

@@ -3,7 +3,7 @@
 from textual.app import ComposeResult
 
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.status import Health, Missing
+from gpuconsole.services.status import ClusterHealth, Missing
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
@@ -11,7 +11,7 @@ from gpuconsole.ui.widgets.grid import Grid
 UNREAD = "unread"
 
 
-def lacking(sight: Health | None) -> list[Missing]:
+def lacking(sight: ClusterHealth | None) -> list[Missing]:
     """Missing permissions, then sentences about what is permitted but could not be read, as resources."""
     if sight is None:
         return []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.services.desk import Logs
+from gpuconsole.services.object_access import Logs
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.asking import Handler
@@ -70,7 +70,7 @@ class LogScreen(ConsoleScreen):
         return go
 
     def _begin(self) -> None:
-        desk = self.console.desk
+        desk = self.console.object_access
         if desk is not None:
             pods, previous = self._pods, self._previous
             errand(self, lambda: desk.logs(pods, previous=previous), self._began)

@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.services.answers import Answers
+from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui.answers.parts import Part
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
@@ -28,7 +28,7 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
     """Computed once when opened, and again on request only."""
 
     def __init__(
-        self, name: str, title: str, ask: Callable[[Answers], Iterator[Piece]], tell: Callable[[Piece], Told]
+        self, name: str, title: str, ask: Callable[[AnalysisService], Iterator[Piece]], tell: Callable[[Piece], Told]
     ) -> None:
         """`name` is the crumb, `title` is shown above the text."""
         super().__init__(name, title)

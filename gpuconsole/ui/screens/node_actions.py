@@ -84,7 +84,7 @@ class NodeScreen(ObjectScreen):
     def question(self, action: Action) -> Question | None:
         names = name_all(self.targets())
         match action.id:
-            case "node.drain" if self.console.desk is not None:
+            case "node.drain" if self.console.object_access is not None:
                 return None
             case "node.drain":
                 lines = ("Cordons the node and evicts:", *self._victims())
@@ -169,7 +169,7 @@ class NodeScreen(ObjectScreen):
 
     def _drain(self) -> None:
         names = self.targets()
-        if self.console.desk is None:
+        if self.console.object_access is None:
             self.send([Drain(name) for name in names], f"Draining {name_all(names)}")
         else:
             self.choose(f"Drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))

@@ -58,7 +58,7 @@ class ObjectScreen(ConsoleScreen):
 
     def _not_allowed(self, action: Action) -> str:
         """Why the cluster does not support the action for this object, or RBAC forbids it."""
-        subject, desk = self.subject(), self.console.desk
+        subject, desk = self.subject(), self.console.object_access
         if desk is None:
             return SIMULATED.get(action.id, "")
         asked = asked_by(action.id, *subject) if subject is not None else None
@@ -107,7 +107,7 @@ class ObjectScreen(ConsoleScreen):
             self.open(yaml_screen(*subject))
 
     def _events(self) -> None:
-        subject, desk = self.subject(), self.console.desk
+        subject, desk = self.subject(), self.console.object_access
         if subject is None:
             return
         remembered = self.console.history(subject.key)

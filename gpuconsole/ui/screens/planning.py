@@ -7,7 +7,7 @@ from gpuconsole.insight.plan import PlanOption, PlanProgress
 from gpuconsole.insight.risk import RUNS, EvictionRiskProgress, reclaim_risk
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
-from gpuconsole.services.answers import Answers
+from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answers.plan import key_of, options_of, plan_parts
@@ -22,7 +22,7 @@ def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:
     return LongAnswerScreen("risk", "Preemption risk of running workloads", _foreboding, _risk)
 
 
-def _foreboding(answers: Answers) -> Iterator[EvictionRiskProgress]:
+def _foreboding(answers: AnalysisService) -> Iterator[EvictionRiskProgress]:
     """Results run by run; if invalid nodes or pods prevent simulation, the part that does not need them."""
     standing = answers.standing()
     if missing_for_placement(standing.snapshot):

@@ -47,7 +47,7 @@ def open_shell(screen: ConsoleScreen, pods: list[Pod]) -> None:
 
 def _shell(screen: ConsoleScreen, pod: Pod) -> None:
     words, console = f"shell in {pod.key}", screen.console
-    desk = console.desk
+    desk = console.object_access
     if desk is None or not _kubectl(screen, words):
         return
     command = desk.kubectl("exec", "-it", "-n", pod.namespace, pod.name, "--", "sh", "-c", SHELL)
@@ -79,7 +79,7 @@ def wrong_ports(text: str) -> str:
 def _forward(screen: ConsoleScreen, pod: Pod, text: str) -> None:
     found = _PORTS.fullmatch(text.strip())
     words, console = f"port-forward {pod.key} {text}", screen.console
-    desk = console.desk
+    desk = console.object_access
     if found is None or desk is None or not _kubectl(screen, words):
         return
     local, remote = int(found[1] or 0), int(found[2])

@@ -20,13 +20,13 @@ from gpuconsole.model.commands import (
     SetTaint,
 )
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.services.desk import Access, Reach
+from gpuconsole.services.object_access import PodAccess, PodOperation
 
-REACHES: Mapping[str, Reach] = {
-    "object.logs": Reach.LOGS,
-    "object.previous": Reach.LOGS,
-    "object.shell": Reach.SHELL,
-    "object.forward": Reach.FORWARD,
+REACHES: Mapping[str, PodOperation] = {
+    "object.logs": PodOperation.LOGS,
+    "object.previous": PodOperation.LOGS,
+    "object.shell": PodOperation.SHELL,
+    "object.forward": PodOperation.FORWARD,
 }
 SIMULATED: Mapping[str, str] = {
     "object.logs": "simulated pods have no logs",
@@ -39,11 +39,11 @@ SIMULATED: Mapping[str, str] = {
 """Reasons why these actions need an API server."""
 
 
-def asked_by(action: str, table: str, key: str) -> Command | Access | None:
+def asked_by(action: str, table: str, key: str) -> Command | PodAccess | None:
     """Command or access that an action needs for this object; None if it needs none."""
     match action:
         case "object.logs" | "object.previous" | "object.shell" | "object.forward":
-            return Access(REACHES[action], key.rpartition("/")[0].rpartition("/")[2])
+            return PodAccess(REACHES[action], key.rpartition("/")[0].rpartition("/")[2])
         case "object.edit" | "queue.edit":
             return Edit(table, key, "", "{}")
         case "object.delete":

@@ -222,7 +222,7 @@ class SubmitScreen(ConsoleScreen):
     def refusal(self, action: Action) -> str:
         if action.id in ("submit.send", "submit.what-if") and (wrong := self._wrong()):
             return wrong
-        desk = self.console.desk
+        desk = self.console.object_access
         if desk is not None and action.id == "submit.send" and (refused := desk.refusal(Submit((), self._documents))):
             return refused
         return super().refusal(action)
@@ -260,7 +260,7 @@ class SubmitScreen(ConsoleScreen):
             return
         request = self._request()
         title = f"Submit {request.namespace}/{request.name}?"
-        summary, desk = self._summary(request), self.console.desk
+        summary, desk = self._summary(request), self.console.object_access
         if desk is None:
             self.ask(Question(title, summary, yes="Submit"), self._send)
             return

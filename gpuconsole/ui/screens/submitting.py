@@ -56,7 +56,7 @@ def submit_file(screen: ConsoleScreen, path: str) -> None:
     if not all(map(is_manifest, documents)):
         screen.flash(f"{path}: every document needs apiVersion, kind and metadata", "error")
         return
-    loaded, desk = screen.console.check(text), screen.console.desk
+    loaded, desk = screen.console.check(text), screen.console.object_access
     if desk is not None:
         errand(screen, lambda: desk.rehearse(documents), lambda said: _ask(screen, path, loaded, documents, said))
     elif loaded.has_errors or not loaded.objects:

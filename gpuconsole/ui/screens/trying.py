@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.services.answers import Answers
+from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui.screens.base import ConsoleScreen
 
 REST = 10.0
@@ -20,7 +20,7 @@ SHARE = 4.0
 
 
 Answer = TypeVar("Answer")
-Question = Callable[[Answers, str], Iterator[Answer]]
+Question = Callable[[AnalysisService, str], Iterator[Answer]]
 """Answers and workload key → partial results; may block, and raise ConsoleError."""
 
 
@@ -48,7 +48,7 @@ class Trials(Generic[Answer]):
         self.problem = ""
         """Why there is no result."""
 
-    def ask(self, answers: Answers, *, now: bool = False) -> None:
+    def ask(self, answers: AnalysisService, *, now: bool = False) -> None:
         """Start the computation unless the pause is not over; `now` ignores the pause. Never blocks."""
         if self.busy or (not now and time.monotonic() < self._next):
             return
@@ -57,7 +57,7 @@ class Trials(Generic[Answer]):
         work = partial(self._try, answers, self.answer is None)
         self._screen.run_worker(work, thread=True, group=f"ask-{id(self)}")
 
-    def _try(self, answers: Answers, in_pieces: bool) -> None:
+    def _try(self, answers: AnalysisService, in_pieces: bool) -> None:
         began, worker = time.monotonic(), get_current_worker()
         whole: list[Answer] = []
         problem = ""

@@ -52,7 +52,7 @@ class WorkloadScreen(ObjectScreen):
 
     def unmanaged(self) -> list[Job]:
         """The selected jobs without a Workload that a live cluster can suspend."""
-        if self.console.desk is None or self.targets():
+        if self.console.object_access is None or self.targets():
             return []
         found = (self.snapshot.jobs.get(subject.key) for subject in self.subjects() if subject.table == "jobs")
         return [job for job in found if job is not None and job.kind in SUSPENDED_BY and not job.ended]

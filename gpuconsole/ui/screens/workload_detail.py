@@ -19,7 +19,7 @@ from gpuconsole.insight.visibility_positions import position_text
 from gpuconsole.insight.why import Tried, waits_for_places
 from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.answers import Answers
+from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.ahead_text import start_range, still_open
@@ -63,7 +63,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         super().__init__()
         self._key = key
         self._background = Background(self, self._gather, self._tell, reads=True)
-        self._trials: Trials[Tried] = Trials(self, key, Answers.why, self._draw)
+        self._trials: Trials[Tried] = Trials(self, key, AnalysisService.why, self._draw)
         self._ahead: Trials[WorkloadOutlook] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
         self._offers = False
@@ -203,6 +203,6 @@ class WorkloadDetailScreen(WorkloadScreen):
         try_out(self.console_app, plan.tried(named(words), commands))
 
 
-def _ahead(answers: Answers, key: str) -> Iterator[WorkloadOutlook]:
+def _ahead(answers: AnalysisService, key: str) -> Iterator[WorkloadOutlook]:
     """Only the complete forecast; partial runs have nothing to show."""
     return (piece for piece in answers.ahead(key) if piece.whole)

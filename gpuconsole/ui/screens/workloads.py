@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from gpuconsole.insight.start_estimates import StartEstimates
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase
-from gpuconsole.services.answers import Answers
+from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
 from gpuconsole.ui.screens.acting import Handlers
@@ -91,7 +91,7 @@ class WorkloadsScreen(WorkloadScreen):
         }
 
 
-def _outlook(answers: Answers, _: str) -> Iterator[StartEstimates]:
+def _outlook(answers: AnalysisService, _: str) -> Iterator[StartEstimates]:
     return answers.outlook()
 
 

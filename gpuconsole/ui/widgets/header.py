@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from gpuconsole.insight.engines import EnginesInForce
-from gpuconsole.services.status import Mode, Status
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
@@ -27,7 +27,7 @@ def engine_words(engines: EnginesInForce, short: bool = False) -> str:
     return " · ".join(names if engines.admission.name else ["no queueing", *names])
 
 
-def left_parts(status: Status, namespaces: Collection[str], short: bool = False) -> list[Part]:
+def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool = False) -> list[Part]:
     """The parts on the left, in order; with long or short names of the engines."""
     where = ", ".join(sorted(namespaces)) if namespaces else "all namespaces"
     parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
@@ -56,7 +56,7 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
     return [(rank, text) for rank, text in parts if width_of(text)]
 
 
-def sight_parts(status: Status) -> list[Part]:
+def sight_parts(status: ConsoleStatus) -> list[Part]:
     """Gaps in the data of a live cluster, and the rate of API requests."""
     sight = status.sight
     if sight is None:
@@ -72,18 +72,18 @@ def sight_parts(status: Status) -> list[Part]:
     return parts
 
 
-def mode(status: Status) -> str:
+def mode(status: ConsoleStatus) -> str:
     """`SIM ×60`, `SIM ×1,000 → ×640` where it cannot keep up, `SIM ⏸ paused`."""
     if status.paused:
         return f"{status.mode} ⏸ paused"
-    if status.speed is None or status.mode is Mode.LIVE:
+    if status.speed is None or status.mode is ConsoleMode.LIVE:
         return str(status.mode)
     text = f"{status.mode} {fmt.factor(status.speed)}"
     slow = status.reached is not None and status.reached < 0.9 * status.speed
     return f"{text} → {fmt.factor(round(status.reached, 1))}" if slow and status.reached else text
 
 
-def right_part(status: Status) -> Painted:
+def right_part(status: ConsoleStatus) -> Painted:
     """The time of the data and its age."""
     if status.loading:
         return (("loading…", "dim"),)
@@ -113,7 +113,7 @@ def fit_parts(parts: list[Part], width: int, between: str = " · ") -> Painted:
 class Header(StatusLine):
     """The first line of every screen."""
 
-    def show(self, status: Status, namespaces: Collection[str]) -> None:
+    def show(self, status: ConsoleStatus, namespaces: Collection[str]) -> None:
         right = right_part(status)
         room = self.size.width - width_of(right) - 1
         parts = left_parts(status, namespaces)

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
-from gpuconsole.backends.kube.pace import Pace
-from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.target import RequestedCluster
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from tests.backends.kube.apiserver import ApiServer
 
-EAGER = Pace(page=2, lasting=60, silence=30, shortest=0.02, longest=0.1, proof=0.2, doubt=0.5, recheck=0.2, again=0.3)
+EAGER = WatchTimings(
+    page=2, lasting=60, silence=30, shortest=0.02, longest=0.1, proof=0.2, doubt=0.5, recheck=0.2, again=0.3
+)
 LONGEST = 20.0
 
 
@@ -28,9 +30,9 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 class Sight:
     """A backend, and what came of its events so far."""
 
-    def __init__(self, api: ApiServer, *namespaces: str, quiet: float = 20.0, pace: Pace = EAGER) -> None:
-        target = Target(kubeconfig=str(api.kubeconfig), namespaces=namespaces)
-        self.backend = KubeBackend(target, pace=pace, quiet=quiet)
+    def __init__(self, api: ApiServer, *namespaces: str, quiet: float = 20.0, pace: WatchTimings = EAGER) -> None:
+        target = RequestedCluster(kubeconfig=str(api.kubeconfig), namespaces=namespaces)
+        self.backend = KubeBackend(target, pace=pace, probe_after=quiet)
         self.state = ClusterState()
         self.lines: list[HistoryEvent] = []
 
@@ -65,7 +67,7 @@ def sight(api: ApiServer) -> Iterator[Callable[..., Sight]]:
     """Makes backends that are open, and closes them."""
     made: list[Sight] = []
 
-    def make(*namespaces: str, quiet: float = 20.0, pace: Pace = EAGER) -> Sight:
+    def make(*namespaces: str, quiet: float = 20.0, pace: WatchTimings = EAGER) -> Sight:
         made.append(Sight(api, *namespaces, quiet=quiet, pace=pace))
         made[-1].backend.open()
         return made[-1]

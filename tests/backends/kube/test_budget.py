@@ -1,6 +1,6 @@
 """The budget of requests: never overdrawn, refilled with time, silent when it is asked to be."""
 
-from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
 
 
 class Hours:
@@ -16,7 +16,7 @@ class Hours:
         self.now += seconds
 
 
-def times(budget: Budget, clock: Hours, count: int) -> list[float]:
+def times(budget: RateLimiter, clock: Hours, count: int) -> list[float]:
     found = []
     for _ in range(count):
         budget.take()
@@ -26,13 +26,13 @@ def times(budget: Budget, clock: Hours, count: int) -> list[float]:
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
     clock = Hours()
-    budget = Budget(rate=2, burst=3, clock=clock, sleep=clock.sleep)
+    budget = RateLimiter(rate=2, burst=3, clock=clock, sleep=clock.sleep)
     assert times(budget, clock, 6) == [0, 0, 0, 0.5, 1.0, 1.5]
 
 
 def test_a_rest_fills_it_up_to_the_burst_and_no_further() -> None:
     clock = Hours()
-    budget = Budget(rate=2, burst=3, clock=clock, sleep=clock.sleep)
+    budget = RateLimiter(rate=2, burst=3, clock=clock, sleep=clock.sleep)
     times(budget, clock, 3)
     clock.now = 1100
     assert times(budget, clock, 4) == [100, 100, 100, 100.5]
@@ -40,14 +40,14 @@ def test_a_rest_fills_it_up_to_the_burst_and_no_further() -> None:
 
 def test_a_server_that_asks_for_silence_gets_it() -> None:
     clock = Hours()
-    budget = Budget(rate=2, burst=3, clock=clock, sleep=clock.sleep)
-    budget.hush(7)
+    budget = RateLimiter(rate=2, burst=3, clock=clock, sleep=clock.sleep)
+    budget.pause(7)
     assert times(budget, clock, 1) == [7]
 
 
 def test_it_counts_the_requests_of_the_last_minute() -> None:
     clock = Hours()
-    budget = Budget(rate=2, burst=3, clock=clock, sleep=clock.sleep)
+    budget = RateLimiter(rate=2, burst=3, clock=clock, sleep=clock.sleep)
     times(budget, clock, 3)
     clock.now += 30
     times(budget, clock, 1)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.answers import Busy, Forbidden, Gone, Refused, Unauthorized, Unreachable
-from gpuconsole.backends.kube.budget import Budget
-from gpuconsole.backends.kube.client import RENEW_EVERY, Connection
-from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.client import RENEW_EVERY, ApiServerConnection
+from gpuconsole.backends.kube.errors import Busy, Forbidden, Refused, ResourceExpired, Unauthorized, Unreachable
+from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.target import RequestedCluster
 from tests.backends.kube.apiserver import ApiServer
 
 NODES = "/api/v1/nodes"
@@ -30,8 +30,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def connection(api: ApiServer, clock: Clock) -> Connection:
-    return Connection(Target(kubeconfig=str(api.kubeconfig)), clock=clock)
+def connection(api: ApiServer, clock: Clock) -> ApiServerConnection:
+    return ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)), clock=clock)
 
 
 def rotate(api: ApiServer) -> None:
@@ -40,7 +40,7 @@ def rotate(api: ApiServer) -> None:
 
 
 def test_a_token_that_was_rotated_is_read_anew_and_the_request_is_sent_again(
-    api: ApiServer, connection: Connection, clock: Clock
+    api: ApiServer, connection: ApiServerConnection, clock: Clock
 ) -> None:
     assert connection.get(NODES).code == 200
     rotate(api)
@@ -50,7 +50,7 @@ def test_a_token_that_was_rotated_is_read_anew_and_the_request_is_sent_again(
     assert api.asked["list nodes"] == 2
 
 
-def test_a_stream_gets_the_new_token_too(api: ApiServer, connection: Connection, clock: Clock) -> None:
+def test_a_stream_gets_the_new_token_too(api: ApiServer, connection: ApiServerConnection, clock: Clock) -> None:
     rotate(api)
     api.write_kubeconfig("rotated")
     clock.now += RENEW_EVERY
@@ -60,7 +60,7 @@ def test_a_stream_gets_the_new_token_too(api: ApiServer, connection: Connection,
 
 @pytest.mark.parametrize("waited", [0.0, RENEW_EVERY - 0.1, RENEW_EVERY])
 def test_credentials_that_are_not_accepted_are_told_and_not_read_all_the_time(
-    api: ApiServer, connection: Connection, clock: Clock, waited: float
+    api: ApiServer, connection: ApiServerConnection, clock: Clock, waited: float
 ) -> None:
     rotate(api)
     clock.now += waited
@@ -71,7 +71,7 @@ def test_credentials_that_are_not_accepted_are_told_and_not_read_all_the_time(
 
 
 def test_a_kubeconfig_that_is_gone_leaves_the_error_of_the_server(
-    api: ApiServer, connection: Connection, clock: Clock
+    api: ApiServer, connection: ApiServerConnection, clock: Clock
 ) -> None:
     rotate(api)
     api.kubeconfig.unlink()
@@ -85,14 +85,14 @@ def test_a_kubeconfig_that_is_gone_leaves_the_error_of_the_server(
     [
         (401, Unauthorized, "not now (HTTP 401: the credentials were rejected"),
         (403, Forbidden, "not now (HTTP 403: ask for a role that allows it"),
-        (410, Gone, "not now"),
+        (410, ResourceExpired, "not now"),
         (429, Busy, "not now"),
         (503, Busy, "not now"),
         (500, Refused, "not now"),
     ],
 )
 def test_what_the_server_answers_instead_is_an_error_that_names_it(
-    api: ApiServer, connection: Connection, status: int, kind: type[Refused], says: str
+    api: ApiServer, connection: ApiServerConnection, status: int, kind: type[Refused], says: str
 ) -> None:
     api.moods.append((NODES, status, {}))
     with pytest.raises(kind) as error:
@@ -102,7 +102,7 @@ def test_what_the_server_answers_instead_is_an_error_that_names_it(
     assert f"context test (http://127.0.0.1:{api.port}): {says}" in str(error.value)
 
 
-def test_a_redirection_is_not_followed_with_the_token(api: ApiServer, connection: Connection) -> None:
+def test_a_redirection_is_not_followed_with_the_token(api: ApiServer, connection: ApiServerConnection) -> None:
     api.moods.append((NODES, 307, {"Location": f"http://127.0.0.1:{api.port}/api/v1/pods"}))
     with pytest.raises(Refused) as error:
         connection.get(NODES)
@@ -118,7 +118,9 @@ def test_all_requests_are_silent_for_as_long_as_the_server_asked(api: ApiServer)
         slept.append(seconds)
         clock.now += seconds
 
-    connection = Connection(Target(kubeconfig=str(api.kubeconfig)), Budget(clock=clock, sleep=sleep), clock=clock)
+    connection = ApiServerConnection(
+        RequestedCluster(kubeconfig=str(api.kubeconfig)), RateLimiter(clock=clock, sleep=sleep), clock=clock
+    )
     api.moods.append((NODES, 429, {"Retry-After": "7"}))
     with pytest.raises(Busy) as error:
         connection.get(NODES)
@@ -135,7 +137,9 @@ def test_no_server_is_left_alone_for_longer_than_an_api_server_may_ask_for(api: 
         slept.append(seconds)
         clock.now += seconds
 
-    connection = Connection(Target(kubeconfig=str(api.kubeconfig)), Budget(clock=clock, sleep=sleep), clock=clock)
+    connection = ApiServerConnection(
+        RequestedCluster(kubeconfig=str(api.kubeconfig)), RateLimiter(clock=clock, sleep=sleep), clock=clock
+    )
     api.moods.append((NODES, 429, {"Retry-After": "100"}))
     with pytest.raises(Busy, match="retry in 100s"):
         connection.get(NODES)
@@ -144,7 +148,7 @@ def test_no_server_is_left_alone_for_longer_than_an_api_server_may_ask_for(api: 
 
 
 def test_a_server_that_reads_the_storage_of_one_kind_keeps_that_one_waiting_only(
-    api: ApiServer, connection: Connection
+    api: ApiServer, connection: ApiServerConnection
 ) -> None:
     api.moods.append((NODES, 429, {"Retry-After": "60"}))
     api.says = "storage is (re)initializing"
@@ -154,14 +158,16 @@ def test_a_server_that_reads_the_storage_of_one_kind_keeps_that_one_waiting_only
     connection.get("/readyz")
 
 
-def test_a_server_that_is_not_there_is_told_with_what_to_look_at(api: ApiServer, connection: Connection) -> None:
+def test_a_server_that_is_not_there_is_told_with_what_to_look_at(
+    api: ApiServer, connection: ApiServerConnection
+) -> None:
     api.close()
     with pytest.raises(Unreachable, match="Connection refused; check the server and the network"):
         connection.get(NODES)
-    assert connection.heard == 0.0
+    assert connection.last_response_at == 0.0
 
 
-def test_a_server_that_is_too_slow_is_told_in_plain_words(api: ApiServer, connection: Connection) -> None:
+def test_a_server_that_is_too_slow_is_told_in_plain_words(api: ApiServer, connection: ApiServerConnection) -> None:
     told = threading.Event()
     api.forbidden = lambda *_: told.wait()
     with pytest.raises(Unreachable, match=": timed out; check the server and the network"):
@@ -169,12 +175,12 @@ def test_a_server_that_is_too_slow_is_told_in_plain_words(api: ApiServer, connec
     told.set()
 
 
-def test_it_is_noted_when_the_server_was_heard(api: ApiServer, connection: Connection, clock: Clock) -> None:
+def test_it_is_noted_when_the_server_was_heard(api: ApiServer, connection: ApiServerConnection, clock: Clock) -> None:
     clock.now = 321.0
     connection.get(NODES)
-    assert connection.heard == 321.0
+    assert connection.last_response_at == 321.0
     clock.now = 322.0
     api.moods.append((NODES, 500, {}))
     with pytest.raises(Refused):
         connection.get(NODES)
-    assert connection.heard == 322.0, "an error is a sign of life, too"
+    assert connection.last_response_at == 322.0, "an error is a sign of life, too"

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gpuconsole.backends.kube.decode import Decoder, Line, Told
+from gpuconsole.backends.kube.decode import CoreEvent, Decoder, WatchEvent
 from gpuconsole.backends.kube.discovery import Served, choose
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.cluster import Node, Pod
@@ -40,7 +40,7 @@ QUEUES = served(KUEUE, "v1beta2", "ClusterQueue", "clusterqueues")
 
 
 def read(kind: Served, document: Document, known: tuple[str, ...] = ()) -> object:
-    return Decoder(kind, known).item(json.dumps(document).encode(), NOW).thing
+    return Decoder(kind, known).item(json.dumps(document).encode(), NOW).obj
 
 
 def test_workloads_that_ask_for_the_same_hold_the_same() -> None:
@@ -223,14 +223,14 @@ def test_hostile_text_is_cleaned_and_large_annotations_are_left_out() -> None:
 
 def test_an_event_says_who_what_and_when() -> None:
     found = read(EVENTS, documents.event("e", "wl", "Preempted", "made room"))
-    want = Told(kind="Workload", key="team/wl", reason="Preempted", message="made room", time=THEN)
+    want = CoreEvent(kind="Workload", key="team/wl", reason="Preempted", message="made room", time=THEN)
     assert found == want
 
 
 @pytest.mark.parametrize("raw", [b"[]", b'"x"', b"{}", b'{"metadata": {"name": 3}, "spec": []}', b'{"metadata": 1}'])
 def test_what_cannot_be_read_is_told_and_never_raised(raw: bytes) -> None:
     read = Decoder(PODS).item(raw, NOW)
-    assert (read.thing, read.unread) == (None, True)
+    assert (read.obj, read.unread) == (None, True)
 
 
 def test_pages_and_lines() -> None:
@@ -240,9 +240,9 @@ def test_pages_and_lines() -> None:
     assert (page.version, page.more, [item.name for item in page.items]) == ("7", "next", ["/a"])
     meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
     mark = json.dumps({"type": "BOOKMARK", "object": {"metadata": meta}}).encode()
-    assert decoder.line(mark, NOW) == Line("BOOKMARK", version="9", end=True)
+    assert decoder.line(mark, NOW) == WatchEvent("BOOKMARK", version="9", end=True)
     error = b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}'
-    assert decoder.line(error, NOW) == Line("ERROR", code=410, reason="Expired", message="too old")
+    assert decoder.line(error, NOW) == WatchEvent("ERROR", code=410, reason="Expired", message="too old")
     with pytest.raises(msgspec.DecodeError):
         decoder.line(b'{"type":"ADDED","obj', NOW)
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuconsole.backends.kube.backend import wall
 from gpuconsole.backends.telemetry.feed import Feed
-from gpuconsole.backends.telemetry.source import Look
+from gpuconsole.backends.telemetry.source import Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
@@ -21,12 +21,12 @@ class Known:
     address = "http://prometheus"
     trouble = ""
 
-    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
         if self.trouble:
             raise TelemetryError(self.trouble)
         names = [name for name in ("n0", "n9") if known(name)]
         device = (MeasuredDevice(gpu=0),)
-        return Look(
+        return Scrape(
             tuple(
                 NodeTelemetry(name=name, time=now, source=self.address, lasts=lasts, devices=device) for name in names
             )

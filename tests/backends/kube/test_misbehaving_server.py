@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Health
+from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.backends.kube import retrying
-from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
 from tests.backends.kube import documents
@@ -68,7 +68,7 @@ def is_changed(snapshot: Snapshot) -> bool:
     return (nodes, queues, workloads) == ({"n1": 4, "n2": 8, "n9": 8}, ["cq", "cq2"], ["team/wl"])
 
 
-def is_sound(health: Health) -> bool:
+def is_sound(health: ClusterHealth) -> bool:
     return (health.lost, health.unread, health.missing, health.seen.gaps) == ("", (), (), ())
 
 
@@ -169,7 +169,7 @@ def test_watches_that_bring_nothing_are_stale_and_asked_for_ever_less_often(
     api: ApiServer, sight: Make, name: str
 ) -> None:
     fill(api)
-    see = sight(pace=replace(Pace(), proof=0.5))
+    see = sight(pace=replace(WatchTimings(), proof=0.5))
     see.loaded()
     api.misbehave({**ANSWERS, **WATCHES}[name], "^watch ")
     see.until(lambda _: see.backend.health.lost)
@@ -179,12 +179,12 @@ def test_watches_that_bring_nothing_are_stale_and_asked_for_ever_less_often(
 
 
 def test_between_two_tries_and_the_proof_of_the_second_less_than_ten_seconds_pass() -> None:
-    pace = Pace()
+    pace = WatchTimings()
     assert pace.longest + pace.proof <= HEALED - 2.0
 
 
 def test_what_is_forbidden_absent_or_unreadable_is_tried_again_in_time_however_long_it_lasts() -> None:
-    pace = Pace()
+    pace = WatchTimings()
     assert max(pace.until_recheck for _ in range(1000)) < HEALED - 2.0
 
 

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.orders import APPLY, JSON, MERGE, Known, NotHere, orders, with_quota, with_taint
+from gpuconsole.backends.kube.api_requests import (
+    APPLY,
+    JSON,
+    MERGE,
+    KnownObjects,
+    UnsupportedCommand,
+    api_requests,
+    with_quota,
+    with_taint,
+)
 from gpuconsole.model.commands import (
     Command,
     Cordon,
@@ -31,7 +40,7 @@ from tests.backends.kube.conftest import Sight
 Make = Callable[..., Sight]
 OF_JOB = Workload(namespace="team", name="of-job", owner="Job/team/train")
 BARE = Workload(namespace="team", name="bare")
-KNOWN = Known({one.key: one for one in (OF_JOB, BARE)}.get)
+KNOWN = KnownObjects({one.key: one for one in (OF_JOB, BARE)}.get)
 KUEUE = "kueue.x-k8s.io"
 
 CHANGES: dict[str, tuple[Command, tuple[str, str], str, dict[str, Any]]] = {
@@ -99,7 +108,7 @@ CHANGES: dict[str, tuple[Command, tuple[str, str], str, dict[str, Any]]] = {
 def test_a_change_is_a_patch_of_that_field_alone(
     command: Command, source: tuple[str, str], name: str, change: dict[str, Any]
 ) -> None:
-    [order] = orders(command, KNOWN)
+    [order] = api_requests(command, KNOWN)
     assert (order.method, order.content, order.source) == ("PATCH", MERGE, source)
     assert f"{order.namespace}/{order.name}" == name
     assert json.loads(order.body or b"") == change
@@ -149,7 +158,7 @@ def test_a_taint_is_changed_and_the_others_stay(command: SetTaint, taints: list[
 def test_the_last_taint_leaves_no_list_and_one_that_is_gone_is_said_to_be() -> None:
     document = {"metadata": {"resourceVersion": "7"}, "spec": {"taints": TAINTS[:1]}}
     assert with_taint(document, SetTaint("n", "gpu", removed=True))["spec"] == {"taints": None}
-    with pytest.raises(NotHere, match="node n no longer has taint gpu:NoExecute"):
+    with pytest.raises(UnsupportedCommand, match="node n no longer has taint gpu:NoExecute"):
         with_taint(document, SetTaint("n", "gpu", effect="NoExecute", removed=True))
 
 
@@ -173,7 +182,7 @@ def test_a_bare_workloads_class_is_named_as_the_served_version_has_it() -> None:
     ref = {"group": KUEUE, "kind": "WorkloadPriorityClass", "name": "urgent"}
     older = {"priorityClassName": "urgent", "priorityClassSource": f"{KUEUE}/workloadpriorityclass"}
     for version, named in (("", {"priorityClassRef": ref}), ("v1beta2", {"priorityClassRef": ref}), ("v1beta1", older)):
-        [order] = orders(command, Known(KNOWN.workload, lambda source, version=version: version))  # type: ignore[misc]
+        [order] = api_requests(command, KnownObjects(KNOWN.workload, lambda source, version=version: version))  # type: ignore[misc]
         assert json.loads(order.body or b"") == {"spec": {"priority": 7, **named}}
 
 
@@ -196,14 +205,14 @@ DELETIONS = {
 
 @pytest.mark.parametrize(("table", "key", "source", "name"), DELETIONS.values(), ids=DELETIONS)
 def test_deletions(table: str, key: str, source: tuple[str, str], name: str) -> None:
-    [order] = orders(Delete(table, key), KNOWN)
+    [order] = api_requests(Delete(table, key), KNOWN)
     assert (order.method, order.source, f"{order.namespace}/{order.name}") == ("DELETE", source, name)
 
 
 def test_a_manifest_is_applied_or_created_where_it_has_no_name_and_tried_first() -> None:
     named = json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "team"}})
     unnamed = json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "a-"}})
-    found = orders(Submit((), (named, unnamed)), KNOWN)
+    found = api_requests(Submit((), (named, unnamed)), KNOWN)
     assert [(order.method, order.content, order.rehearsed) for order in found] == [
         ("PATCH", APPLY, True),
         ("POST", JSON, True),
@@ -212,8 +221,8 @@ def test_a_manifest_is_applied_or_created_where_it_has_no_name_and_tried_first()
 
 @pytest.mark.parametrize("command", [FailNode("n1"), Submit(()), Delete("resource_claims", "x")])
 def test_what_only_a_simulation_can_do_is_refused(command: Command) -> None:
-    with pytest.raises(NotHere):
-        orders(command, KNOWN)
+    with pytest.raises(UnsupportedCommand):
+        api_requests(command, KNOWN)
 
 
 def test_a_manifest_is_tried_before_it_is_sent_and_the_outcome_comes_back(api: ApiServer, sight: Make) -> None:

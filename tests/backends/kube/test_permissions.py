@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.watch_timings import WatchTimings
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import EAGER, Sight
@@ -47,7 +47,7 @@ def test_a_user_with_few_rights_costs_one_request_in_seven_seconds_at_rest(limit
     asked = asked_within(see, limited, 2.0)
     assert set(asked) == {"rules"}
     assert 7 <= asked["rules"] <= 12, "2 s of 0.2 s each, and chance"
-    assert Pace().recheck == 7.0
+    assert WatchTimings().recheck == 7.0
 
 
 def test_where_the_rules_cannot_be_known_at_most_two_rights_a_second_are_reviewed(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpuconsole.backends.kube import plugin_process
-from gpuconsole.backends.kube.answers import Unreachable
-from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.target import Target, find
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.errors import Unreachable
+from gpuconsole.backends.kube.target import RequestedCluster, find
 from gpuconsole.errors import ClusterError, UsageError
 
 Document = dict[str, Any]
@@ -42,30 +42,30 @@ def context(name: str, **more: str) -> Document:
 
 
 def test_the_current_context_is_meant_where_none_is_named(tmp_path: Path) -> None:
-    place = find(Target(kubeconfig=kubeconfig(tmp_path, context("two"))))
+    place = find(RequestedCluster(kubeconfig=kubeconfig(tmp_path, context("two"))))
     assert (place.context, place.server, place.namespace) == ("one", SERVER, "team")
     assert place.name == f"context one ({SERVER})"
 
 
 def test_a_context_that_is_named_is_meant_although_another_is_current(tmp_path: Path) -> None:
-    place = find(Target(kubeconfig=kubeconfig(tmp_path, context("two")), context="two"))
+    place = find(RequestedCluster(kubeconfig=kubeconfig(tmp_path, context("two")), context="two"))
     assert (place.context, place.namespace) == ("two", "default")
 
 
 def test_a_context_can_be_named_where_none_is_current(tmp_path: Path) -> None:
-    assert find(Target(kubeconfig=kubeconfig(tmp_path, current=""), context="one")).context == "one"
+    assert find(RequestedCluster(kubeconfig=kubeconfig(tmp_path, current=""), context="one")).context == "one"
 
 
 def test_a_context_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no context three; choose one of one, two"):
-        find(Target(kubeconfig=kubeconfig(tmp_path, context("two")), context="three"))
+        find(RequestedCluster(kubeconfig=kubeconfig(tmp_path, context("two")), context="three"))
 
 
 def test_several_files_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = kubeconfig(tmp_path, name="first")
     second = kubeconfig(tmp_path, context("two", namespace="there"), name="second")
     monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:{tmp_path}/missing")
-    assert find(Target(context="two")).namespace == "there"
+    assert find(RequestedCluster(context="two")).namespace == "there"
 
 
 DEEP = ["contexts: " + "[" * 5000 + "]" * 5000, "contexts: &a [*a]", "current-context: " + "9" * 5000,
@@ -78,44 +78,47 @@ def test_a_file_that_is_no_kubeconfig_is_refused_with_its_name(tmp_path: Path, t
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(UsageError, match=str(path)):
-        find(Target(kubeconfig=str(path)))
+        find(RequestedCluster(kubeconfig=str(path)))
 
 
 def test_a_file_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no kubeconfig at .*; set --kubeconfig or KUBECONFIG"):
-        find(Target(kubeconfig=str(tmp_path / "none")))
+        find(RequestedCluster(kubeconfig=str(tmp_path / "none")))
 
 
 def test_a_certificate_that_is_not_checked_is_accepted_only_where_that_was_asked_for_by_name(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, **UNCHECKED)
     with pytest.raises(ClusterError, match=r"its identity is not verified.*--insecure-skip-tls-verify"):
-        find(Target(kubeconfig=path))
-    assert not find(Target(kubeconfig=path, insecure=True)).client.configuration.verify_ssl
+        find(RequestedCluster(kubeconfig=path))
+    assert not find(RequestedCluster(kubeconfig=path, insecure=True)).client.configuration.verify_ssl
 
 
 def test_the_flag_alone_leaves_certificates_checked(tmp_path: Path) -> None:
-    assert find(Target(kubeconfig=kubeconfig(tmp_path), insecure=True)).client.configuration.verify_ssl
+    assert find(RequestedCluster(kubeconfig=kubeconfig(tmp_path), insecure=True)).client.configuration.verify_ssl
 
 
 def test_a_token_does_not_go_over_plain_http(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, server="http://cluster.example.org")
     for insecure in (False, True):
         with pytest.raises(ClusterError, match="is not https; the token would be sent in clear text"):
-            find(Target(kubeconfig=path, insecure=insecure))
+            find(RequestedCluster(kubeconfig=path, insecure=insecure))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_on_loopback_it_may(tmp_path: Path, host: str) -> None:
-    assert find(Target(kubeconfig=kubeconfig(tmp_path, server=f"http://{host}:8080"))).server == f"http://{host}:8080"
+    assert (
+        find(RequestedCluster(kubeconfig=kubeconfig(tmp_path, server=f"http://{host}:8080"))).server
+        == f"http://{host}:8080"
+    )
 
 
 def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, **PROXIED)
-    assert find(Target(kubeconfig=path)).client.configuration.proxy == "http://proxy.example.org:3128"
+    assert find(RequestedCluster(kubeconfig=path)).client.configuration.proxy == "http://proxy.example.org:3128"
 
 
 def test_names_from_a_kubeconfig_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    place = find(Target(kubeconfig=kubeconfig(tmp_path, context("a\x1b[2Jb")), context="a\x1b[2Jb"))
+    place = find(RequestedCluster(kubeconfig=kubeconfig(tmp_path, context("a\x1b[2Jb")), context="a\x1b[2Jb"))
     assert "\x1b" not in place.context
 
 
@@ -124,7 +127,7 @@ def test_in_a_pod_its_service_account_is_used(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(UsageError, match="mount a service account token, or use --kubeconfig"):
-        find(Target())
+        find(RequestedCluster())
 
 
 TOKEN = """#!/bin/sh
@@ -146,7 +149,7 @@ PLUGINS = {
 }
 
 
-def with_plugin(folder: Path, text: str | None, **settings: Any) -> Target:
+def with_plugin(folder: Path, text: str | None, **settings: Any) -> RequestedCluster:
     """A kubeconfig whose user is `get-token`, a script with this text; without one it is not there."""
     path = folder / "get-token"
     if text is not None:
@@ -157,7 +160,7 @@ def with_plugin(folder: Path, text: str | None, **settings: Any) -> Target:
     document = json.loads(file.read_text())
     document["users"] = [{"name": "u", "user": {"exec": plugin}}]
     file.write_text(json.dumps(document))
-    return Target(kubeconfig=str(file))
+    return RequestedCluster(kubeconfig=str(file))
 
 
 @pytest.mark.parametrize(("text", "says"), PLUGINS.values(), ids=PLUGINS)
@@ -212,7 +215,7 @@ def test_the_token_of_an_exec_plugin_is_used_until_it_expires(tmp_path: Path) ->
 
 def test_an_exec_plugin_that_fails_when_its_token_expires_is_told_and_not_run_for_each_request(tmp_path: Path) -> None:
     status = '{"token": "t", "expirationTimestamp": "2000-01-01T00:00:00Z"}'
-    connection = Connection(with_plugin(tmp_path, TOKEN.replace("STATUS", status)))
+    connection = ApiServerConnection(with_plugin(tmp_path, TOKEN.replace("STATUS", status)))
     with_plugin(tmp_path, f"#!/bin/sh\necho run >> {tmp_path}/runs\necho too late >&2\nexit 1\n")
     for _ in range(3):
         with pytest.raises(Unreachable, match=r"context one: the exec plugin .*/get-token failed: .* too late; run it"):

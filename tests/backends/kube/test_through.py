@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gpuconsole.backends.kube.client import Answer, Connection
-from gpuconsole.backends.kube.through import Service
+from gpuconsole.backends.kube.client import ApiResponse, ApiServerConnection
+from gpuconsole.backends.kube.service_proxy import ServiceProxy
 from gpuconsole.errors import ClusterError, TelemetryError, UsageError
 
 
@@ -19,15 +19,15 @@ class Cluster:
         self._services = services
         self._refuse = refuse
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, read: float = 0) -> Answer:
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, read: float = 0) -> ApiResponse:
         self.asked.append(path)
         if self._refuse and path.startswith(self._refuse):
             raise ClusterError("staging: services is forbidden (HTTP 403: ask for a role that allows it)")
-        return Answer(200, msgspec.json.encode({"items": self._services} if path == "/api/v1/services" else {}))
+        return ApiResponse(200, msgspec.json.encode({"items": self._services} if path == "/api/v1/services" else {}))
 
 
-def through(address: str, cluster: Cluster) -> Service:
-    return Service(address, lambda: cast(Connection, cluster))
+def through(address: str, cluster: Cluster) -> ServiceProxy:
+    return ServiceProxy(address, lambda: cast(ApiServerConnection, cluster))
 
 
 def service(namespace: str, name: str, *ports: int, **labels: str) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpuconsole.backends.kube import answers, client
-from gpuconsole.backends.kube.answers import Cut, Unreadable
-from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.target import Target
-from gpuconsole.backends.kube.through import Service
+from gpuconsole.backends.kube import client, errors
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.errors import Cut, Unreadable
+from gpuconsole.backends.kube.service_proxy import ServiceProxy
+from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.errors import ClusterError, TelemetryError
 from gpuconsole.model.commands import Command, Cordon, Drain, SetQuota, SetTaint, Submit
 from gpuconsole.model.events import HistoryEventKind
@@ -61,14 +61,14 @@ def is_named(error: BaseException, api: ApiServer) -> bool:
 def test_a_manifest_that_cannot_be_read_is_an_error(api: ApiServer, see: Sight, fault: Fault) -> None:
     api.misbehave(fault, "nodes/n0")
     with pytest.raises(ClusterError) as error:
-        see.backend.desk().manifest("nodes", "n0")
+        see.backend.object_access().manifest("nodes", "n0")
     assert is_named(error.value, api)
 
 
 @pytest.mark.parametrize("fault", ODD.values(), ids=ODD)
 def test_events_that_cannot_be_read_are_an_error_or_none(api: ApiServer, see: Sight, fault: Fault) -> None:
     api.misbehave(fault, "^list .*/events$")
-    found, error = outcome(lambda: see.backend.desk().events("nodes", "n0"))
+    found, error = outcome(lambda: see.backend.object_access().events("nodes", "n0"))
     assert is_named(error, api) if error is not None else all(said.reason == "" for said in found or ())
 
 
@@ -106,16 +106,16 @@ def test_a_dry_run_whose_answer_cannot_be_read_is_an_error_or_names_what_was_ask
 ) -> None:
     manifest = '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","namespace":"team"}}'
     api.misbehave(fault, "^(patch|create) ")
-    found, error = outcome(lambda: see.backend.desk().rehearse((manifest,)))
+    found, error = outcome(lambda: see.backend.object_access().rehearse((manifest,)))
     assert is_named(error, api) if error is not None else str(found).startswith("('Pod ")
 
 
 @pytest.mark.parametrize("fault", ODD.values(), ids=ODD)
 def test_services_that_cannot_be_read_are_an_error_of_telemetry(api: ApiServer, fault: Fault) -> None:
     api.misbehave(fault, "services$")
-    connection = Connection(Target(kubeconfig=str(api.kubeconfig)))
+    connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
     with pytest.raises(TelemetryError):
-        Service("find", lambda: connection).get("/api/v1/query", {})
+        ServiceProxy("find", lambda: connection).get("/api/v1/query", {})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_services_that_cannot_be_read_are_an_error_of_telemetry(api: ApiServer, 
 def test_the_error_says_what_came_instead(api: ApiServer, fault: Fault, says: str) -> None:
     api.misbehave(fault)
     with pytest.raises(Unreadable) as error:
-        Connection(Target(kubeconfig=str(api.kubeconfig))).get("/api").decode(Any)
+        ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig))).get("/api").decode(Any)
     assert f"): GET /api: {says}" in str(error.value)
     assert str(error.value).endswith("(HTTP 200)")
 
@@ -140,14 +140,14 @@ def test_the_error_says_what_came_instead(api: ApiServer, fault: Fault, says: st
 @pytest.mark.parametrize("code", [400, 402, 404, 409, 410, 418, 422, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b'{"message":"no"}', b'{"reason":"Odd"}'])
 def test_every_refusal_names_its_status_once(code: int, body: bytes) -> None:
-    said = str(answers.refused("here", code, body, "7" if code == 429 else ""))
+    said = str(errors.refused("here", code, body, "7" if code == 429 else ""))
     assert said.count(f"HTTP {code}") == 1
     assert "<" not in said
     assert said.startswith("here: ")
 
 
 def test_a_busy_server_is_told_with_when_it_wants_to_be_asked_again() -> None:
-    error = answers.refused("here", 429, b'{"message":"slow down"}', "7")
+    error = errors.refused("here", 429, b'{"message":"slow down"}', "7")
     assert (str(error), error.said) == (
         "here: slow down (HTTP 429: retry in 7s)",
         "slow down (HTTP 429: retry in 7s)",
@@ -157,7 +157,7 @@ def test_a_busy_server_is_told_with_when_it_wants_to_be_asked_again() -> None:
 def test_a_line_without_an_end_is_bounded(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "LONGEST_LINE", 1_000_000)
     api.misbehave(watch_lines(b"x" * 65_536, again=0.001))
-    connection = Connection(Target(kubeconfig=str(api.kubeconfig)))
+    connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
     with (
         connection.stream("/api/v1/nodes", patience=5) as stream,
         pytest.raises(Cut, match="a line is longer than"),
@@ -168,7 +168,7 @@ def test_a_line_without_an_end_is_bounded(api: ApiServer, monkeypatch: pytest.Mo
 def test_lines_come_whole_however_they_are_cut_and_those_after_a_long_one_too(api: ApiServer) -> None:
     long = b"y" * 300_000
     api.misbehave(watch_lines(b"a\nbb", b"b\n\n", long, b"\nlast\n", b"no end"))
-    connection = Connection(Target(kubeconfig=str(api.kubeconfig)))
+    connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
     with connection.stream("/api/v1/nodes", patience=5) as stream:
         assert [line for lines in stream.lines() for line in lines] == [b"a", b"bbb", long, b"last"]
 

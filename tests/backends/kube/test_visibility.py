@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.backends.kube.visibility import AGAIN, RENEW, VisibilityClient
 from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
 
@@ -70,7 +70,7 @@ class Kueue:
         path = folder / "kubeconfig"
         path.write_text(json.dumps(config))
         self.now = 1000.0
-        self.connection = Connection(Target(kubeconfig=str(path)))
+        self.connection = ApiServerConnection(RequestedCluster(kubeconfig=str(path)))
         self.visibility = VisibilityClient(self.connection, lambda: NOW, clock=lambda: self.now)
 
     def ask(self, cluster_queue: str = "cq-a", local_queue: str = "team-a/lq-a") -> VisibilityPositions:

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.kube.backend import wall
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.connectivity import ConnectivityProbe
 from gpuconsole.backends.kube.decode import Decoder
 from gpuconsole.backends.kube.discovery import discover
-from gpuconsole.backends.kube.gate import Gate
-from gpuconsole.backends.kube.news import News, Put
-from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.backends.kube.watch import Watch
+from gpuconsole.backends.kube.watch_messages import ObjectChanged, WatchMessage
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
@@ -181,15 +181,15 @@ def test_a_server_that_was_just_restarted_is_asked_again_soon_though_it_forbids_
 def test_a_watch_that_rests_goes_on_at_once_when_the_server_is_back_after_an_outage(api: ApiServer) -> None:
     api.put("nodes", documents.node("n0"))
     api.moods.append(("/nodes", 500, {}))
-    connection = Connection(Target(kubeconfig=str(api.kubeconfig)))
+    connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
     nodes = next(served for served in discover(connection) if served.kind == "Node")
-    told: list[News] = []
+    told: list[WatchMessage] = []
     watch = Watch(
         connection,
         Decoder(nodes),
         namespace="",
         tell=told.extend,
-        gate=Gate(connection, reopened=lambda: None),
+        gate=ConnectivityProbe(connection, reopened=lambda: None),
         wall=wall,
         pace=replace(EAGER, shortest=3600, longest=3600),
     )
@@ -200,7 +200,9 @@ def test_a_watch_that_rests_goes_on_at_once_when_the_server_is_back_after_an_out
         assert told == []
         watch.reopen()
         assert watch.synced.wait(LONGEST)
-        assert [news.thing.name for news in told if isinstance(news, Put) and isinstance(news.thing, Node)] == ["n0"]
+        assert [news.obj.name for news in told if isinstance(news, ObjectChanged) and isinstance(news.obj, Node)] == [
+            "n0"
+        ]
     finally:
         watch.stop()
         thread.join(LONGEST)

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.backends.telemetry.asking import Access, Http
+from gpuconsole.backends.telemetry.http import Http, HttpAccess
 
 NOW = 1_760_000_000_000_000
 SCRAPED = 1_759_999_990
@@ -47,7 +47,7 @@ class FakePrometheus:
 
     @property
     def http(self) -> Http:
-        return Http("http://user:secret@prometheus:9090/", Access(), httpx.MockTransport(self.answer))
+        return Http("http://user:secret@prometheus:9090/", HttpAccess(), httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         query = request.url.params.get("query", "")

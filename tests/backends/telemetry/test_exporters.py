@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from gpuconsole.backends.telemetry.asking import Access, Http
 from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.exposition import series
+from gpuconsole.backends.telemetry.http import Http, HttpAccess
 from gpuconsole.errors import TelemetryError, UsageError
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.telemetry import GpuMetric
@@ -72,7 +72,7 @@ def test_a_token_is_read_anew_for_each_request(tmp_path_factory: pytest.TempPath
         seen.append(request.headers["Authorization"] + " " + request.headers["X-Scope-OrgID"])
         return httpx.Response(200, text="")
 
-    access = Access(token_file=str(file), headers={"X-Scope-OrgID": "gpu"})
+    access = HttpAccess(token_file=str(file), headers={"X-Scope-OrgID": "gpu"})
     http = Http("https://thanos", access, httpx.MockTransport(answer))
     for token in ("one", "two"):
         file.write_text(token + "\n")

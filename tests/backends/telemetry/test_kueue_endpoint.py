@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuconsole.backends.telemetry.asking import Access, Http
+from gpuconsole.backends.telemetry.http import Http, HttpAccess
 from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint, quantile
 from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
@@ -37,7 +37,7 @@ process_start_time_seconds {STARTED}e+00
 """
 
 
-def endpoint(text: str = TEXT, status: int = 200, access: Access | None = None) -> KueueEndpoint:
+def endpoint(text: str = TEXT, status: int = 200, access: HttpAccess | None = None) -> KueueEndpoint:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(status if request.url.path == "/metrics" else 404, text=text)
 
@@ -80,7 +80,7 @@ def test_an_endpoint_that_does_not_know_the_queue_says_so(text: str, why: str) -
 
 
 def test_whoever_is_not_let_in_is_told_which_setting_would_help(tmp_path: Path) -> None:
-    access = Access(settings="live.telemetry.kueue", insecure=True)
+    access = HttpAccess(settings="live.telemetry.kueue", insecure=True)
     with pytest.raises(TelemetryError) as raised:
         endpoint("Unauthorized", 401, access).of("cq-a", NOW)
     why = "HTTP 401 Unauthorized; set live.telemetry.kueue.token_file to a file with a bearer token"

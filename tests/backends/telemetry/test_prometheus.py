@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from gpuconsole.backends.telemetry.prometheus import LOOK_BACK, Prometheus
-from gpuconsole.backends.telemetry.source import Look
+from gpuconsole.backends.telemetry.source import Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
@@ -16,11 +16,11 @@ USED, UTIL, ACTIVE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PRO
 TRAIN = {"pod": "train-0", "namespace": "team-a", "container": "main"}
 
 
-def looked(*known: Series, nodes: tuple[str, ...] = ("gpu-a", "gpu-b")) -> Look:
+def looked(*known: Series, nodes: tuple[str, ...] = ("gpu-a", "gpu-b")) -> Scrape:
     return Prometheus(FakePrometheus(*known).http).read(nodes.__contains__, NOW, MINUTE)
 
 
-def only(look: Look) -> NodeTelemetry:
+def only(look: Scrape) -> NodeTelemetry:
     (node,) = look.nodes
     return node
 

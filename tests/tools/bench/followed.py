@@ -22,8 +22,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.mirror import Mirror
-from gpuconsole.workers.protocol import ENCODER, See
+from gpuconsole.workers.live_replica import LiveReplica
+from gpuconsole.workers.protocol import ENCODER, UpdateSnapshot
 from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report
 from tests.tools.bench.whatifs import FIRST
@@ -40,7 +40,7 @@ def followed(report: Report) -> None:
         first, news = _as_others_show_it(made.snapshot()), random.Random(7)
         policy, command = made.policy, (Drain(next(iter(first.nodes))),)
         del made
-        mirror = Mirror()
+        mirror = LiveReplica()
         _see(mirror, [Applied(first.time, thing) for thing in first.objects()], first.time, policy, anew=True)
         gc.collect()
         gc.freeze()
@@ -72,11 +72,11 @@ def _as_others_show_it(snapshot: Snapshot) -> Snapshot:
     return state.freeze()
 
 
-def _see(mirror: Mirror, events: list[Event], now: int, policy: SimPolicy, *, anew: bool = False) -> None:
-    mirror.see(See(anew, now, (ENCODER.encode(events),), msgspec.json.encode(policy)))
+def _see(mirror: LiveReplica, events: list[Event], now: int, policy: SimPolicy, *, anew: bool = False) -> None:
+    mirror.see(UpdateSnapshot(anew, now, (ENCODER.encode(events),), msgspec.json.encode(policy)))
 
 
-def _changed(mirror: Mirror, news: random.Random, now: int, policy: SimPolicy) -> float:
+def _changed(mirror: LiveReplica, news: random.Random, now: int, policy: SimPolicy) -> float:
     """Seconds of CPU that it takes to hear of changes."""
     rows = news.sample([*mirror.snapshot.workloads.all()], CHANGES)
     events: list[Event] = [Applied(now, replace(row, priority=row.priority + 1)) for row in rows]
@@ -85,7 +85,7 @@ def _changed(mirror: Mirror, news: random.Random, now: int, policy: SimPolicy) -
     return time.process_time() - began
 
 
-def _asked(mirror: Mirror, command: tuple[Command, ...]) -> float:
+def _asked(mirror: LiveReplica, command: tuple[Command, ...]) -> float:
     """Seconds of CPU to the first answer."""
     began = time.process_time()
     base = mirror.base(frozenset())
@@ -93,12 +93,12 @@ def _asked(mirror: Mirror, command: tuple[Command, ...]) -> float:
     return time.process_time() - began
 
 
-def _made_ready(mirror: Mirror) -> Iterator[float]:
+def _made_ready(mirror: LiveReplica) -> Iterator[float]:
     """Seconds of CPU of each piece of getting ready, as when a what-if is opened."""
     mirror.expect()
     while True:
         began = time.process_time()
-        goes_on = mirror.make_ready()
+        goes_on = mirror.prepare_step()
         yield time.process_time() - began
         if not goes_on:
             return

@@ -17,7 +17,7 @@ from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit
 from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.quantity import GPU
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers.apart import apart
+from gpuconsole.workers.forked_future import fork_future
 from tests.tools import load
 from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report, cpu
@@ -53,7 +53,7 @@ def _ahead(report: Report, made: Simulation, name: str, workloads: int, nodes: i
     began, worked = time.perf_counter(), time.process_time()
     reached, slowest = 0, 0.0
     with uncollected():
-        for look, seconds in _timed(what_if_steps(made, _questions(made)[name], HOUR, elsewhere=apart)):
+        for look, seconds in _timed(what_if_steps(made, _questions(made)[name], HOUR, elsewhere=fork_future)):
             reached, slowest = look.reached, max(slowest, seconds)
             if time.perf_counter() - began > patience:
                 break

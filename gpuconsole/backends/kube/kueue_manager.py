@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from gpuconsole.backends.kube.answers import Forbidden, Refused
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.errors import Forbidden, Refused
 from gpuconsole.model.text import clean
 
 NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue-manager-config"
@@ -21,7 +21,7 @@ NO_DEPLOYMENT = "its Deployment was not found"
 _VERSION = re.compile(r":v?(\d+\.\d+)(?:\.\d+)?(?:[-@+]|$)")
 
 
-class Place(Struct, frozen=True):
+class ConfigMapRef(Struct, frozen=True):
     """A text in a ConfigMap; without a key it is all of it."""
 
     namespace: str = NAMESPACE
@@ -29,14 +29,14 @@ class Place(Struct, frozen=True):
     key: str = ""
 
 
-class Manager(Struct, frozen=True, kw_only=True):
+class KueueManager(Struct, frozen=True, kw_only=True):
     """What the arguments of Kueue's manager say."""
 
     name: str
     """`namespace/name` of its Deployment."""
     gates: str = ""
     """As --feature-gates has them."""
-    config: Place | None = None
+    config: ConfigMapRef | None = None
     """Where its Configuration is; None if it was told of none."""
     version: str = ""
     """`0.19`, by its image; empty where the image does not say it."""
@@ -103,7 +103,7 @@ class _Deployments(Struct, frozen=True):
     items: list[_Deployment] | None
 
 
-def manager_of(connection: Connection, known: str = "") -> tuple[Manager | None, str]:
+def manager_of(connection: ApiServerConnection, known: str = "") -> tuple[KueueManager | None, str]:
     """Find the Deployment of Kueue's manager in any namespace, or say why it is unknown. Raises ClusterError if the
     server does not answer.
 
@@ -121,7 +121,7 @@ def manager_of(connection: Connection, known: str = "") -> tuple[Manager | None,
     return min(managers, key=lambda manager: (not manager.name.startswith(f"{NAMESPACE}/"), manager.name)), ""
 
 
-def _managers(connection: Connection) -> Sequence[_Deployment]:
+def _managers(connection: ApiServerConnection) -> Sequence[_Deployment]:
     """By their labels in all namespaces; who may not list them all may still read the one of the usual name."""
     try:
         return connection.get("/apis/apps/v1/deployments", {"labelSelector": LABELS}).decode(_Deployments).items or ()
@@ -129,7 +129,7 @@ def _managers(connection: Connection) -> Sequence[_Deployment]:
         return _named(connection, NAMESPACE, NAME)
 
 
-def _named(connection: Connection, namespace: str, name: str) -> Sequence[_Deployment]:
+def _named(connection: ApiServerConnection, namespace: str, name: str) -> Sequence[_Deployment]:
     """The Deployment of this name, if it is there."""
     try:
         path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
@@ -140,14 +140,14 @@ def _named(connection: Connection, namespace: str, name: str) -> Sequence[_Deplo
         raise
 
 
-def _manager(deployment: _Deployment) -> Manager | None:
+def _manager(deployment: _Deployment) -> KueueManager | None:
     pod = deployment.spec.template.spec
     for container in pod.containers:
         options = dict(_options([*(container.command or ()), *(container.args or ())]))
         version = _VERSION.search(container.image)
         if version is None and not options.keys() & {"config", "feature-gates"}:
             continue
-        return Manager(
+        return KueueManager(
             name=clean(f"{deployment.metadata.namespace}/{deployment.metadata.name}", 200),
             gates=options.get("feature-gates", ""),
             config=_place(options.get("config", ""), container, pod, deployment.metadata.namespace),
@@ -166,7 +166,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, value if equals else following
 
 
-def _place(file: str, container: _Container, pod: _Pod, namespace: str) -> Place | None:
+def _place(file: str, container: _Container, pod: _Pod, namespace: str) -> ConfigMapRef | None:
     """The ConfigMap that is mounted where the Configuration is read from."""
     if not file:
         return None
@@ -174,5 +174,5 @@ def _place(file: str, container: _Container, pod: _Pod, namespace: str) -> Place
     path = PurePosixPath(file)
     for mount in container.volume_mounts or ():
         if mount.name in maps and path.is_relative_to(mount.mount_path):
-            return Place(namespace, maps[mount.name], mount.sub_path or path.name)
-    return Place(namespace)
+            return ConfigMapRef(namespace, maps[mount.name], mount.sub_path or path.name)
+    return ConfigMapRef(namespace)

@@ -13,7 +13,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 
 
-class Reach(StrEnum):
+class PodOperation(StrEnum):
     """What can be done with a pod that is no command."""
 
     LOGS = "logs"
@@ -21,10 +21,10 @@ class Reach(StrEnum):
     FORWARD = "port-forward"
 
 
-class Access(Struct, frozen=True):
+class PodAccess(Struct, frozen=True):
     """One of these, asked for in a namespace."""
 
-    what: Reach
+    what: PodOperation
     namespace: str
 
 
@@ -35,7 +35,7 @@ class Manifest(Struct, frozen=True):
     version: str
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class KubeEvent(Struct, frozen=True, kw_only=True):
     """An Event that Kubernetes keeps about an object, for an hour or so."""
 
     time: Time
@@ -69,10 +69,10 @@ class Logs(Protocol):
         """End all reading."""
 
 
-class Desk(Protocol):
+class ObjectAccess(Protocol):
     """Everything but `refusal` and `kubectl` blocks on the network, and raises ClusterError."""
 
-    def refusal(self, asked: Command | Access) -> str:
+    def refusal(self, asked: Command | PodAccess) -> str:
         """Why the user may not do it; empty where he may, or where nobody knows yet: it is asked for meanwhile."""
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class Desk(Protocol):
 
     def manifest(self, table: str, key: str) -> Manifest: ...
 
-    def events(self, table: str, key: str) -> tuple[Said, ...]:
+    def events(self, table: str, key: str) -> tuple[KubeEvent, ...]:
         """What Kubernetes' Events say of an object, oldest first."""
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> Logs:
@@ -91,7 +91,7 @@ class Desk(Protocol):
 
 
 @runtime_checkable
-class Attended(Protocol):
+class HasObjectAccess(Protocol):
     """A backend with a desk."""
 
-    def desk(self) -> Desk: ...
+    def object_access(self) -> ObjectAccess: ...

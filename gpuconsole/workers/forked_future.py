@@ -25,15 +25,15 @@ from gpuconsole.model.events import Applied, Deleted, HistoryEvent
 from gpuconsole.model.state import ClusterState
 
 
-class _Go(Struct, frozen=True, tag=True):
+class _Advance(Struct, frozen=True, tag=True):
     until: Time
 
 
-class _Look(Struct, frozen=True, tag=True):
+class _GetStatus(Struct, frozen=True, tag=True):
     pass
 
 
-class _Stands(Struct, frozen=True, kw_only=True):
+class _StatusReply(Struct, frozen=True, kw_only=True):
     """A `Standing` as it travels: of the Snapshot what differs from the one that the future began with."""
 
     course: FutureEvents
@@ -49,13 +49,13 @@ class _Stands(Struct, frozen=True, kw_only=True):
 PATIENCE = 60.0
 """Seconds without a word after which the process ends: whoever asked has given up."""
 _ENCODER = msgspec.msgpack.Encoder()
-_ORDERS = msgspec.msgpack.Decoder(Union[_Go, _Look])
-_ANSWERS = msgspec.msgpack.Decoder(_Stands)
+_ORDERS = msgspec.msgpack.Decoder(Union[_Advance, _GetStatus])
+_ANSWERS = msgspec.msgpack.Decoder(_StatusReply)
 _THREADS = Path("/proc/self/task")
 _FILES = Path("/proc/self/fd")
 
 
-def apart(future: Future, end: Time) -> FutureRunner:
+def fork_future(future: Future, end: Time) -> FutureRunner:
     """This future in a process of its own, where there is a core for it and forking is safe; else the future itself.
 
     It goes no farther than to `end`.
@@ -63,11 +63,11 @@ def apart(future: Future, end: Time) -> FutureRunner:
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or len(list(_THREADS.iterdir())) > 1:
         return future
     with suppress(OSError):
-        return Apart(future, end)
+        return ForkedFuture(future, end)
     return future
 
 
-class Apart:
+class ForkedFuture:
     """A future in a process of its own. Mutates. What becomes of the process changes no answer."""
 
     def __init__(self, future: Future, end: Time) -> None:
@@ -86,14 +86,14 @@ class Apart:
         self._until = until
         if self.process is not None:
             with suppress(OSError):
-                self._pipe.send_bytes(_ENCODER.encode(_Go(until)))
+                self._pipe.send_bytes(_ENCODER.encode(_Advance(until)))
         yield
 
     def look(self) -> FutureStatus:
         """Wait until it is where it was sent; where it stands then."""
         if self.process is not None:
             try:
-                self._pipe.send_bytes(_ENCODER.encode(_Look()))
+                self._pipe.send_bytes(_ENCODER.encode(_GetStatus()))
                 return self._standing(_ANSWERS.decode(self._pipe.recv_bytes()))
             except (EOFError, OSError):
                 self.close()
@@ -109,7 +109,7 @@ class Apart:
             os.waitpid(process, 0)
             self._pipe.close()
 
-    def _standing(self, stands: _Stands) -> FutureStatus:
+    def _standing(self, stands: _StatusReply) -> FutureStatus:
         state = ClusterState.of(self._future.begun, stands.recent)
         for event in stands.news:
             state.apply(event)
@@ -130,16 +130,16 @@ def _live(future: Future, end: Time, pipe: Connection) -> None:
         _keep_only(pipe)
         # It ends before garbage matters, and what is there is the parent's, too: looking at it would copy it.
         collect_by_hand()
-        told = b""
+        reply = b""
         while pipe.poll(PATIENCE):
             match _ORDERS.decode(pipe.recv_bytes()):
-                case _Go(until):
+                case _Advance(until):
                     future.advance(until)
                     if until == end:
                         # Whoever asks may still be on the way: they find it told when they come.
-                        told = told or _ENCODER.encode(_told(future))
-                case _Look():
-                    pipe.send_bytes(told or _ENCODER.encode(_told(future)))
+                        reply = reply or _ENCODER.encode(_status_reply(future))
+                case _GetStatus():
+                    pipe.send_bytes(reply or _ENCODER.encode(_status_reply(future)))
     finally:
         # The parent is gone, or asks no more; or something failed, and then the parent meets it, too.
         os._exit(0)
@@ -153,10 +153,10 @@ def _keep_only(pipe: Connection) -> None:
                 os.close(file)
 
 
-def _told(future: Future) -> _Stands:
+def _status_reply(future: Future) -> _StatusReply:
     standing = future.look()
     snapshot = standing.snapshot
-    return _Stands(
+    return _StatusReply(
         course=standing.course,
         time=snapshot.time,
         news=diff.change_events(future.begun, snapshot),

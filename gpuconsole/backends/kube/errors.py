@@ -54,7 +54,7 @@ class Forbidden(Refused):
     """403: RBAC does not allow it."""
 
 
-class Gone(Refused):
+class ResourceExpired(Refused):
     """410: that resourceVersion or continue token is too old; list again."""
 
 
@@ -80,7 +80,7 @@ _ADVICE = {
 _KINDS: Mapping[int, type[Refused]] = {
     401: Unauthorized,
     403: Forbidden,
-    410: Gone,
+    410: ResourceExpired,
     429: Busy,
     503: Busy,
     504: Busy,
@@ -91,7 +91,7 @@ class _Details(Struct, frozen=True):
     retryAfterSeconds: int = 0
 
 
-class Status(Struct, frozen=True):
+class ApiStatus(Struct, frozen=True):
     """metav1.Status, as far as it is told to people."""
 
     code: int = 0
@@ -100,7 +100,7 @@ class Status(Struct, frozen=True):
     details: _Details | None = None
 
 
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
@@ -129,12 +129,12 @@ def _said(code: int, message: str, retry_after: float) -> str:
     return f"{message} ({status})" if message and status else message or status
 
 
-def status_in(body: bytes) -> Status:
+def status_in(body: bytes) -> ApiStatus:
     """The Status in an answer; an empty one where there is none."""
     try:
         return decoded(body, _STATUS)
     except msgspec.DecodeError:
-        return Status()
+        return ApiStatus()
 
 
 def refused(where: str, code: int, body: bytes, retry_after: str = "") -> Refused:
@@ -142,11 +142,11 @@ def refused(where: str, code: int, body: bytes, retry_after: str = "") -> Refuse
     status = status_in(body)
     kind = _KINDS.get(code, Refused)
     if kind is Refused and status.reason in ("Expired", "Gone"):
-        kind = Gone
+        kind = ResourceExpired
     message = clean(status.message or _text(body), 1000)
     return kind(where, code, clean(status.reason, 100), message, _seconds(retry_after, status))
 
 
-def _seconds(header: str, status: Status) -> float:
+def _seconds(header: str, status: ApiStatus) -> float:
     asked: Any = header if header.isascii() and header.isdigit() else (status.details or _Details()).retryAfterSeconds
     return min(LONGEST_RETRY, max(0.0, float(asked)))

@@ -10,7 +10,7 @@ WINDOW = 40
 """Polls over which the reached speed is averaged: about two seconds."""
 
 
-class Clockwork:
+class SimulationClock:
     """Turns wall-clock seconds into virtual time. Mutates; `set_speed`, `pause`, `resume`, `step` from any thread."""
 
     def __init__(self, speed: float, paused: bool) -> None:

@@ -4,21 +4,21 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gpuconsole.backends.kube.decode import Told
+from gpuconsole.backends.kube.decode import CoreEvent
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 
 
-class Put(Struct, frozen=True):
+class ObjectChanged(Struct, frozen=True):
     """An object is like this now. `listed` is one that was there before anybody watched."""
 
     time: Time
-    thing: Object | Told
+    obj: Object | CoreEvent
     listed: bool = False
 
 
-class Drop(Struct, frozen=True):
+class ObjectGone(Struct, frozen=True):
     """An object is gone. `kind` is its struct."""
 
     time: Time
@@ -26,11 +26,11 @@ class Drop(Struct, frozen=True):
     key: str
 
 
-class Outcome(Struct, frozen=True):
+class CommandOutcome(Struct, frozen=True):
     """What became of a command of ours."""
 
     line: HistoryEvent
 
 
-News = Put | Drop | Outcome
-Tell = Callable[[list[News]], None]
+WatchMessage = ObjectChanged | ObjectGone | CommandOutcome
+Tell = Callable[[list[WatchMessage]], None]

@@ -21,14 +21,14 @@ REST = 25
 TABLE = TABLES[NodeTelemetry]
 
 
-class Survey:
+class TelemetrySampler:
     """Measures the GPUs of a simulation. Mutates; called by the thread that polls."""
 
     def __init__(self) -> None:
         self._round: Iterator[NodeTelemetry] = iter(())
         self._begun: Time | None = None
         self._polls = REST
-        self._told: set[str] = set()
+        self._sent: set[str] = set()
         self._before: set[str] = set()
         self._foreign = False
 
@@ -37,12 +37,12 @@ class Survey:
         self._polls += 1
         now = simulation.now
         events: list[Event] = [Applied(now, one) for one in islice(self._round, NODES)]
-        self._told.update(event.object.key for event in events if isinstance(event, Applied))
+        self._sent.update(event.object.key for event in events if isinstance(event, Applied))
         if len(events) == NODES or self._foreign:
             return events
         # Nodes that are gone or down tell nothing any more.
-        events += [Deleted(now, TABLE, name) for name in sorted(self._before - self._told)]
-        self._before = self._before & self._told
+        events += [Deleted(now, TABLE, name) for name in sorted(self._before - self._sent)]
+        self._before = self._before & self._sent
         if self._polls >= REST and (self._begun is None or now >= self._begun + PERIOD):
             self._begin(simulation.snapshot(), simulation.seed)
         return events
@@ -52,4 +52,4 @@ class Survey:
         self._foreign = any(not one.simulated for one in snapshot.telemetry.all())
         if not self._foreign:
             self._round, self._begun, self._polls = measure(snapshot, seed), snapshot.time, 0
-            self._before, self._told = self._told, set()
+            self._before, self._sent = self._sent, set()

@@ -7,8 +7,8 @@ seconds is the same thing.
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 
-from gpuconsole.backends.kube.decode import Told
-from gpuconsole.backends.kube.telling import Chronicler
+from gpuconsole.backends.kube.change_events import ChangeEvents
+from gpuconsole.backends.kube.decode import CoreEvent
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.workloads import Workload
@@ -28,15 +28,15 @@ _WHAT = {
 _UNSCHEDULABLE = "FailedScheduling"
 
 
-class Sayings:
+class KubeEventReader:
     """Turns Events into lines. Mutates: it remembers what was told lately."""
 
-    def __init__(self, chronicler: Chronicler, workload: Callable[[str], Workload | None]) -> None:
+    def __init__(self, chronicler: ChangeEvents, workload: Callable[[str], Workload | None]) -> None:
         self._chronicler = chronicler
         self._workload = workload
         self._lately: OrderedDict[tuple[HistoryEventKind, str], deque[tuple[Time, str]]] = OrderedDict()
 
-    def told(self, line: HistoryEvent) -> None:
+    def note_written(self, line: HistoryEvent) -> None:
         """A line was told. Not the last one alone is remembered: Events of earlier ones may come after the newest."""
         key = (line.what, line.workload or line.pod)
         self._lately.setdefault(key, deque(maxlen=OF_A_KIND)).append((line.time, line.message))
@@ -44,26 +44,26 @@ class Sayings:
         if len(self._lately) > REMEMBERED:
             self._lately.popitem(last=False)
 
-    def lines(self, event: Told) -> Iterator[HistoryEvent]:
+    def lines(self, event: CoreEvent) -> Iterator[HistoryEvent]:
         """The lines that an Event adds to what is told."""
         line = self._line(event)
         if line is None or self._known(line):
             return
-        self.told(line)
+        self.note_written(line)
         yield line
 
     def _known(self, line: HistoryEvent) -> bool:
-        told = self._lately.get((line.what, line.workload or line.pod))
+        times = self._lately.get((line.what, line.workload or line.pod))
         # Who reserves quota and is admitted at once is said to be admitted; after that, the Event would undo the order.
         if line.what is HistoryEventKind.RESERVED and _lately(
             self._lately.get((HistoryEventKind.ADMITTED, line.workload), ()), line.time
         ):
             return True
-        if not told:
+        if not times:
             return False
-        return _lately(told, line.time) or (line.what is HistoryEventKind.PENDING and told[-1][1] == line.message)
+        return _lately(times, line.time) or (line.what is HistoryEventKind.PENDING and times[-1][1] == line.message)
 
-    def _line(self, event: Told) -> HistoryEvent | None:
+    def _line(self, event: CoreEvent) -> HistoryEvent | None:
         if event.kind == "Pod" and event.reason == _UNSCHEDULABLE:
             return HistoryEvent(
                 time=event.time,
@@ -86,5 +86,5 @@ class Sayings:
         return self._chronicler.said(what, workload, event.time, reason, event.message)
 
 
-def _lately(told: Iterable[tuple[Time, str]], at: Time) -> bool:
-    return any(abs(at - time) <= SAME for time, _ in told)
+def _lately(times: Iterable[tuple[Time, str]], at: Time) -> bool:
+    return any(abs(at - time) <= SAME for time, _ in times)

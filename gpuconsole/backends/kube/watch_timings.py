@@ -11,7 +11,7 @@ LATELY = 60.0
 not read its storage yet, and says so (429) for half a minute."""
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class WatchTimings(Struct, frozen=True, kw_only=True):
     """How patient and how eager watches are. Seconds, except where it says so."""
 
     page: int = 500
@@ -41,10 +41,10 @@ class Pace(Struct, frozen=True, kw_only=True):
         return self.recheck * random.uniform(0.9, 1.1)
 
 
-class Rests:
+class WatchBackoff:
     """The rests of one watch: longer each time in a row. Mutates; the watch's thread rests, any thread ends it."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: WatchTimings) -> None:
         self._pace = pace
         self._failures = 0
         self._eager_until = 0.0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.errors import ClusterError, TelemetryError, UsageError
 from gpuconsole.model.text import clean
 
@@ -42,10 +42,10 @@ class _Services(Struct, frozen=True):
     items: list[_Service] | None
 
 
-class Service:
+class ServiceProxy:
     """`service:NAMESPACE/[https:]NAME[:PORT]`, or what looks most like a Prometheus for `find`. Remembers its find."""
 
-    def __init__(self, address: str, connection: Callable[[], Connection]) -> None:
+    def __init__(self, address: str, connection: Callable[[], ApiServerConnection]) -> None:
         """Nothing is asked yet. Raises UsageError where the address is none."""
         self.address = address
         self._connection = connection

@@ -37,7 +37,7 @@ def preemptor_queue(message: str) -> str:
     return found[1].rpartition("/")[2] if found else ""
 
 
-class Chronicler:
+class ChangeEvents:
     """Says what happened to workloads, pods, nodes and queues; what it needs to know of others, it asks for."""
 
     def __init__(
@@ -128,8 +128,8 @@ class Chronicler:
 
     def _pending(self, before: Workload | None, after: Workload, now: Time) -> Iterator[HistoryEvent]:
         said = _condition(after, "QuotaReserved")
-        heard = _condition(before, "QuotaReserved").message if before is not None else ""
-        if said.message and said.message != heard and not after.finished:
+        before_message = _condition(before, "QuotaReserved").message if before is not None else ""
+        if said.message and said.message != before_message and not after.finished:
             yield self._line(HistoryEventKind.PENDING, after, now, reason=said.reason, message=said.message)
 
     def _evictions(self, before: Workload, after: Workload, now: Time) -> Iterator[HistoryEvent]:

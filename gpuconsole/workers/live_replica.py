@@ -19,7 +19,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.protocol import NEWS, Question, See
+from gpuconsole.workers.protocol import NEWS, Question, UpdateSnapshot
 
 FRESH: Span = MINUTE
 """How old a simulation may be that is asked again, where nothing changed meanwhile."""
@@ -33,7 +33,7 @@ WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
 """Tables of what comes and goes all the time; the others are how a cluster is set up."""
 
 
-class Base(NamedTuple):
+class SimulationBase(NamedTuple):
     """What futures begin from."""
 
     found: Snapshot
@@ -64,7 +64,7 @@ def _same_rows(before: Snapshot, now: Snapshot, name: str) -> bool:
     return old is new or old.rows == new.rows
 
 
-class Mirror:
+class LiveReplica:
     """One cluster, as it was seen last. Mutates by `see`, `look` and `make_ready`, and by what is asked."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class Mirror:
         self._policy = SimPolicy()
         self._footing: LiveBase | None = None
         """Engines that know it, once somebody asked; they are told what changes, and decide nothing."""
-        self._base: Base | None = None
-        self._making: Steps[Base] | None = None
+        self._base: SimulationBase | None = None
+        self._making: Steps[SimulationBase] | None = None
         """The next one, under way."""
         self._asked: Time | None = None
         """When somebody tried changes last."""
 
-    def see(self, seen: See) -> None:
+    def see(self, seen: UpdateSnapshot) -> None:
         """Take in what changed."""
         policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew:
@@ -109,7 +109,7 @@ class Mirror:
         run_to_end(footing.update(snapshot))
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
-    def base(self, named: frozenset[str]) -> Base:
+    def base(self, named: frozenset[str]) -> SimulationBase:
         """What the futures of a question begin from that names these."""
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
@@ -124,7 +124,7 @@ class Mirror:
         """Somebody tries changes, or is about to: the next question comes soon."""
         self._asked = self.snapshot.time
 
-    def make_ready(self) -> bool:
+    def prepare_step(self) -> bool:
         """Do a piece of what the next question needs; False if it needs nothing, or none is expected."""
         if self._making is None:
             if self._asked is None or self.snapshot.time - self._asked > INTEREST or not self._outdated():
@@ -146,7 +146,7 @@ class Mirror:
             return True
         return now.time - base.found.time > (REST if base.changed(now) else FRESH)
 
-    def _make(self) -> Steps[Base]:
+    def _make(self) -> Steps[SimulationBase]:
         footing = yield from self._known_to_engines()
         yield from footing.update(self.snapshot)
         found = footing.at
@@ -154,7 +154,7 @@ class Mirror:
         yield
         completed = footing.completed() if footing.at is found else found
         yield from prepare(simulation, completed)
-        return Base(found, completed, simulation)
+        return SimulationBase(found, completed, simulation)
 
     def _known_to_engines(self) -> Steps[LiveBase]:
         """Engines that know the cluster; they begin with what the looks so far have shown of Kueue's queues."""

@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpuconsole.backends.kube.answers import Refused, Unauthorized, Unreachable, page_in
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.errors import Refused, Unauthorized, Unreachable, page_in
 from gpuconsole.errors import ClusterError
 
 LOG = logging.getLogger(__name__)
 READY = "/readyz"
 PATIENCE = 3.0
 """Seconds in which a healthy server answers the probe."""
-QUIET = 20.0
+PROBE_AFTER = 20.0
 """Seconds without a byte from anywhere after which the server is asked whether it is there."""
 SHORTEST, LONGEST = 0.3, 3.0
 """Seconds between two probes of a server that does not answer."""
@@ -23,22 +23,22 @@ SOON = 2.0
 """After an outage of so many seconds streams are opened anew: those that stand may lead nowhere."""
 
 
-class Gate:
+class ConnectivityProbe:
     """Open while the server answers. Mutates; one thread runs `watch_over`, any thread may wait or report."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiServerConnection,
         *,
         reopened: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
-        quiet: float = QUIET,
+        probe_after: float = PROBE_AFTER,
     ) -> None:
         """`reopened` is called when the server answers again after an outage."""
         self._connection = connection
         self._reopened = reopened
         self._clock = clock
-        self._quiet = quiet
+        self._probe_after = probe_after
         self._open = threading.Event()
         self._open.set()
         self._wake = threading.Event()
@@ -77,7 +77,7 @@ class Gate:
             self._wake.clear()
             if self.shut:
                 self._regain()
-            elif self._clock() - self._connection.heard > self._quiet:
+            elif self._clock() - self._connection.last_response_at > self._probe_after:
                 self._probe()
 
     def _regain(self) -> None:

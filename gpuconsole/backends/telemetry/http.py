@@ -37,7 +37,7 @@ _ADVICE = {
 SETTINGS = "live.telemetry"
 
 
-class Access(Struct, frozen=True, kw_only=True):
+class HttpAccess(Struct, frozen=True, kw_only=True):
     """What a source wants to see before it answers."""
 
     token_file: str = ""
@@ -51,7 +51,7 @@ class Access(Struct, frozen=True, kw_only=True):
     """Where all this is set, for the one who has to set it."""
 
 
-class Ask(Protocol):
+class HttpFetcher(Protocol):
     """Where requests go to."""
 
     @property
@@ -68,10 +68,12 @@ class Ask(Protocol):
 class Http:
     """A server that is asked directly. Any thread may ask."""
 
-    def __init__(self, url: str, access: Access | None = None, transport: "httpx.BaseTransport | None" = None) -> None:
+    def __init__(
+        self, url: str, access: HttpAccess | None = None, transport: "httpx.BaseTransport | None" = None
+    ) -> None:
         """Nothing is sent yet. Raises UsageError where the URL is none."""
         self._url = checked(url)
-        self._access = access or Access()
+        self._access = access or HttpAccess()
         self._transport = transport
         self._client: httpx.Client | None = None
         self.address = shown(url)
@@ -155,7 +157,7 @@ def _body(answer: "httpx.Response", where: str) -> bytes:
     return b"".join(whole)
 
 
-class _Said(Struct):
+class _PrometheusError(Struct):
     """What Prometheus answers where something is wrong."""
 
     error: str = ""
@@ -166,7 +168,7 @@ def refusal(where: str, code: int, body: bytes, location: str = "", settings: st
     if 300 <= code < 400:
         return f"{where}: HTTP {code} redirects to {clean(shown(location), SAID)}; use the URL behind the login page"
     try:
-        said = msgspec.json.decode(body, type=_Said).error
+        said = msgspec.json.decode(body, type=_PrometheusError).error
     except msgspec.DecodeError:
         said = body[:SAID].decode(errors="replace").strip().partition("\n")[0] if not body.startswith(b"<") else ""
     return f"{where}: HTTP {code}{f' {clean(said, SAID)}' if said else ''}{_ADVICE.get(code, '').format(settings)}"

@@ -69,11 +69,11 @@ _MORE_GROUPS = {
 """Kind → API group of jobs of which Kueue makes no Workload."""
 
 
-class NotHere(ClusterError):
+class UnsupportedCommand(ClusterError):
     """A command that only a simulation can carry out, or that this version cannot send."""
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class ApiRequest(Struct, frozen=True, kw_only=True):
     """One request about one object."""
 
     method: str
@@ -90,7 +90,7 @@ class Order(Struct, frozen=True, kw_only=True):
     """What it does, for people."""
 
 
-class Known(Struct, frozen=True):
+class KnownObjects(Struct, frozen=True):
     """What orders have to know of the cluster."""
 
     workload: Callable[[str], Workload | None]
@@ -98,7 +98,7 @@ class Known(Struct, frozen=True):
     """In which version a kind is read; empty where it is not."""
 
 
-def orders(command: Command, known: Known) -> tuple[Order, ...]:
+def api_requests(command: Command, known: KnownObjects) -> tuple[ApiRequest, ...]:
     """The requests that carry a command out, in their order. Raises NotHere."""
     match command:
         case Submit():
@@ -126,16 +126,18 @@ def orders(command: Command, known: Known) -> tuple[Order, ...]:
             return (_edit(command),)
         case _:
             name = type(command).__name__
-            raise NotHere(f"{name} is not supported on a live cluster; use a what-if")
+            raise UnsupportedCommand(f"{name} is not supported on a live cluster; use a what-if")
 
 
-def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> Order:
+def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> ApiRequest:
     namespace, _, name = key.rpartition("/")
     body = msgspec.json.encode(change)
-    return Order(method="PATCH", source=source, namespace=namespace, name=name, body=body, content=MERGE, words=words)
+    return ApiRequest(
+        method="PATCH", source=source, namespace=namespace, name=name, body=body, content=MERGE, words=words
+    )
 
 
-def _suspend(job: str, active: bool) -> Order:
+def _suspend(job: str, active: bool) -> ApiRequest:
     """Suspend or resume a job that no Workload stands for."""
     change: Any = not active
     for field in reversed(SUSPENDED_BY[job.partition("/")[0]]):
@@ -143,14 +145,14 @@ def _suspend(job: str, active: bool) -> Order:
     return _merge(*_job(job), {"spec": change}, f"{'resumes' if active else 'suspends'} {job}")
 
 
-def _owner(key: str, known: Known) -> str:
+def _owner(key: str, known: KnownObjects) -> str:
     """The job whose labels Kueue follows for a workload; nothing for one that stands for itself or for pods."""
     workload = known.workload(key)
     owner = workload.owner if workload is not None else ""
     return "" if owner.startswith(("Pod/", f"{POD_GROUP}/")) else owner
 
 
-def _move(key: str, queue: str, known: Known) -> Order:
+def _move(key: str, queue: str, known: KnownObjects) -> ApiRequest:
     """A workload of a job moves by the job's label, which Kueue follows; a bare one by its own field."""
     words = f"moves {key} to {queue}"
     if owner := _owner(key, known):
@@ -158,7 +160,7 @@ def _move(key: str, queue: str, known: Known) -> Order:
     return _merge(WORKLOAD, key, {"spec": {"queueName": queue}}, words)
 
 
-def _priority(command: SetPriority, known: Known) -> Order:
+def _priority(command: SetPriority, known: KnownObjects) -> ApiRequest:
     """A class is the label of the job, which Kueue follows; a number alone is the workload's own."""
     key, priority, name = command.workload, command.priority, command.priority_class
     words = f"sets the priority of {key} to {f'{name} ({priority})' if name else priority}"
@@ -177,17 +179,17 @@ def object_of(table: str, key: str) -> tuple[Source, str, str]:
     """(kind, namespace, name) of an object by its table and key. Raises NotHere."""
     source, name = _job(key) if table == "jobs" else (_TABLES.get(table), key)
     if source is None:
-        raise NotHere(f"{key}: changing {table} is not supported")
+        raise UnsupportedCommand(f"{key}: changing {table} is not supported")
     namespace, _, name = name.rpartition("/")
     return source, namespace, name
 
 
-def _edit(command: Edit) -> Order:
+def _edit(command: Edit) -> ApiRequest:
     """The change alone, and only if nobody changed the object since it was read."""
     source, namespace, name = object_of(command.table, command.key)
     change = msgspec.json.decode(command.change)
     change.setdefault("metadata", {})["resourceVersion"] = command.version
-    return Order(
+    return ApiRequest(
         method="PATCH",
         source=source,
         namespace=namespace,
@@ -204,11 +206,11 @@ def _job(key: str) -> tuple[Source, str]:
     kind, _, name = key.partition("/")
     group = GROUPS.get(kind, _MORE_GROUPS.get(kind))
     if group is None:
-        raise NotHere(f"{key}: changing jobs of kind {kind} is not supported")
+        raise UnsupportedCommand(f"{key}: changing jobs of kind {kind} is not supported")
     return (group, _OWN_KINDS.get(kind, kind)), name
 
 
-def _delete(table: str, key: str, known: Known) -> Order:
+def _delete(table: str, key: str, known: KnownObjects) -> ApiRequest:
     """Deleting the workload of a job deletes the job: it would only be made again."""
     if table in ("", "workloads"):
         workload = known.workload(key)
@@ -218,21 +220,21 @@ def _delete(table: str, key: str, known: Known) -> Order:
     source, namespace, name = object_of(table, key)
     body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
     words = f"deletes {key}"
-    return Order(method="DELETE", source=source, namespace=namespace, name=name, body=body, words=words)
+    return ApiRequest(method="DELETE", source=source, namespace=namespace, name=name, body=body, words=words)
 
 
-def _submit(documents: Sequence[str]) -> tuple[Order, ...]:
+def _submit(documents: Sequence[str]) -> tuple[ApiRequest, ...]:
     if not documents:
-        raise NotHere("this job has no manifest; submit one with a manifest")
+        raise UnsupportedCommand("this job has no manifest; submit one with a manifest")
     return tuple(_create(msgspec.json.decode(document)) for document in documents)
 
 
-def _create(document: dict[str, Any]) -> Order:
+def _create(document: dict[str, Any]) -> ApiRequest:
     """An object by its manifest: applied, or created where the server is to find its name."""
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     meta = document.get("metadata") or {}
     kind, name = str(document.get("kind", "")), str(meta.get("name") or "")
-    return Order(
+    return ApiRequest(
         method="PATCH" if name else "POST",
         source=(group, kind),
         namespace=str(meta.get("namespace") or ""),
@@ -253,7 +255,7 @@ def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
     here = document.get("spec", {}).get("taints") or []
     others = [taint for taint in here if (taint.get("key"), taint.get("effect")) != (command.key, command.effect)]
     if command.removed and len(others) == len(here):
-        raise NotHere(f"node {command.node} no longer has taint {command.key}:{command.effect}")
+        raise UnsupportedCommand(f"node {command.node} no longer has taint {command.key}:{command.effect}")
     value = {"value": command.value} if command.value else {}
     added = [] if command.removed else [{"key": command.key, **value, "effect": command.effect}]
     return {
@@ -268,7 +270,9 @@ def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
     flavors = [flavor for group in groups for flavor in group.get("flavors", ()) if flavor["name"] == command.flavor]
     quotas = [quota for flavor in flavors for quota in flavor.get("resources", ()) if quota["name"] == command.resource]
     if not quotas:
-        raise NotHere(f"{command.cluster_queue} no longer has a quota of {command.resource} in {command.flavor}")
+        raise UnsupportedCommand(
+            f"{command.cluster_queue} no longer has a quota of {command.resource} in {command.flavor}"
+        )
     amounts = {
         "nominalQuota": command.nominal,
         "borrowingLimit": command.borrowing_limit,

@@ -10,7 +10,7 @@ BURST = 40
 MINUTE = 60.0
 
 
-class Budget:
+class RateLimiter:
     """Requests a second on average, and how many at once after a rest. Mutates; any thread may take from it."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Budget:
         while (wait := self._try()) > 0:
             self._sleep(wait)
 
-    def hush(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Send nothing for a while: the server asked for it (Retry-After)."""
         with self._lock:
             self._silent_until = max(self._silent_until, self._clock() + seconds)

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.kube.decode import Told
-from gpuconsole.backends.kube.members import Members
-from gpuconsole.backends.kube.news import Drop, News, Outcome, Put
-from gpuconsole.backends.kube.saying import Sayings
-from gpuconsole.backends.kube.seats import Seats
-from gpuconsole.backends.kube.telling import Chronicler
+from gpuconsole.backends.kube.change_events import ChangeEvents
+from gpuconsole.backends.kube.decode import CoreEvent
+from gpuconsole.backends.kube.gpu_indices import GpuIndexAllocator
+from gpuconsole.backends.kube.kube_events import KubeEventReader
+from gpuconsole.backends.kube.watch_messages import CommandOutcome, ObjectChanged, ObjectGone, WatchMessage
+from gpuconsole.backends.kube.workload_pods import WorkloadPods
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_requests import DeviceCounter
@@ -34,7 +34,7 @@ DEEPEST = 4
 """So many times a job can be made by another job."""
 
 
-class Joiner:
+class OwnerJoin:
     """All that is known of the objects whose changes have a meaning. Mutates by `take`; for one thread."""
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Joiner:
         """Job → its pods that have no Workload yet."""
         self._made: dict[str, dict[str, None]] = {}
         """Job → the jobs that it made, in the order in which they came."""
-        self._seats = Seats()
-        self._held: deque[Put] = deque()
-        self._members = Members()
+        self._seats = GpuIndexAllocator()
+        self._held: deque[ObjectChanged] = deque()
+        self._members = WorkloadPods()
         self._devices = ClusterState()
         """Nodes, and claims for devices: by them accelerators are counted."""
-        self._chronicler = Chronicler(
+        self._chronicler = ChangeEvents(
             by_uid=self._of_uid.get,
             by_key=self._workloads.get,
             queue_of=self._queue_of,
@@ -66,16 +66,16 @@ class Joiner:
             pods_of=self._members.of,
             devices=DeviceCounter.of_state(self._devices),
         )
-        self._sayings = Sayings(self._chronicler, self._workloads.get)
+        self._sayings = KubeEventReader(self._chronicler, self._workloads.get)
 
-    def take(self, news: News) -> list[Event]:
+    def take(self, news: WatchMessage) -> list[Event]:
         """The events that a piece of news is, objects before what their change means."""
         events: list[Event] = []
-        if isinstance(news, Outcome):
+        if isinstance(news, CommandOutcome):
             return [news.line]
-        for event in self._put(news) if isinstance(news, Put) else self._drop(news):
+        for event in self._put(news) if isinstance(news, ObjectChanged) else self._drop(news):
             if isinstance(event, HistoryEvent):
-                self._sayings.told(event)
+                self._sayings.note_written(event)
             events.append(event)
         return events
 
@@ -83,8 +83,8 @@ class Joiner:
         """Lines of Events that no object told in the meantime; without a time those of all that are held back."""
         lines: list[Event] = []
         while self._held and (now is None or self._held[0].time <= now - PATIENCE):
-            held = self._held.popleft().thing
-            if isinstance(held, Told):
+            held = self._held.popleft().obj
+            if isinstance(held, CoreEvent):
                 lines += self._sayings.lines(held)
         return lines
 
@@ -98,42 +98,42 @@ class Joiner:
 
     # What came or changed
 
-    def _put(self, put: Put) -> Iterator[Event]:
-        now, thing = put.time, put.thing
-        match thing:
-            case Told():
+    def _put(self, put: ObjectChanged) -> Iterator[Event]:
+        now, obj = put.time, put.obj
+        match obj:
+            case CoreEvent():
                 # The object itself tells the same, and more of it, within moments.
                 self._held.append(put)
             case Workload():
-                yield Applied(now, thing)
-                yield from self._workload(thing, now, listed=put.listed)
+                yield Applied(now, obj)
+                yield from self._workload(obj, now, listed=put.listed)
             case Pod():
-                yield from self._pod(thing, now)
+                yield from self._pod(obj, now)
             case Job():
-                yield Applied(now, thing)
-                self._jobs[thing.key] = thing
-                if thing.owner:
-                    self._made.setdefault(thing.owner, {})[thing.key] = None
-                self.known.add(thing.key)
-                yield from self._claim(thing.key, now)
+                yield Applied(now, obj)
+                self._jobs[obj.key] = obj
+                if obj.owner:
+                    self._made.setdefault(obj.owner, {})[obj.key] = None
+                self.known.add(obj.key)
+                yield from self._claim(obj.key, now)
             case Node():
-                yield Applied(now, thing)
-                before = self._nodes.get(thing.key)
-                self._nodes[thing.key] = thing
-                self._devices.apply(Applied(now, thing))
+                yield Applied(now, obj)
+                before = self._nodes.get(obj.key)
+                self._nodes[obj.key] = obj
+                self._devices.apply(Applied(now, obj))
                 if before is not None or not put.listed:
-                    yield from self._chronicler.node(before, thing, now)
+                    yield from self._chronicler.node(before, obj, now)
             case ClusterQueue() | LocalQueue():
-                yield Applied(now, thing)
-                known = self._queues.get(thing.key)
-                self._queues[thing.key] = thing
+                yield Applied(now, obj)
+                known = self._queues.get(obj.key)
+                self._queues[obj.key] = obj
                 if known is not None or not put.listed:
-                    yield from self._chronicler.queue(known, thing, now)
+                    yield from self._chronicler.queue(known, obj, now)
             case ResourceClaimTemplate() | ResourceClaim():
-                yield (claim := Applied(now, thing))
+                yield (claim := Applied(now, obj))
                 self._devices.apply(claim)
             case _:
-                yield Applied(now, thing)
+                yield Applied(now, obj)
 
     def _workload(self, workload: Workload, now: Time, *, listed: bool) -> Iterator[Event]:
         before = self._workloads.get(workload.key)
@@ -151,7 +151,7 @@ class Joiner:
 
     def _pod(self, pod: Pod, now: Time) -> Iterator[Event]:
         before = self._pods.get(pod.key)
-        joined = self._seats.seat(self._with_workload(pod))
+        joined = self._seats.allocate(self._with_workload(pod))
         self._pods[pod.key] = joined
         self._members.come(joined)
         yield Applied(now, joined)
@@ -193,19 +193,19 @@ class Joiner:
 
     def _queue_of(self, workload: Workload) -> str:
         """The ClusterQueue that a workload waits for, or nothing."""
-        door = self._queues.get(workload.local_queue)
-        return door.cluster_queue if isinstance(door, LocalQueue) else ""
+        local_queue = self._queues.get(workload.local_queue)
+        return local_queue.cluster_queue if isinstance(local_queue, LocalQueue) else ""
 
     # What is gone
 
-    def _drop(self, drop: Drop) -> Iterator[Event]:
+    def _drop(self, drop: ObjectGone) -> Iterator[Event]:
         yield Deleted(drop.time, TABLES[drop.kind], drop.key)
         if drop.kind is Workload:
             yield from self._workload_gone(drop.key, drop.time)
         elif drop.kind is Pod:
             self._pods.pop(drop.key, None)
             self._members.go(drop.key, drop.time)
-            self._seats.leave(drop.key)
+            self._seats.release(drop.key)
         elif drop.kind is Job:
             self._forget_job(drop.key)
             if drop.key not in self._of_owner:

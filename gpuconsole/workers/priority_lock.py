@@ -8,7 +8,7 @@ LONGEST = 10.0
 """Seconds after which what goes last takes a turn all the same."""
 
 
-class Turns:
+class PriorityLock:
     """Questions that are being answered, and others that can wait. For any thread."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ LATELY: Span = MINUTE
 """So long a pod that is gone is remembered: the word of an eviction may come after that of its pods."""
 
 
-class Members:
+class WorkloadPods:
     """Pods by Workload. Mutates; for one thread."""
 
     def __init__(self) -> None:

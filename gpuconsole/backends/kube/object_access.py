@@ -5,13 +5,13 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from gpuconsole.backends.desk import Access, Manifest, Said
-from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.commands import Hands
+from gpuconsole.backends.kube.api_requests import KnownObjects, object_of
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.commands import CommandExecutor
 from gpuconsole.backends.kube.logs import KubeLogs
-from gpuconsole.backends.kube.orders import Known, object_of
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.target import IN_CLUSTER
+from gpuconsole.backends.object_access import KubeEvent, Manifest, PodAccess
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.text import clean
@@ -43,10 +43,17 @@ class _Events(Struct, frozen=True):
     items: list[_Event] | None
 
 
-class KubeDesk:
+class KubeObjectAccess:
     """See `Desk`. Any thread may use it."""
 
-    def __init__(self, connection: Connection, hands: Hands, rights: Rights, known: Known, kubeconfig: str) -> None:
+    def __init__(
+        self,
+        connection: ApiServerConnection,
+        hands: CommandExecutor,
+        rights: Rights,
+        known: KnownObjects,
+        kubeconfig: str,
+    ) -> None:
         self._connection = connection
         self._hands = hands
         self._rights = rights
@@ -54,7 +61,7 @@ class KubeDesk:
         self._kubeconfig = kubeconfig
         self._logs: list[KubeLogs] = []
 
-    def refusal(self, asked: Command | Access) -> str:
+    def refusal(self, asked: Command | PodAccess) -> str:
         return self._rights.refusal(asked)
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
@@ -67,7 +74,7 @@ class KubeDesk:
         kept = {name: value for name, value in document.items() if name != "status"}
         return Manifest(kept | {"metadata": metadata}, version)
 
-    def events(self, table: str, key: str) -> tuple[Said, ...]:
+    def events(self, table: str, key: str) -> tuple[KubeEvent, ...]:
         found = [said for name in self._about(table, key) for said in self._events_of(*name)]
         return tuple(sorted(found, key=lambda said: said.time))
 
@@ -78,7 +85,7 @@ class KubeDesk:
         if workload is not None and workload.owner:
             yield object_of("jobs", workload.owner)
 
-    def _events_of(self, source: tuple[str, str], namespace: str, name: str) -> Iterator[Said]:
+    def _events_of(self, source: tuple[str, str], namespace: str, name: str) -> Iterator[KubeEvent]:
         inside = f"/namespaces/{quote(namespace)}" if namespace else ""
         selector = f"involvedObject.kind={source[1]},involvedObject.name={name}"
         answer = self._connection.get(f"/api/v1{inside}/events", {"fieldSelector": selector, "limit": MOST_EVENTS})
@@ -105,10 +112,10 @@ class KubeDesk:
             logs.close()
 
 
-def _said(event: _Event, about: str) -> Said:
+def _said(event: _Event, about: str) -> KubeEvent:
     series = event.series or _Series()
     moment = series.last_observed_time or event.last_timestamp or event.event_time or NEVER
-    return Said(
+    return KubeEvent(
         time=parse_time(moment),
         warning=event.type == "Warning",
         reason=clean(event.reason, 100),

@@ -21,37 +21,37 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.workers.priority_lock import PriorityLock
 from gpuconsole.workers.process import serve
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
     Answered,
-    AskAhead,
-    Asking,
+    AskForecast,
+    AskOutlook,
     AskStarts,
-    Awaited,
     Begin,
     Carried,
     Done,
     Expect,
     Failed,
-    Follow,
-    Foreboded,
-    Foresee,
-    Foreseen,
-    Foretold,
-    GoOn,
+    ForecastReply,
     Long,
-    Looked,
-    Planned,
+    NextPiece,
+    OutlookReply,
+    PlanReply,
     Question,
-    Reasoned,
+    QuestionMessage,
+    ReplaySteps,
     Reply,
     Request,
-    Scored,
-    See,
+    RiskReply,
+    ScoresReply,
+    StartsReply,
+    UpdateSnapshot,
+    WhatIfReply,
+    WhyReply,
 )
-from gpuconsole.workers.turns import Turns
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 500
@@ -65,7 +65,7 @@ SECOND_CHANCES = 3
 """How often a replica that went its own way may start anew."""
 
 
-class Seen(NamedTuple):
+class ObservedCluster(NamedTuple):
     """A cluster that others run, at one moment, and how it would go on."""
 
     cluster: object
@@ -74,12 +74,12 @@ class Seen(NamedTuple):
     policy: SimPolicy
 
 
-def _way() -> str:
+def _process_context() -> str:
     """How to start the process. A fork has all that was imported at once; it is safe before there are other threads."""
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
 
-class Line:
+class WorkerClient:
     """A process, the pipe to it, and what it has not been told yet.
 
     A `Follower` of the simulation. Mutates. Questions may be asked from any thread, the rest is for the polling one.
@@ -90,7 +90,7 @@ class Line:
 
         A cluster is introduced to it later, or shown with each question.
         """
-        context = multiprocessing.get_context(_way())
+        context = multiprocessing.get_context(_process_context())
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, self._pipe, log_file)
         self.process = context.Process(target=serve, args=arguments, name="gpuconsole-worker", daemon=True)  # type: ignore[attr-defined]
@@ -99,14 +99,14 @@ class Line:
         self._talking = threading.Lock()
         """Held by who uses the pipe; `_telling` guards what waits to be told."""
         self._telling = threading.Lock()
-        self._turns = Turns()
+        self._turns = PriorityLock()
         self._owed = False
         self.begun = 1
         """How often the replica started; more than once means that it went its own way."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
         self._anew: Begin | None = None
-        self._shown: Seen | None = None
+        self._shown: ObservedCluster | None = None
         """What the process knows of somebody else's cluster."""
         self._differs = False
         self.lost = ""
@@ -153,33 +153,42 @@ class Line:
             self._pipe.close()
         self.process.close()
 
-    def pieces(self, question: Long, seen: Seen | None) -> Iterator[Answered]:
+    def pieces(self, question: Long, seen: ObservedCluster | None) -> Iterator[Answered]:
         """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up.
 
         When things start is a column, or a line on a page: it comes after answers that somebody waits for.
         """
-        if isinstance(question, AskAhead | AskStarts):
+        if isinstance(question, AskOutlook | AskStarts):
             yield from self._in_turn(question, seen, self._turns.let_pass)
         else:
             with self._turns.awaited():
                 yield from self._in_turn(question, seen, lambda: None)
 
-    def _in_turn(self, question: Long, seen: Seen | None, turn: Callable[[], None]) -> Iterator[Answered]:
+    def _in_turn(self, question: Long, seen: ObservedCluster | None, turn: Callable[[], None]) -> Iterator[Answered]:
         number = next(_NUMBERS)
         turn()
         yield self.answer(replace(question, number=number, seen=seen is not None), seen)
         while True:
             turn()
-            yield self.answer(GoOn(number), None)
+            yield self.answer(NextPiece(number), None)
 
-    def expect(self, seen: Seen) -> None:
+    def expect(self, seen: ObservedCluster) -> None:
         """Have the process get ready for a question about a cluster. Raises WorkerError."""
         self._reply(Expect(), seen)
 
-    def answer(self, question: Question | GoOn | Foresee, seen: Seen | None) -> Answered:
+    def answer(self, question: Question | NextPiece | AskForecast, seen: ObservedCluster | None) -> Answered:
         reply = self._reply(question, seen)
         match reply:
-            case Looked() | Scored() | Reasoned() | Planned() | Foreboded() | Foretold() | Awaited() | Foreseen():
+            case (
+                WhatIfReply()
+                | ScoresReply()
+                | WhyReply()
+                | PlanReply()
+                | RiskReply()
+                | OutlookReply()
+                | StartsReply()
+                | ForecastReply()
+            ):
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)
@@ -188,7 +197,7 @@ class Line:
             case _:
                 assert_never(reply)
 
-    def _reply(self, request: Question | GoOn | Foresee | Expect, seen: Seen | None) -> Reply:
+    def _reply(self, request: Question | NextPiece | AskForecast | Expect, seen: ObservedCluster | None) -> Reply:
         """Show the cluster that is asked about, and ask."""
         with self._talking:
             if self.lost:
@@ -200,7 +209,7 @@ class Line:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
 
-    def _show(self, seen: Seen) -> Reply:
+    def _show(self, seen: ObservedCluster) -> Reply:
         """Tell the process what changed in a cluster since it was told last."""
         self._settle()
         known, self._shown = self._shown, None
@@ -211,7 +220,7 @@ class Line:
         events = diff.change_events(before or EMPTY, seen.snapshot, without=UNDECIDED)
         parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
         now = seen.snapshot
-        self._send(See(before is None, now.time, parts, msgspec.json.encode(seen.policy), now.seen))
+        self._send(UpdateSnapshot(before is None, now.time, parts, msgspec.json.encode(seen.policy), now.seen))
         reply = self._settle()
         if isinstance(reply, Done):
             self._shown = seen
@@ -235,27 +244,27 @@ class Line:
         if news is not None:
             self._send(news)
 
-    def _ask(self, question: Question | GoOn | Foresee | Expect) -> Reply:
+    def _ask(self, question: Question | NextPiece | AskForecast | Expect) -> Reply:
         self._settle()
-        if isinstance(question, Asking) and not question.seen:
+        if isinstance(question, QuestionMessage) and not question.seen:
             news = self._news()
             if isinstance(news, Begin):
                 self._send(news)
                 self._settle()
                 news = self._news()
-            if isinstance(news, Follow):
+            if isinstance(news, ReplaySteps):
                 question = replace(question, follow=news)
         self._send(question)
         return self._settle()
 
-    def _news(self) -> Begin | Follow | None:
+    def _news(self) -> Begin | ReplaySteps | None:
         with self._telling:
             if self._anew is not None:
                 anew, self._anew = self._anew, None
                 return anew
             if self._stands is None:
                 return None
-            follow = Follow(tuple(self._steps), *self._stands)
+            follow = ReplaySteps(tuple(self._steps), *self._stands)
             self._steps, self._stands = [], None
             return follow
 

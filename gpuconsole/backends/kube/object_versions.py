@@ -4,14 +4,14 @@ import logging
 import random
 from collections.abc import Callable, Collection, Iterator
 
-from gpuconsole.backends.kube.decode import Item, Told
-from gpuconsole.backends.kube.news import Drop, News, Put
+from gpuconsole.backends.kube.decode import CoreEvent, Item
+from gpuconsole.backends.kube.watch_messages import ObjectChanged, ObjectGone, WatchMessage
 from gpuconsole.model.clock import Time
 
 LOG = logging.getLogger(__name__)
 
 
-class Roster:
+class ObjectVersions:
     """The objects of one watch, by name. Mutates; for the watch's thread."""
 
     def __init__(self, label: str, wall: Callable[[], Time]) -> None:
@@ -43,18 +43,18 @@ class Roster:
         """A list begins: those without a name are counted anew."""
         self._nameless = 0
 
-    def seen(self, item: Item, *, listed: bool) -> Iterator[News]:
+    def seen(self, item: Item, *, listed: bool) -> Iterator[WatchMessage]:
         """An object is there; `listed` if it was before anybody watched."""
         if not item.name:
             self._nameless += item.unread
             return
         self._judge(item)
         known = self._names.get(item.name)
-        if item.thing is None:
+        if item.obj is None:
             yield from self._forgotten(item.name)
         elif known is None or known[2] != item.version:
-            self._names[item.name] = (type(item.thing), item.key, item.version)
-            yield Put(self._wall(), item.thing, listed=listed)
+            self._names[item.name] = (type(item.obj), item.key, item.version)
+            yield ObjectChanged(self._wall(), item.obj, listed=listed)
 
     def _judge(self, item: Item) -> None:
         if not item.unread:
@@ -63,21 +63,21 @@ class Roster:
             LOG.warning("%s: %s cannot be read", self._label, item.name)
             self._unreadable.add(item.name)
 
-    def gone(self, item: Item) -> Iterator[News]:
+    def gone(self, item: Item) -> Iterator[WatchMessage]:
         """An object was deleted."""
         self._unreadable.discard(item.name)
         yield from self._forgotten(item.name)
 
-    def _forgotten(self, name: str) -> Iterator[News]:
+    def _forgotten(self, name: str) -> Iterator[WatchMessage]:
         known = self._names.pop(name, None)
-        if known is not None and known[0] is not Told:
-            yield Drop(self._wall(), known[0], known[1])
+        if known is not None and known[0] is not CoreEvent:
+            yield ObjectGone(self._wall(), known[0], known[1])
 
-    def keep(self, names: Collection[str]) -> list[News]:
+    def keep(self, names: Collection[str]) -> list[WatchMessage]:
         """Only these are there: all others were deleted meanwhile, unless some of what is there has not even a name."""
         if self._nameless:
             return []
         self._unreadable.intersection_update(names)
         gone = [name for name in self._names if name not in names]
         known = [self._names.pop(name) for name in gone]
-        return [Drop(self._wall(), kind, key) for kind, key, _ in known if kind is not Told]
+        return [ObjectGone(self._wall(), kind, key) for kind, key, _ in known if kind is not CoreEvent]

@@ -1,0 +1,9 @@
+"""What the desk of a live cluster tells, for screens, which know no backend."""
+
+from gpuconsole.backends.object_access import KubeEvent as KubeEvent
+from gpuconsole.backends.object_access import LogLine as LogLine
+from gpuconsole.backends.object_access import Logs as Logs
+from gpuconsole.backends.object_access import Manifest as Manifest
+from gpuconsole.backends.object_access import ObjectAccess as ObjectAccess
+from gpuconsole.backends.object_access import PodAccess as PodAccess
+from gpuconsole.backends.object_access import PodOperation as PodOperation
