@@ -29,7 +29,7 @@ from gpuconsole.model.text import clean
 from gpuconsole.model.visibility import Visibility, with_truncated_history
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario
-from gpuconsole.ui.answers.unseen import NOTHING, left_open
+from gpuconsole.ui.answers.missing_data import NOTHING, missing_data_lines
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ def say(origin: Origin, answer: Answer, output: str) -> int:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
-        for line in (*answer.lines, *left_open(answer.unknown)):
+        for line in (*answer.lines, *missing_data_lines(answer.unknown)):
             click.echo(clean(line))
         click.echo(clean(f"gpuconsole: {_provenance(origin)}"), err=True)
     return answer.status

@@ -9,7 +9,7 @@ from gpuconsole.config import Config
 from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.console import Console
 from gpuconsole.sim.scenario import Scenario, build
-from gpuconsole.ui.playing import DrillApp
+from gpuconsole.ui.drill_console import DrillApp
 
 
 def show(scenario: Scenario, seed: int | None, settings: Config) -> int:

@@ -1,6 +1,6 @@
 """Columns for the tables of an answer, made from the tables themselves."""
 
-from gpuconsole.ui.answers.parts import Row, Table, Valued
+from gpuconsole.ui.answers.parts import AnswerTable, Row, Valued
 from gpuconsole.ui.columns import Column
 
 UNCOUNTED = ("–", "unknown")
@@ -11,12 +11,12 @@ IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", 
 """Column head → its id for the sort keys."""
 
 
-def columns(part: Table) -> tuple[Column[Row], ...]:
+def columns(part: AnswerTable) -> tuple[Column[Row], ...]:
     """The columns of a table, as wide as their contents; a narrow screen drops the last ones first."""
     return tuple(_column(part, place, name) for place, name in enumerate(part.head))
 
 
-def _column(part: Table, place: int, name: str) -> Column[Row]:
+def _column(part: AnswerTable, place: int, name: str) -> Column[Row]:
     cells = [row.cells[place] for row in part.rows]
     numbers = any(map(_counts, cells)) and all(_counts(cell) or cell in UNCOUNTED for cell in cells)
     widest = max([len(name), *(len(str(cell)) for cell in cells)])

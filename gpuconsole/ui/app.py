@@ -15,20 +15,20 @@ from textual.theme import Theme
 
 from gpuconsole import assets
 from gpuconsole.services.console import Console
-from gpuconsole.ui.following import Following
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
-from gpuconsole.ui.pace import Pace
 from gpuconsole.ui.paint import ROLE_CLASSES
-from gpuconsole.ui.screens.asking import Handler, Severity
+from gpuconsole.ui.screen_preloader import ScreenPreloader
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.contexts import Contexts
-from gpuconsole.ui.screens.everywhere import handlers, obey
+from gpuconsole.ui.screens.dialogs_mixin import Handler, Severity
+from gpuconsole.ui.screens.global_actions import handlers, run_command_line
 from gpuconsole.ui.screens.views import VIEWS, load
+from gpuconsole.ui.snapshot_subscriber import SnapshotSubscriber
+from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import load_themes
-from gpuconsole.ui.travel import Travel
-from gpuconsole.ui.tuned import TunedApp
-from gpuconsole.ui.warming import Warming
+from gpuconsole.ui.view_history import ViewHistory
 from gpuconsole.ui.widgets.command_line import CommandLineRead
 from gpuconsole.ui.widgets.painter import RoleStyles
 
@@ -79,9 +79,9 @@ class ConsoleApp(TunedApp):
         self.cluster = cluster
         self.contexts = contexts
         self.namespaces: frozenset[str] = frozenset()
-        self.pace = Pace()
-        self._following = Following(self, repaint)
-        self.travel = Travel(self.DEFAULT_MODE)
+        self.pace = KeyIdleTimer()
+        self._following = SnapshotSubscriber(self, repaint)
+        self.travel = ViewHistory(self.DEFAULT_MODE)
         self._warm = warm
         self._last_key = ""
         self._interrupted = -TWICE
@@ -104,7 +104,7 @@ class ConsoleApp(TunedApp):
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.set_interval(1.0, self._show_age)
         if self._warm:
-            self._warming = Warming(
+            self._warming = ScreenPreloader(
                 self,
                 VIEWS,
                 load=load,
@@ -122,7 +122,7 @@ class ConsoleApp(TunedApp):
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         message.stop()
-        self._following.came(message.snapshot)
+        self._following.on_snapshot(message.snapshot)
 
     def _show_age(self) -> None:
         if self._at_terminal and not at_terminal():
@@ -187,7 +187,7 @@ class ConsoleApp(TunedApp):
 
     def obey(self, line: CommandLineRead) -> None:
         """Run a line of the `:` prompt."""
-        obey(self, line)
+        run_command_line(self, line)
 
     # Views
 

@@ -150,10 +150,10 @@ def summary(bill: CostReport, window: str) -> tuple[Cell, ...]:
     plural = "s" if bill.interrupted != 1 else ""
     taken = ((f"{GLYPHS['victim']} {bill.interrupted} interruption{plural}", "victim"),) if bill.interrupted else ""
     gone, cost = bill.lost.hours_text(), bill.lost.cost_text(fmt.money(bill.lost.cost))
-    told = f"{cost} of lost work, {gone}{_unit(bill.lost, 'GPU-hours')}"
+    lost_text = f"{cost} of lost work, {gone}{_unit(bill.lost, 'GPU-hours')}"
     if cost == "unknown":
-        told = "lost work unknown" if gone == "unknown" else f"lost work {gone} GPU-hours, cost unknown"
-    lost: Painted = ((f" {GLYPHS['victim']} {told}", "victim"), (f" {window}", "dim"))
+        lost_text = "lost work unknown" if gone == "unknown" else f"lost work {gone} GPU-hours, cost unknown"
+    lost: Painted = ((f" {GLYPHS['victim']} {lost_text}", "victim"), (f" {window}", "dim"))
     if not bill.lost.times:
         lost = ((f" no work lost {window}", "dim"),)
     return (join([now, idle if bill.idle_hourly else "", spent], "  ·  "), join([lost, saved, taken], "  ·  "))

@@ -10,7 +10,7 @@ from gpuconsole.insight.topology import HOST, DomainUsage
 from gpuconsole.model.device_units import described
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_look import IN_USE, WORDS
+from gpuconsole.ui.gpu_cell_style import IN_USE, WORDS
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.widgets.bars import share

@@ -17,7 +17,7 @@ from gpuconsole.model.preemption_trace import CandidateVerdict
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import paths_in
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
@@ -84,38 +84,34 @@ def _step(coming: UpcomingStep, what: str) -> Painted:
 def _order(command: Command, snapshot: Snapshot) -> Iterator[str]:
     """A command in words; submitted objects with what decides their preemptions: size, queue, priority."""
     if not isinstance(command, Submit):
-        yield plan.asked(command).words
+        yield whatif_changes.command_change(command).words
         return
-    for thing in command.objects:
-        yield _submitted(thing, snapshot)
+    for obj in command.objects:
+        yield _submitted(obj, snapshot)
 
 
-def _submitted(thing: Object, snapshot: Snapshot) -> str:
-    match thing:
+def _submitted(obj: Object, snapshot: Snapshot) -> str:
+    match obj:
         case Job(workload_priority_class=name, queue=queue):
             known = snapshot.workload_priority_classes.get(name) if name else None
             if known is not None:
-                return _asks(
-                    snapshot, thing.key, thing.namespace, thing.pod_sets, queue, f"{name}, priority {known.value}"
-                )
-            template = thing.pod_sets[0].template if thing.pod_sets else None
+                return _asks(snapshot, obj.key, obj.namespace, obj.pod_sets, queue, f"{name}, priority {known.value}")
+            template = obj.pod_sets[0].template if obj.pod_sets else None
             of_pods = template.priority_class if template is not None else ""
-            return _asks(snapshot, thing.key, thing.namespace, thing.pod_sets, queue, _class(of_pods, snapshot))
+            return _asks(snapshot, obj.key, obj.namespace, obj.pod_sets, queue, _class(of_pods, snapshot))
         case Workload():
-            return _asks(
-                snapshot, thing.key, thing.namespace, thing.pod_sets, thing.queue, f"priority {thing.priority}"
-            )
+            return _asks(snapshot, obj.key, obj.namespace, obj.pod_sets, obj.queue, f"priority {obj.priority}")
         case Pod(template=template):
             return _asks(
                 snapshot,
-                f"Pod/{thing.key}",
-                thing.namespace,
+                f"Pod/{obj.key}",
+                obj.namespace,
                 (PodSet(template=template),),
                 "",
                 _class(template.priority_class, snapshot),
             )
         case _:
-            return f"{type(thing).__name__} {thing.key}"
+            return f"{type(obj).__name__} {obj.key}"
 
 
 def _class(name: str, snapshot: Snapshot) -> str:
@@ -156,11 +152,11 @@ def _stayed(key: str, gone: Sequence[DrillEviction], label: Callable[[str], str]
 
 def _choice(gone: Sequence[DrillEviction], label: Callable[[str], str]) -> Iterator[Painted]:
     """The other candidates, once for each preemptor."""
-    told: set[str] = set()
+    detail: set[str] = set()
     for one in gone:
-        if one.choice is None or one.by in told:
+        if one.choice is None or one.by in detail:
             continue
-        told.add(one.by)
+        detail.add(one.by)
         others = [other for other in one.choice.considered if other.verdict is not CandidateVerdict.CHOSEN]
         if others:
             yield line((f"  candidates for {one.by} that stayed:", "dim"))

@@ -47,11 +47,11 @@ def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
     )
 
 
-def forecast_lines(foreseen: Forecast, workload: str, now: Time) -> list[Painted]:
+def forecast_lines(forecast: Forecast, workload: str, now: Time) -> list[Painted]:
     """The forecast for a workload, its age and its assumptions; no lines without a forecast."""
-    prospect = foreseen.of(workload)
+    prospect = forecast.of(workload)
     if prospect is None:
         return []
-    age = f"simulated {fmt.since(now, foreseen.time)} ago: an estimate, not a reservation"
+    age = f"simulated {fmt.since(now, forecast.time)} ago: an estimate, not a reservation"
     lines = [BLANK, heading("FORECAST"), line("  ", (named(in_words(prospect)), "strong")), line((f"  {age}", "dim"))]
-    return [*lines, *(line((f"  {text}", "dim")) for text in (*foreseen.assumed, *foreseen.queues))]
+    return [*lines, *(line((f"  {text}", "dim")) for text in (*forecast.assumed, *forecast.queues))]

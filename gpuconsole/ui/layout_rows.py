@@ -7,7 +7,7 @@ from gpuconsole.insight.gpumap import GpuRow
 from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_look import FREE, GLYPHS
+from gpuconsole.ui.gpu_cell_style import FREE, GLYPHS
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.unit_columns import domains, gpu_number, layout, owners
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.keymap import continuations
-from gpuconsole.ui.widgets.confirm import Option
+from gpuconsole.ui.widgets.confirm import ChoiceOption
 
 Refusal = Callable[[Action], str]
 
@@ -13,12 +13,12 @@ MOVES = ("object.menu", "object.open", "queue.fold", "queue.unfold")
 """Navigation actions, which the menu of an object leaves out."""
 
 
-def hints(following: Mapping[str, Action], refusal: Refusal) -> list[Option]:
+def hints(following: Mapping[str, Action], refusal: Refusal) -> list[ChoiceOption]:
     """The keys after a prefix: second key → action."""
     return [_option(action, key, refusal) for key, action in following.items()]
 
 
-def menu(offered: Iterable[Action], refusal: Refusal) -> list[Option]:
+def menu(offered: Iterable[Action], refusal: Refusal) -> list[ChoiceOption]:
     """All actions for the object, by the key that follows `m`, else by their own key if it is free."""
     actions = [action for action in offered if action.scope in OBJECT_SCOPES and action.id not in MOVES]
     keys = {action.id: key for key, action in continuations("m", actions).items()}
@@ -31,6 +31,6 @@ def menu(offered: Iterable[Action], refusal: Refusal) -> list[Option]:
     return [_option(action, keys.get(action.id, ""), refusal) for action in actions]
 
 
-def _option(action: Action, key: str, refusal: Refusal) -> Option:
+def _option(action: Action, key: str, refusal: Refusal) -> ChoiceOption:
     """A menu entry; a refused action stays in the menu with the reason."""
-    return Option(action.id, action.label, key, ((action.help, "dim"),), refusal(action))
+    return ChoiceOption(action.id, action.label, key, ((action.help, "dim"),), refusal(action))

@@ -34,43 +34,43 @@ class Parts:
     status: Fields = field(default_factory=dict)
 
 
-def parts_of(thing: Object) -> Parts | None:
+def parts_of(obj: Object) -> Parts | None:
     """Spec and status of an object of such a kind; None for kinds that are shaped as our model is."""
-    match thing:
+    match obj:
         case Node():
-            return _node(thing)
+            return _node(obj)
         case Pod():
-            return _pod(thing)
+            return _pod(obj)
         case ResourceQuota():
-            return _quota(thing)
+            return _quota(obj)
         case SchedulingWorkload(groups=groups):
             policies = {name: {"gang": {"minCount": least}} for name, least in groups.items()}
             return Parts({"podGroups": [{"name": name, "policy": policy} for name, policy in policies.items()]})
         case Topology(levels=levels):
             return Parts({"levels": [{"nodeLabel": level} for level in levels]})
         case AdmissionCheck():
-            return _check(thing)
+            return _check(obj)
         case MultiKueueConfig(clusters=clusters):
             return Parts({"clusters": list(clusters)})
         case MultiKueueCluster(location=location, active=active):
             source = {"clusterSource": {"kubeConfig": {"location": location, "locationType": "Secret"}}}
             return Parts(source, _active(active))
         case NodePool():
-            return _node_pool(thing)
+            return _node_pool(obj)
         case VolcanoQueue():
-            return _volcano_queue(thing)
+            return _volcano_queue(obj)
         case PodGroup(policy=policy) if policy:
-            return Parts(_kubernetes_group(thing, {"minCount": thing.min_member}))
+            return Parts(_kubernetes_group(obj, {"minCount": obj.min_member}))
         case CompositePodGroup():
-            return Parts(_kubernetes_group(thing, {"minGroupCount": thing.min_groups}))
+            return Parts(_kubernetes_group(obj, {"minGroupCount": obj.min_groups}))
         case PodGroup():
-            return _pod_group(thing)
+            return _pod_group(obj)
         case SchedulingShard():
-            return _shard(thing)
+            return _shard(obj)
         case KaiQueue():
-            return _kai_queue(thing)
+            return _kai_queue(obj)
         case KaiPodGroup():
-            return _kai_group(thing)
+            return _kai_group(obj)
         case _:
             return None
 
@@ -241,9 +241,9 @@ def _pod_group(group: PodGroup) -> Parts:
     )
 
 
-def is_of_kubernetes(thing: Object) -> bool:
+def is_of_kubernetes(obj: Object) -> bool:
     """True for a PodGroup of scheduling.k8s.io."""
-    return isinstance(thing, PodGroup) and bool(thing.policy)
+    return isinstance(obj, PodGroup) and bool(obj.policy)
 
 
 def _kubernetes_group(group: PodGroup | CompositePodGroup, gang: Fields) -> Fields:

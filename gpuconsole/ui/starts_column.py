@@ -5,8 +5,8 @@ from collections.abc import Callable
 from gpuconsole.insight.start_estimates import StartEstimates
 from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import WorkloadPhase
-from gpuconsole.ui.ahead_text import moments
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.outlook_text import moments
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.workload_rows import WorkloadRow
 

@@ -115,12 +115,12 @@ def source_text(gpus: Sequence[MeasuredGpu], now: Time) -> Cell:
     """Source and age of a node's GPU metrics."""
     if not gpus:
         return ""
-    told = gpus[0].telemetry
-    if told.simulated:
+    telemetry = gpus[0].telemetry
+    if telemetry.simulated:
         return ((" metrics are simulated", "dim"),)
-    whose = f" by {told.source}" if told.source else ""
-    late = ", stale" if told.stale(now) else ""
-    return ((f" sampled {fmt.since(now, told.time)} ago{whose}{late}", "dim"),)
+    whose = f" by {telemetry.source}" if telemetry.source else ""
+    late = ", stale" if telemetry.stale(now) else ""
+    return ((f" sampled {fmt.since(now, telemetry.time)} ago{whose}{late}", "dim"),)
 
 
 def utilization_text(average: Average) -> str:

@@ -28,7 +28,7 @@ _RAY = "rayproject/ray:latest"
 _MPI = "mpioperator/mpi-pi:latest"
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class JobTemplateRequest(Struct, frozen=True, kw_only=True):
     """The request in the form. `covered` are the resources that the queue has quota for, where known."""
 
     namespace: str
@@ -49,7 +49,7 @@ class Request(Struct, frozen=True, kw_only=True):
     covered: frozenset[str] = frozenset()
 
 
-def _metadata(request: Request) -> Manifest:
+def _metadata(request: JobTemplateRequest) -> Manifest:
     labels = {}
     if request.queue:
         labels[QUEUE_LABEL] = request.queue
@@ -68,7 +68,7 @@ def _metadata(request: Request) -> Manifest:
     return metadata
 
 
-def _container(request: Request, name: str, image: str) -> Manifest:
+def _container(request: JobTemplateRequest, name: str, image: str) -> Manifest:
     requests: dict[str, str] = {}
     units = float(max(1, request.gpus))
     if is_mig(request.resource):
@@ -85,12 +85,12 @@ def _container(request: Request, name: str, image: str) -> Manifest:
     return {"name": name, "image": image, "resources": resources}
 
 
-def claims_devices(request: Request) -> bool:
+def claims_devices(request: JobTemplateRequest) -> bool:
     """True if pods claim devices of a class (DRA) instead of requesting an extended resource."""
     return bool(request.device_class and request.gpus)
 
 
-def claim_template(request: Request) -> Manifest:
+def claim_template(request: JobTemplateRequest) -> Manifest:
     """The ResourceClaimTemplate by which each pod of the job claims its devices."""
     exactly = {"deviceClassName": request.device_class, "count": request.gpus}
     devices = {"requests": [{"name": CLAIM, "exactly": exactly}]}
@@ -102,7 +102,7 @@ def claim_template(request: Request) -> Manifest:
     }
 
 
-def _pod(request: Request, name: str, image: str, restart: str = "Never") -> Manifest:
+def _pod(request: JobTemplateRequest, name: str, image: str, restart: str = "Never") -> Manifest:
     spec: Manifest = {"restartPolicy": restart}
     if not request.queue and request.priority_class:
         spec["priorityClassName"] = request.priority_class
@@ -119,7 +119,7 @@ def _taint(resource: str) -> str:
     return resource if resource and not resource.startswith(GPU.removesuffix("gpu")) else GPU
 
 
-def _job(request: Request, name: str, image: str) -> Manifest:
+def _job(request: JobTemplateRequest, name: str, image: str) -> Manifest:
     spec: Manifest = {"parallelism": request.pods, "completions": request.pods}
     if request.pods > 1:
         spec["completionMode"] = "Indexed"
@@ -129,33 +129,33 @@ def _job(request: Request, name: str, image: str) -> Manifest:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(request), "spec": spec}
 
 
-def notebook(request: Request) -> Manifest:
+def notebook(request: JobTemplateRequest) -> Manifest:
     """An interactive pod."""
     return _job(request, "notebook", "jupyter/pytorch-notebook:latest")
 
 
-def training(request: Request) -> Manifest:
+def training(request: JobTemplateRequest) -> Manifest:
     """One pod with the GPUs of a whole node."""
     return _job(request, "train", "pytorch/pytorch:latest")
 
 
-def sweep(request: Request) -> Manifest:
+def sweep(request: JobTemplateRequest) -> Manifest:
     """Many small pods of an indexed Job."""
     return _job(request, "trial", "pytorch/pytorch:latest")
 
 
-def inference(request: Request) -> Manifest:
+def inference(request: JobTemplateRequest) -> Manifest:
     """Replicas of a server, as a long-running Job."""
     return _job(request, "server", "vllm/vllm-openai:latest")
 
 
-def _labelled(request: Request, name: str, image: str) -> Manifest:
+def _labelled(request: JobTemplateRequest, name: str, image: str) -> Manifest:
     """The pod of a service, which a selector finds by its name."""
     pod = _pod(request, name, image, "Always")
     return {"metadata": {"labels": {"app": request.name}}, **pod}
 
 
-def deployment(request: Request) -> Manifest:
+def deployment(request: JobTemplateRequest) -> Manifest:
     """Replicas of a server, spread over nodes, until they are deleted."""
     labels = {"matchLabels": {"app": request.name}}
     template = _labelled(request, "server", "vllm/vllm-openai:latest")
@@ -167,7 +167,7 @@ def deployment(request: Request) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(request), "spec": spec}
 
 
-def stateful_set(request: Request) -> Manifest:
+def stateful_set(request: JobTemplateRequest) -> Manifest:
     """Numbered servers that start one after the other and stay until they are deleted."""
     spec: Manifest = {
         "replicas": request.pods,
@@ -178,7 +178,7 @@ def stateful_set(request: Request) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(request), "spec": spec}
 
 
-def worker_set(request: Request) -> Manifest:
+def worker_set(request: JobTemplateRequest) -> Manifest:
     """One group of a leader and its workers that serve a model too large for one machine."""
     group: Manifest = {
         "size": request.pods,
@@ -190,7 +190,7 @@ def worker_set(request: Request) -> Manifest:
     return {"apiVersion": api, "kind": "LeaderWorkerSet", "metadata": _metadata(request), "spec": spec}
 
 
-def cron_job(request: Request) -> Manifest:
+def cron_job(request: JobTemplateRequest) -> Manifest:
     """A Job that is created each night at 02:00."""
     job = _job(request, "train", "pytorch/pytorch:latest")
     meta = {key: value for key, value in job["metadata"].items() if key in ("labels", "annotations")}
@@ -204,9 +204,9 @@ def cron_job(request: Request) -> Manifest:
     return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": own, "spec": spec}
 
 
-def mpi(request: Request) -> Manifest:
+def mpi(request: JobTemplateRequest) -> Manifest:
     """A launcher without GPUs and the workers that it starts; it decides how the job ends."""
-    bare = Request(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered)
+    bare = JobTemplateRequest(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered)
     replicas: Manifest = {
         "Launcher": {"replicas": 1, "template": _pod(bare, "launcher", _MPI)},
         "Worker": {"replicas": request.pods, "template": _pod(request, "worker", _MPI)},
@@ -217,7 +217,7 @@ def mpi(request: Request) -> Manifest:
     return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(request), "spec": spec}
 
 
-def train_job(request: Request) -> Manifest:
+def train_job(request: JobTemplateRequest) -> Manifest:
     """Nodes of the trainer's own PyTorch runtime."""
     resources = _container(request, "node", "")["resources"]
     spec: Manifest = {
@@ -230,7 +230,7 @@ def train_job(request: Request) -> Manifest:
     return {"apiVersion": api, "kind": "TrainJob", "metadata": _metadata(request), "spec": spec}
 
 
-def ray_cluster(request: Request) -> Manifest:
+def ray_cluster(request: JobTemplateRequest) -> Manifest:
     """A cluster of Ray that works until it is deleted."""
     job = rayjob(request)
     spec: Manifest = {"suspend": True} if request.queue else {}
@@ -238,7 +238,7 @@ def ray_cluster(request: Request) -> Manifest:
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(request), "spec": spec}
 
 
-def pytorch(request: Request) -> Manifest:
+def pytorch(request: JobTemplateRequest) -> Manifest:
     """A master and its workers (Kubeflow trainer v1)."""
     pod = _pod(request, "pytorch", "pytorch/pytorch:latest")
     replicas: Manifest = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}}
@@ -251,7 +251,7 @@ def pytorch(request: Request) -> Manifest:
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": _metadata(request), "spec": spec}
 
 
-def jobset(request: Request) -> Manifest:
+def jobset(request: JobTemplateRequest) -> Manifest:
     """A JobSet with one replicated job, a pod each."""
     job = {
         "parallelism": request.pods,
@@ -265,9 +265,13 @@ def jobset(request: Request) -> Manifest:
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": _metadata(request), "spec": spec}
 
 
-def rayjob(request: Request) -> Manifest:
+def rayjob(request: JobTemplateRequest) -> Manifest:
     """A RayJob whose head has no GPU and whose workers do the work."""
-    head = _pod(Request(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered), "head", _RAY)
+    head = _pod(
+        JobTemplateRequest(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered),
+        "head",
+        _RAY,
+    )
     group = {
         "groupName": "gpu",
         "replicas": request.pods,
@@ -282,7 +286,7 @@ def rayjob(request: Request) -> Manifest:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _metadata(request), "spec": spec}
 
 
-def volcano(request: Request) -> Manifest:
+def volcano(request: JobTemplateRequest) -> Manifest:
     """A Volcano Job: all of its pods start together, or none. Its queue is Volcano's default one, not Kueue's."""
     pod = _pod(request, "worker", "pytorch/pytorch:latest", "OnFailure")
     spec: Manifest = {

@@ -8,7 +8,7 @@ from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.interconnect import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_look import GLYPHS, word_of
+from gpuconsole.ui.gpu_cell_style import GLYPHS, word_of
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
 from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, measured_columns

@@ -34,7 +34,7 @@ INTRODUCTION: tuple[Painted, ...] = (
     line(("  W  ", "key"), "write the changes to a file for ", ("gpuconsole whatif -f", "strong")),
 )
 """Shown before there is a change."""
-PUT_ASIDE: tuple[Painted, ...] = (
+KEPT_FOR_COMPARISON: tuple[Painted, ...] = (
     BLANK,
     line("  New changes form B, which is compared with A."),
     BLANK,
@@ -129,8 +129,8 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
 def _freed(one: EvictedWorkload, start: Time) -> str:
     """When the first eviction frees quota and nodes, where known."""
     times = (("quota released", one.released), ("pods gone", one.pods_gone))
-    told = [f"{what} at +{format_tenths(time - start)}" for what, time in times if time is not None]
-    return f"{', '.join(told)}; " if told else ""
+    moments = [f"{what} at +{format_tenths(time - start)}" for what, time in times if time is not None]
+    return f"{', '.join(moments)}; " if moments else ""
 
 
 def _shift(shift: StartShift, start: Time, within: str) -> Painted:

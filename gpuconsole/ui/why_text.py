@@ -21,9 +21,9 @@ def tried_lines(tried: Tried) -> Iterator[Painted]:
     for room in tried.why.rooms:
         for number, text in enumerate(room_lines(room)):
             yield line((f"    {named(text)}", "" if not number else "dim"))
-    told = next((one for one in tried.why.evidence if one.source != "engine"), None)
-    if told is not None and told.code not in (tried.why.code, PendingReason.OTHER, *PLACES):
-        yield line((f"    that condition is stale ({told.code}): now {tried.why.code}", "pending"))
+    condition = next((one for one in tried.why.evidence if one.source != "engine"), None)
+    if condition is not None and condition.code not in (tried.why.code, PendingReason.OTHER, *PLACES):
+        yield line((f"    that condition is stale ({condition.code}): now {tried.why.code}", "pending"))
 
 
 def pick_of(suggestion: Suggestion) -> str:

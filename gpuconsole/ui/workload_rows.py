@@ -186,12 +186,14 @@ class Listing(Struct, frozen=True):
     time: Time = 0
     sm: Mapping[str, float] = {}
     """SM activity in percent, of workloads with metrics."""
-    doors: Mapping[str, LocalQueue] = {}
+    local_queues: Mapping[str, LocalQueue] = {}
 
     def queue(self, row: WorkloadRow) -> str:
         """Its ClusterQueue; its LocalQueue where the ClusterQueue is unknown."""
-        door = self.doors.get(row.workload.local_queue)
-        return row.workload.cluster_queue or (door.cluster_queue if door is not None else row.workload.queue)
+        local_queue = self.local_queues.get(row.workload.local_queue)
+        return row.workload.cluster_queue or (
+            local_queue.cluster_queue if local_queue is not None else row.workload.queue
+        )
 
     def place(self, row: WorkloadRow) -> int:
         """Its position in its ClusterQueue, from 1; LAST without one."""

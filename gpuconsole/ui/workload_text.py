@@ -18,10 +18,10 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.ahead_text import ahead_lines
 from gpuconsole.ui.describing import events
 from gpuconsole.ui.forecast_text import forecast_lines
 from gpuconsole.ui.names import called, named
+from gpuconsole.ui.outlook_text import ahead_lines
 from gpuconsole.ui.paint import GLYPHS, Painted, painted
 from gpuconsole.ui.why_text import tried_lines, unblocking_lines
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
@@ -30,7 +30,7 @@ from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
 
 
-class Facts(NamedTuple):
+class WorkloadFacts(NamedTuple):
     """The data for the lines about a workload."""
 
     workload: Workload
@@ -45,14 +45,14 @@ class Facts(NamedTuple):
     """Its pod group in Volcano or KAI."""
     queued: bool = True
     """False without a Workload object, so that it has no conditions."""
-    foreseen: Forecast = Forecast()
+    forecast: Forecast = Forecast()
     standing: str = ""
     """Its position according to Kueue."""
     snapshot: Snapshot = EMPTY
     """The cluster that it is in."""
 
 
-def title(facts: Facts) -> Painted:
+def title(facts: WorkloadFacts) -> Painted:
     workload = facts.workload
     row = make_row(workload, "", facts.snapshot)
     part = f"{row.pods} of " if row.pods < row.requested_pods else ""
@@ -61,7 +61,7 @@ def title(facts: Facts) -> Painted:
     return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 
 
-def state(facts: Facts) -> Painted:
+def state(facts: WorkloadFacts) -> Painted:
     row = make_row(facts.workload, "", facts.snapshot)
     since = f" {fmt.since(facts.now, row.since)}"
     place = facts.explanation.position
@@ -74,7 +74,7 @@ def state(facts: Facts) -> Painted:
 
 
 def why_lines(
-    facts: Facts,
+    facts: WorkloadFacts,
     tried: Tried | None = None,
     snapshot: Snapshot = EMPTY,
     note: str = "",
@@ -99,7 +99,7 @@ def why_lines(
         lines.append(line(f"    pending ahead of it: {counted(found.position.gpus_ahead, found.position.unit)}"))
     if facts.standing:
         lines.append(line((f"    {facts.standing}", "dim")))
-    lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
+    lines += forecast_lines(facts.forecast, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
     if tried is not None and tried.suggestions is not None:
         lines += unblocking_lines(tried, snapshot, facts.now)
@@ -160,7 +160,7 @@ def _why_no_pods(workload: Workload) -> str:
     return "" if workload.admitted else ": pods are created on admission"
 
 
-def pod_lines(facts: Facts) -> list[Painted]:
+def pod_lines(facts: WorkloadFacts) -> list[Painted]:
     """Its pods with their nodes, its conditions and its events."""
     lines = [heading(f"PODS {len(facts.pods)}")]
     if not facts.pods:

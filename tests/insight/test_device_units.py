@@ -21,7 +21,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.slots import slots_lines
-from gpuconsole.ui.gpu_look import ColourBy, Look
+from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.screens.dashboard import gpu_lines, waiting_lines
 from gpuconsole.ui.screens.nodes import totals
@@ -203,7 +203,7 @@ def test_every_kind_of_device_is_counted_with_its_unit(name: str, kueue: bool) -
         "nodes": f"1 node · 2 of 2 {kind.unit}s in use",
     }
     (row,) = gpu_rows(snapshot)
-    look = Look(ColourBy.STATE, [row])
+    look = GpuCellStyle(ColourBy.STATE, [row])
     assert [glyph for glyph, _ in look.row(row)] == ["▣", "▣"]
     assert text(look.legend()) == ("▣ nominal quota 2" if kueue else "▣ in use 2")
     assert [described(root.units) for root in domains(snapshot)] == [f"2 {kind.unit}s"]

@@ -19,7 +19,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.paint import Cell, painted
-from gpuconsole.ui.queue_words import about
+from gpuconsole.ui.queue_text import about
 from gpuconsole.ui.screens.queue_rows import GPUS, name_cell, tree_rows
 from tests.insight.world import START, cluster_queue, cohort, group, running, waiting, world
 

@@ -10,7 +10,7 @@ from string import ascii_letters, digits
 import pytest
 
 from gpuconsole.ui.actions import ACTIONS
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.palette import Palette
 from tests.live.api import Api
 from tests.live.controlplane import ControlPlane
@@ -50,7 +50,7 @@ DEEPEST = 12
 """Screens on each other at most: a view, an object with its description or events, a list of drills and a drill, and of
 answers, rights and port-forwards each once."""
 WAY = re.compile(r": action \S+ in (.*)")
-DIALOGS = {kind.__name__ for kind in (Choice, Confirm, Palette, Prompt)}
+DIALOGS = {kind.__name__ for kind in (ChoiceDialog, Confirm, Palette, Prompt)}
 LEAVING = ("ctrl+c", "ctrl+q", "ctrl+z")
 """Keys that end or stop the console. What else may end it (q, a command line) is met by starting it anew."""
 

@@ -30,10 +30,10 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.services.forwards import Forwards
-from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.screens.editing import difference
-from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.template_jobs import JobTemplateRequest
 from gpuconsole.ui.templates import BY_ID
+from gpuconsole.ui.yaml_view import as_documents
 from tests.live import stock
 from tests.live.api import Api, Manifest, until
 from tests.live.controlplane import ControlPlane
@@ -114,7 +114,7 @@ def test_jobs_of_all_kinds_are_tried_and_then_submitted_from_templates(
 ) -> None:
     wanted = BY_ID[template]
     name = f"from-{template}"
-    request = Request(namespace="team-a", name=name, queue="lq-nowhere", gpus=wanted.gpus, pods=wanted.pods)
+    request = JobTemplateRequest(namespace="team-a", name=name, queue="lq-nowhere", gpus=wanted.gpus, pods=wanted.pods)
     documents = as_documents(wanted.text(request))
     (answer,) = operator.backend.object_access().rehearse(documents)
     assert answer.endswith(f"team-a/{name} would be created")

@@ -7,7 +7,7 @@ from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.model.job import Job
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import ForecastService
-from gpuconsole.ui.unseen import kueue_troubles
+from gpuconsole.ui.incomplete_data import kueue_alerts
 from gpuconsole.ui.widgets.header import left_parts
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
@@ -85,7 +85,7 @@ def test_the_header_and_the_list_of_troubles_say_it() -> None:
     watched.look(40)
     status = watched.console.status
     assert (0, ((f"⚠ {STUCK.mark}", "fault"),)) in left_parts(status, ())
-    assert [(one.trouble.value, one.text) for one in kueue_troubles(status)] == [("kueue", STUCK.text)]
+    assert [(one.trouble.value, one.text) for one in kueue_alerts(status)] == [("kueue", STUCK.text)]
 
 
 @pytest.mark.parametrize("size", [(160, 50), (80, 24)])

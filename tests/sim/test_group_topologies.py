@@ -8,7 +8,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node, PriorityClass
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.ui.as_yaml import as_manifest
+from gpuconsole.ui.yaml_view import as_manifest
 from tests.sim import manifests
 from tests.sim.cluster import START, UNQUEUED, node, start, submit
 from tests.sim.test_scheduling_groups import group, in_group, message, placed, pods

@@ -10,7 +10,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from gpuconsole.ui.as_yaml import as_manifest
+from gpuconsole.ui.yaml_view import as_manifest
 from tests.model.samples import errors_and_warnings
 
 Manifest = dict[str, Any]

@@ -10,7 +10,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import Severity
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.ui.as_yaml import as_manifest
+from gpuconsole.ui.yaml_view import as_manifest
 from tests.sim import manifests
 from tests.sim.cluster import START, UNQUEUED, key_of, nodes, run, start, submit, two_teams
 

@@ -12,7 +12,7 @@ from gpuconsole.insight.risk import EvictionCause, ReclaimPosition, WorkloadRisk
 from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
-from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
+from gpuconsole.ui.outlook_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.paint import Painted
 
 NOW = parse_time("2026-01-05T13:00:00Z")

@@ -9,15 +9,15 @@ from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answer_columns import columns
-from gpuconsole.ui.answers.parts import Row, Table, Valued, apart, lines_of
-from gpuconsole.ui.screens.answers_text import AnswerPage
+from gpuconsole.ui.answers.parts import AnswerTable, Row, Valued, apart, lines_of
+from gpuconsole.ui.screens.answers_text import TablesScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.queue_description import QueueDescription
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.widgets.confirm import Choice
+from gpuconsole.ui.widgets.confirm import ChoiceDialog
 from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.test_rehearsing import waiting_org
@@ -25,7 +25,7 @@ from tests.ui.worlds import KUEUE, org_cohort, snapshot_of
 
 WHY = "1 of nodes could not be read"
 
-LOANS = Table(
+LOANS = AnswerTable(
     ("LENDER", "GPUS", "SINCE"),
     (
         Row(key="a", cells=("cq-a", 4, Valued("1h ago", 3600)), note="workloads on it: x"),
@@ -60,11 +60,11 @@ def test_lines_are_told_apart_by_where_the_tables_stand() -> None:
     assert apart(["16 GPUs", "", LOANS, "", LOANS, "", "so it is", ""]) == (["16 GPUs"], [LOANS, LOANS], ["so it is"])
 
 
-async def at(stage: Stage, answer: str, *keys: str) -> AnswerPage:
+async def at(stage: Stage, answer: str, *keys: str) -> TablesScreen:
     await stage.press("2", answer)
     await stage.settle()
     await stage.press(*keys)
-    return stage.screen(AnswerPage)
+    return stage.screen(TablesScreen)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -96,7 +96,7 @@ async def test_a_row_about_work_opens_its_page_its_preemptions_and_a_what_if() -
         await stage.press("escape", "x")
         assert stage.screen(WorkloadDetailScreen).crumb() == "research/late"
         await stage.press("escape", "i")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         await stage.press("p")
         await stage.press("ctrl+u")
         await stage.write("501")

@@ -8,9 +8,9 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.parts import Row, Table
+from gpuconsole.ui.answers.parts import AnswerTable, Row
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
-from gpuconsole.ui.screens.answers_text import AnswerPage, share_height
+from gpuconsole.ui.screens.answers_text import TablesScreen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.widgets.grid import Grid
@@ -94,8 +94,8 @@ async def test_the_footer_has_the_keys_of_the_row_and_then_the_next_answer(size:
         assert [key for key in KEYS.values() if f" {key} " in footer] == list(shown)
 
 
-def table(name: str, rows: int) -> Table:
-    return Table((name.upper(),), tuple(Row(key=f"{name}-{n}", cells=(f"{name}-{n}",)) for n in range(rows)))
+def table(name: str, rows: int) -> AnswerTable:
+    return AnswerTable((name.upper(),), tuple(Row(key=f"{name}-{n}", cells=(f"{name}-{n}",)) for n in range(rows)))
 
 
 async def test_tables_share_the_height_by_their_rows() -> None:
@@ -106,9 +106,9 @@ async def test_tables_share_the_height_by_their_rows() -> None:
         await stage.settle()
         heights = []
         for _ in parts:
-            heights.append([grid.size.height for grid in stage.screen(AnswerPage).query(Grid) if grid.display])
+            heights.append([grid.size.height for grid in stage.screen(TablesScreen).query(Grid) if grid.display])
             await stage.press("tab")
-        body = stage.screen(AnswerPage).query_one("#body").size.height
+        body = stage.screen(TablesScreen).query_one("#body").size.height
         assert heights == [[5, body - 1 - 5 - 13, 13]] * 3
         for words in ("flavors-3", "domains-20", "queues-11"):
             assert stage.line(words)
@@ -132,8 +132,8 @@ def test_no_table_gets_more_than_it_needs_and_no_line_is_wasted(
 async def test_a_zoomed_table_takes_the_whole_body_and_leaves_the_frame(size: tuple[int, int]) -> None:
     async with staged(busy_org(), size) as stage:
         await stage.press("2", "F", "tab")
-        grid = stage.screen(AnswerPage).focused
-        body, before = stage.screen(AnswerPage).query_one("#body").region, stage.lines
+        grid = stage.screen(TablesScreen).focused
+        body, before = stage.screen(TablesScreen).query_one("#body").region, stage.lines
         await stage.press("z")
         assert isinstance(grid, Grid)
         assert grid.region.size == body.size

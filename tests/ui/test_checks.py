@@ -16,7 +16,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Checks, SimPolicy
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import waiting_lines
-from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import KUEUE, NOW, a_job, org_jobs
 
@@ -71,7 +71,7 @@ async def test_the_dashboard_shows_who_holds_quota_without_running(size: tuple[i
 async def test_a_check_is_answered_with_ready_and_the_job_runs() -> None:
     async with staged(checked_org()) as stage:
         await stage.press("3", "m", "c")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         assert [line.split("│")[1].split() for line in stage.lines if "budget" in line and "requeued" in line] != []
         await stage.press("enter")
         await stage.tick(times=2)

@@ -37,9 +37,9 @@ from gpuconsole.model.workloads import (
     TopologyDomain,
     Workload,
 )
-from gpuconsole.ui.as_yaml import as_manifest, as_yaml
 from gpuconsole.ui.describing import describe, events
 from gpuconsole.ui.paint import plain
+from gpuconsole.ui.yaml_view import as_manifest, as_yaml
 from tests.ui.worlds import HOSTILE, history, org_cohort, running, snapshot_of, waiting
 
 OTHERS: list[Object] = [

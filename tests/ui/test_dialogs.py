@@ -7,15 +7,15 @@ import pytest
 from textual import events
 from textual.widgets._toast import Toast, ToastHolder
 
-from gpuconsole.ui.answers.parts import Part, Row, Table
+from gpuconsole.ui.answers.parts import AnswerTable, Part, Row
 from gpuconsole.ui.app import ConsoleApp
-from gpuconsole.ui.brief import Brief
-from gpuconsole.ui.screens.answers import AnswerScreen, Asked
+from gpuconsole.ui.notifications import LastingNotification
+from gpuconsole.ui.screens.answers import AnswerContext, AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.screens.views import VIEWS
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Question
 from gpuconsole.ui.widgets.dialog import Dialog
 from gpuconsole.ui.widgets.form import Form
 from tests.ui.live import FakeLogs
@@ -27,7 +27,9 @@ def trail(stage: Stage) -> list[ConsoleScreen]:
     return [screen for screen in stage.app.screen_stack if isinstance(screen, ConsoleScreen)]
 
 
-@pytest.mark.parametrize("make", [lambda: Confirm(Question("Really?", ("so much",))), lambda: Choice("Which?", ())])
+@pytest.mark.parametrize(
+    "make", [lambda: Confirm(Question("Really?", ("so much",))), lambda: ChoiceDialog("Which?", ())]
+)
 async def test_a_dialog_that_goes_before_it_is_drawn_fails_nothing(make: Callable[[], Dialog[Any]]) -> None:
     async with staged(busy_org()) as stage:
         dialog = make()
@@ -88,7 +90,7 @@ async def test_an_answer_takes_the_place_of_another_one() -> None:
 
 async def test_a_dialog_that_goes_with_the_console_fails_nothing() -> None:
     async with staged(busy_org()) as stage:
-        dialog = Choice("Which?", ())
+        dialog = ChoiceDialog("Which?", ())
         stage.app.push_screen(dialog)
         dialog.remove()
         assert dialog in stage.app.screen_stack
@@ -131,7 +133,7 @@ async def test_a_field_that_is_filled_on_the_way_out_fails_nothing() -> None:
 
 
 def test_words_said_in_passing_have_time_left_for_whoever_shows_them() -> None:
-    late, fresh = Brief("late", timeout=-1.0), Brief("fresh", timeout=4.0)
+    late, fresh = LastingNotification("late", timeout=-1.0), LastingNotification("fresh", timeout=4.0)
     assert (late.has_expired, late.time_left > 0, fresh.has_expired, 3 < fresh.time_left <= 4) == (
         True,
         True,
@@ -160,15 +162,15 @@ async def test_words_whose_time_is_over_when_they_are_shown_hold_nothing_up() ->
         said.timeout = -1.0
         await stage.app.screen.mount(Toast(said))
         await stage.settle()
-        assert isinstance(said, Brief)
+        assert isinstance(said, LastingNotification)
         assert "said just now" not in stage.text
 
 
 async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Answers made in a thread come on their own, not while the screen is drawn."""
 
-    def broken(asked: Asked) -> Sequence[Part]:
-        return [Table(("A HEAD WITHOUT A CELL",), (Row(key="a", cells=()),))]
+    def broken(asked: AnswerContext) -> Sequence[Part]:
+        return [AnswerTable(("A HEAD WITHOUT A CELL",), (Row(key="a", cells=()),))]
 
     async with staged(busy_org()) as stage:
         await stage.app.push_screen(AnswerScreen("shares", "Shares", broken))

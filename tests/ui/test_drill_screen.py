@@ -9,7 +9,7 @@ from textual.message import Message
 from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.drills import library
 from gpuconsole.services.drills import open_drill as open_file
-from gpuconsole.ui.playing import DrillApp
+from gpuconsole.ui.drill_console import DrillApp
 from gpuconsole.ui.screens.drill import DrillScreen
 from gpuconsole.ui.screens.drills import DrillsScreen
 from gpuconsole.ui.screens.help import HelpScreen

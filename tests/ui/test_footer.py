@@ -8,7 +8,7 @@ from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.keymap import spell
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.framed import WIDE_SCOPES
+from gpuconsole.ui.screens.layout import WIDE_SCOPES
 from gpuconsole.ui.widgets.footer import Footer
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org, org_cohort, simulated

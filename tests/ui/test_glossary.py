@@ -10,7 +10,7 @@ import pytest
 
 from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.model.workloads import WorkloadPhase
-from gpuconsole.ui import gpu_look
+from gpuconsole.ui import gpu_cell_style
 from gpuconsole.ui.glossary import Term, complete_term, find_term, find_term_in, load_terms, parse_terms
 from gpuconsole.ui.preemption_columns import SHORT
 from gpuconsole.ui.screens.glossary import GlossaryScreen
@@ -64,7 +64,7 @@ def words() -> Iterator[str]:
         yield str(phase)
         yield phase_cell(phase)[0][0].partition(" ")[2]
     yield from map(str, PendingReason)
-    yield from gpu_look.WORDS.values()
+    yield from gpu_cell_style.WORDS.values()
     yield from SHORT.values()
 
 

@@ -9,9 +9,9 @@ from textual import events
 from gpuconsole.services.object_access import KubeEvent
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.widgets.confirm import Choice
+from gpuconsole.ui.widgets.confirm import ChoiceDialog
 from gpuconsole.ui.widgets.filter import FilterLine
-from gpuconsole.ui.widgets.palette import Entry
+from gpuconsole.ui.widgets.palette import PaletteEntry
 from tests.ui.live import FakeCluster, live
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org
@@ -82,7 +82,7 @@ class Slow(FakeCluster):
 
 
 def over_it(stage: Stage) -> bool:
-    return isinstance(stage.app.screen, Choice)
+    return isinstance(stage.app.screen, ChoiceDialog)
 
 
 def elsewhere(stage: Stage) -> bool:
@@ -121,9 +121,9 @@ async def test_what_was_picked_in_help_is_not_done_beneath_a_question_that_came_
         await stage.press("question_mark")
         on_help = stage.screen(HelpScreen)
         picked = on_help.grid.current if on_help.grid is not None else None
-        assert isinstance(picked, Entry)
+        assert isinstance(picked, PaletteEntry)
         on_help.run_id("object.open")
         below.choose("Context", (), lambda id: None)
         await stage.settle()
-        assert isinstance(stage.app.screen, Choice)
+        assert isinstance(stage.app.screen, ChoiceDialog)
         assert said(stage) == [f"{picked.action.label} · not opened: another screen is active"]

@@ -9,14 +9,14 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
-from gpuconsole.ui.gpu_look import ColourBy, Look, heat
+from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle, heat
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from tests.ui.worlds import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
 
 
-def look_at(snapshot: Snapshot, by: ColourBy) -> Look:
-    return Look(by, gpu_rows(snapshot), snapshot.time, snapshot.telemetry)
+def look_at(snapshot: Snapshot, by: ColourBy) -> GpuCellStyle:
+    return GpuCellStyle(by, gpu_rows(snapshot), snapshot.time, snapshot.telemetry)
 
 
 def drawn(snapshot: Snapshot, by: ColourBy) -> dict[str, str]:
@@ -89,7 +89,7 @@ def test_a_divided_gpu_is_as_busy_as_its_busiest_instance() -> None:
 
 
 def test_queues_have_colours_of_their_own() -> None:
-    look = Look(ColourBy.QUEUE, gpu_rows(snapshot_of(org_cohort())))
+    look = GpuCellStyle(ColourBy.QUEUE, gpu_rows(snapshot_of(org_cohort())))
     assert {look.owned("cq-prod")[1], look.owned("cq-research")[1]} == {"series-1", "series-2"}
 
 

@@ -14,7 +14,7 @@ from gpuconsole.ui.filters import parse_filter
 from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.widgets import grid as grids
 from gpuconsole.ui.widgets.grid import HOLD, PAUSE, Grid
-from gpuconsole.ui.widgets.notice import State
+from gpuconsole.ui.widgets.notice import PaneState
 from tests.ui.stage import hold_up
 
 
@@ -265,18 +265,18 @@ async def test_states_look_different() -> None:
     app = GridApp()
     async with app.run_test(size=(60, 6)) as pilot:
         await pilot.pause()
-        looks = {State.LOADING: app.lines()[2]}
+        looks = {PaneState.LOADING: app.lines()[2]}
         await shown(pilot)
-        looks[State.EMPTY] = app.lines()[2]
-        app.grid.say(State.FORBIDDEN, "you cannot list nodes")
-        looks[State.FORBIDDEN] = app.lines()[2]
-        app.grid.say(State.FAILED, "the store is locked")
-        looks[State.FAILED] = app.lines()[2]
+        looks[PaneState.EMPTY] = app.lines()[2]
+        app.grid.say(PaneState.FORBIDDEN, "you cannot list nodes")
+        looks[PaneState.FORBIDDEN] = app.lines()[2]
+        app.grid.say(PaneState.FAILED, "the store is locked")
+        looks[PaneState.FAILED] = app.lines()[2]
     assert looks == {
-        State.LOADING: "  … Loading",
-        State.EMPTY: "  ○ No rows at all.",
-        State.FORBIDDEN: "  ⊘ Forbidden: you cannot list nodes",
-        State.FAILED: "  ✖ Failed: the store is locked",
+        PaneState.LOADING: "  … Loading",
+        PaneState.EMPTY: "  ○ No rows at all.",
+        PaneState.FORBIDDEN: "  ⊘ Forbidden: you cannot list nodes",
+        PaneState.FAILED: "  ✖ Failed: the store is locked",
     }
 
 

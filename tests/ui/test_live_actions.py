@@ -22,7 +22,7 @@ from gpuconsole.ui.screens.editing import DiffScreen, NotYaml, as_text, differen
 from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.screens.pod_actions import wrong_ports
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
 from tests.ui.live import FakeCluster, LendingApp, live
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org, waiting
@@ -241,7 +241,7 @@ async def test_a_drain_asks_how_and_then_once_more(cluster: FakeCluster) -> None
         at(stage, "nodes", "node-1")
         await stage.settle()
         await stage.press("r")
-        assert isinstance(stage.app.screen, Choice)
+        assert isinstance(stage.app.screen, ChoiceDialog)
         await stage.press("s", "enter")
         assert cluster.sent == [], "Enter alone is Cancel"
         await stage.press("r", "s", "tab", "enter")

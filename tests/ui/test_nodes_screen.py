@@ -20,7 +20,7 @@ from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.nodes import NodesScreen, totals
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from tests.insight.world import node as machine
 from tests.insight.world import pod, unseen, world
@@ -238,7 +238,7 @@ async def test_removing_a_taint_lists_those_that_the_node_has() -> None:
         await stage.press("enter")
         await stage.tick(times=2)
         await stage.press("m", "t")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         assert " 1 " in stage.line("nvidia.com/gpu=present:NoSchedule")
         assert " 2 " in stage.line("dedicated=ml:PreferNoSchedule")
         await stage.press("2")
@@ -299,7 +299,7 @@ async def test_a_node_leads_to_its_gpus_and_from_there_to_their_owner() -> None:
 async def test_a_node_can_be_lost_in_a_what_if() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("4", "i")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         await stage.press("k")
         screen = stage.screen(WhatIfScreen)
         assert [change.words for change in screen.changes] == ["fail node node-1"]

@@ -36,7 +36,7 @@ from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.templates import TEMPLATES
-from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import a_job, simulated
 
@@ -128,7 +128,7 @@ async def use(stage: Stage, *keys: str) -> None:
         shown = spell(key)
         named = f" {shown} " in f" {stage.lines[-1]} " or (key.isdigit() and f" {key} " in f" {stage.lines[1]} ")
         if not isinstance(stage.app.screen, ConsoleScreen):
-            if isinstance(stage.app.screen, Choice):
+            if isinstance(stage.app.screen, ChoiceDialog):
                 assert key == "enter" or re.search(rf"[│▌] +{re.escape(key)} ", stage.text), f"{key} is no choice"
             else:
                 assert key in ("tab", "enter", "escape"), f"{key} means nothing in a dialog"

@@ -15,12 +15,12 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui import following, pace, warming
+from gpuconsole.ui import key_idle_timer, screen_preloader, snapshot_subscriber
 from gpuconsole.ui.app import ConsoleApp
-from gpuconsole.ui.pace import Pace
-from gpuconsole.ui.screens import background
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
+from gpuconsole.ui.screens import snapshot_worker
 from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.grid import Grid
 from tests.backends.elsewhere import Elsewhere
@@ -33,8 +33,8 @@ async def warmed(
     monkeypatch: pytest.MonkeyPatch, views: Iterable[str] = VIEWS
 ) -> AsyncIterator[tuple[ConsoleApp, Pilot[None]]]:
     """A console that had the time to make all its screens, or these."""
-    monkeypatch.setattr(pace, "QUIET", 0.0)
-    monkeypatch.setattr(warming, "PAUSE", 0.01)
+    monkeypatch.setattr(key_idle_timer, "PAUSE", 0.0)
+    monkeypatch.setattr(screen_preloader, "PAUSE", 0.01)
     app = ConsoleApp(recorded(org_cohort(), history()), repaint=0, warm=True)
     async with app.run_test(size=(120, 36)) as pilot:
         app.cluster.tick(0.1)
@@ -111,8 +111,8 @@ async def test_what_is_read_for_the_first_time_is_drawn_seldom_once_nodes_and_qu
 
 def test_what_can_wait_waits_for_a_pause_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now))
-    keys = Pace()
+    monkeypatch.setattr(key_idle_timer, "time", SimpleNamespace(monotonic=lambda: now))
+    keys = KeyIdleTimer()
     assert keys.wait() < 0, "nobody pressed a key"
     keys.key()
     assert (keys.wait(), keys.wait(99.5), keys.wait(98.0)) == (0.25, 0.25, -1.0)
@@ -132,12 +132,12 @@ async def test_new_data_are_drawn_when_keys_pause_and_letters_of_a_text_are_keys
         pressed = app.pace.pressed
         now = pressed + 0.05
         clock = SimpleNamespace(monotonic=lambda: now)
-        for module in (pace, following):
+        for module in (key_idle_timer, snapshot_subscriber):
             monkeypatch.setattr(module, "time", clock)
         app._following._painted = pressed
         waits: list[float] = []
         monkeypatch.setattr(app, "set_timer", lambda delay, callback: waits.append(round(delay, 3)))
-        app._following.came(app.cluster.snapshot)
+        app._following.on_snapshot(app.cluster.snapshot)
         assert waits == [0.2]
 
 
@@ -209,7 +209,7 @@ async def test_a_new_screen_is_painted_once_with_all_it_shows(monkeypatch: pytes
 async def test_answers_of_several_screens_take_turns_and_what_is_read_from_the_store_waits_for_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background, "MANY", 0)
+    monkeypatch.setattr(snapshot_worker, "MANY", 0)
     app = ConsoleApp(recorded(org_cohort()), repaint=0)
     at_work: list[str] = []
     met: set[frozenset[str]] = set()
@@ -228,7 +228,7 @@ async def test_answers_of_several_screens_take_turns_and_what_is_read_from_the_s
         assert screen is not None
         for name in ("a", "b", "store"):
             asked = partial(lambda name, _: answer(name), name)
-            Background(screen, asked, told.append, reads=name == "store").ask(EMPTY)
+            SnapshotWorker(screen, asked, told.append, reads=name == "store").ask(EMPTY)
         for _ in range(500):
             await pilot.pause(0.01)
             if "store" in at_work and len(at_work) > 1:
@@ -246,7 +246,7 @@ async def test_answers_of_several_screens_take_turns_and_what_is_read_from_the_s
 async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_what_is_asked_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background, "MANY", 0)
+    monkeypatch.setattr(snapshot_worker, "MANY", 0)
     first, second, third, fourth = (Snapshot(0, serial, {}, ()) for serial in range(4))
     app = ConsoleApp(recorded(org_cohort()), repaint=0)
     now, worked, took = 100.0, 0.0, 0.0
@@ -275,10 +275,10 @@ async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_w
                     break
             return told
 
-        for module in (background, pace):
+        for module in (snapshot_worker, key_idle_timer):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, thread_time=lambda: worked))
         monkeypatch.setattr(screen, "set_timer", timed)
-        thought = Background(screen, answer, told.append)
+        thought = SnapshotWorker(screen, answer, told.append)
 
         took, app.pace.pressed = 0.1, now
         thought.ask(first)

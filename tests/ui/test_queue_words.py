@@ -20,7 +20,7 @@ from gpuconsole.model.queues import (
     StopPolicy,
 )
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.queue_words import about
+from gpuconsole.ui.queue_text import about
 from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows
 from tests.insight.world import cluster_queue, group, world
 from tests.ui.stage import SIZES, staged

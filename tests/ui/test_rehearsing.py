@@ -13,11 +13,11 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Cohort, Quota
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.planning import PlanScreen
-from gpuconsole.ui.screens.rehearsing import try_out
+from gpuconsole.ui.screens.plan_and_risk import PlanScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
+from gpuconsole.ui.screens.whatif_links import try_out
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import MARK
 from tests.ui.stage import SIZES, Stage, staged
@@ -109,7 +109,9 @@ async def test_more_quota_is_written_as_the_command_that_sets_it(tmp_path: Path)
 
 def test_quota_of_a_cohort_has_the_manifest_of_the_cohort_to_be_written() -> None:
     more = RaiseLimit(kind="Cohort", name="org-cohort", limit="nominalQuota", flavor=FLAVOR, resource=GPU, by=2)
-    (change,) = plan.tried("more", change_commands(snapshot_of(org_cohort()), "research/late", (more,))).commands
+    (change,) = whatif_changes.tried(
+        "more", change_commands(snapshot_of(org_cohort()), "research/late", (more,))
+    ).commands
     assert isinstance(change, Submit)
     (cohort,) = change.objects
     assert isinstance(cohort, Cohort)
@@ -148,7 +150,7 @@ async def test_who_is_gone_meanwhile_is_said_to_be_gone() -> None:
 async def planned(stage: Stage) -> PlanScreen:
     """The plan for one more job than there is room for."""
     await stage.press("7")
-    try_out(stage.app, plan.submit([a_job("late-2", 8, "research", "research")], "research/late-2"))
+    try_out(stage.app, whatif_changes.submit([a_job("late-2", 8, "research", "research")], "research/late-2"))
     await stage.settle()
     await stage.press("p", "enter")
     return stage.screen(PlanScreen)

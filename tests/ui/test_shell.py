@@ -28,7 +28,7 @@ from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.command_line import CommandLine
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Palette
@@ -423,7 +423,7 @@ async def test_editing_a_quota_shows_what_would_change_and_leaves_the_limits_out
     console = console_of()
     async with shown(console) as (app, pilot):
         await press(pilot, "2", "j", "e")
-        assert isinstance(app.screen, Choice)
+        assert isinstance(app.screen, ChoiceDialog)
         await press(pilot, "enter")
         assert isinstance(app.screen, Prompt)
         await press(pilot, "backspace", "backspace", *"1.x", "enter")

@@ -21,15 +21,15 @@ from gpuconsole.ui.filters import FilterError, parse_filter
 from gpuconsole.ui.keymap import continuations, find, single_keys, spell
 from gpuconsole.ui.menus import menu
 from gpuconsole.ui.paint import GLYPHS, line, plain
-from gpuconsole.ui.screens.driving import wrong_speed
+from gpuconsole.ui.screens.time_control import wrong_speed
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes
-from gpuconsole.ui.travel import Travel
+from gpuconsole.ui.view_history import ViewHistory
 from gpuconsole.ui.widgets.bars import bar, gauge, pool, share, spark
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
 from gpuconsole.ui.widgets.confirm import whole_number
 from gpuconsole.ui.widgets.header import engine_words, fit_parts, left_parts, mode, right_part
-from gpuconsole.ui.widgets.palette import Entry, ranked
+from gpuconsole.ui.widgets.palette import PaletteEntry, ranked
 from tests.ui.worlds import KUEUE
 
 THEMES = Path(__file__).parents[2] / "themes"
@@ -328,7 +328,7 @@ def test_a_prompt_for_whole_numbers_says_what_is_wrong() -> None:
 
 
 def test_the_palette_finds_by_label_and_alias_before_help() -> None:
-    entries = [Entry(action) for action in ACTIONS]
+    entries = [PaletteEntry(action) for action in ACTIONS]
     assert ranked(entries, "cordon")[0].action.id == "node.cordon"
     assert ranked(entries, "priority")[0].action.id in ("workload.priority", "table.sort-priority")
     assert ranked(entries, "qzx") == []
@@ -422,7 +422,7 @@ def test_every_view_has_a_key_and_a_screen() -> None:
 
 
 def test_travel_goes_back_forward_and_to_the_last_view() -> None:
-    travel = Travel("dashboard")
+    travel = ViewHistory("dashboard")
     assert (travel.step(-1), travel.last) == (None, None)
     for view in ("queues", "queues", "nodes"):
         travel.go(view)

@@ -20,11 +20,11 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
-from gpuconsole.ui import draft
+from gpuconsole.ui import submit_form
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.template_jobs import Request
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
+from gpuconsole.ui.template_jobs import JobTemplateRequest
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
 from gpuconsole.ui.widgets.confirm import Confirm
 from tests.insight.test_device_units import KINDS, cluster, simulation
 from tests.ui.stage import Stage, staged
@@ -47,10 +47,12 @@ def console(name: str, jobs: int = 0) -> Console:
     return made
 
 
-def request(snapshot: Snapshot, **changes: object) -> Request:
+def request(snapshot: Snapshot, **changes: object) -> JobTemplateRequest:
     """A request for the devices that the cluster has."""
     device = device_choices(snapshot)[0]
-    plain_request = Request(namespace="team", name="a", resource=device.resource, device_class=device.device_class)
+    plain_request = JobTemplateRequest(
+        namespace="team", name="a", resource=device.resource, device_class=device.device_class
+    )
     return replace(plain_request, **changes)
 
 
@@ -89,7 +91,7 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
     (room,) = headroom(snapshot)
 
     def said(gpus: int, pods: int) -> list[str]:
-        found = draft.prospects(snapshot, request(snapshot, queue="lq", gpus=gpus, pods=pods), room)
+        found = submit_form.prospects(snapshot, request(snapshot, queue="lq", gpus=gpus, pods=pods), room)
         return [plain(row) for row in found]
 
     flavor = "  a100: 1 available (1 nominal), max 2"
@@ -105,13 +107,13 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
 @pytest.mark.parametrize("name", ["MIG mixed", "DRA"])
-def test_every_template_requests_other_devices_than_whole_gpus(template: Template, name: str) -> None:
+def test_every_template_requests_other_devices_than_whole_gpus(template: JobTemplate, name: str) -> None:
     snapshot = cluster(KINDS[name], kueue=True, jobs=0)
     wanted = request(snapshot, queue="lq", gpus=2, pods=3)
     if name == "DRA" and template.id == "trainjob":
-        fields = {"template": template.id, **draft.defaults(template), "name": "a", "namespace": "team"}
+        fields = {"template": template.id, **submit_form.defaults(template), "name": "a", "namespace": "team"}
         device = choice_of(snapshot, wanted.resource, wanted.device_class)
-        _, problems = draft.read({**fields, "queue": "lq", "priority": ""}, device=device)
+        _, problems = submit_form.read({**fields, "queue": "lq", "priority": ""}, device=device)
         assert problems == {"device": "a TrainJob cannot claim devices"}
         return
     loaded = load_text(template.text(wanted))
@@ -208,7 +210,7 @@ async def test_a_cluster_with_whole_gpus_only_offers_no_choice_of_devices() -> N
 def test_devices_without_a_node_are_offered_last_where_there_is_quota_of_them() -> None:
     objects = [thing for thing in mixed() if getattr(thing, "name", "") != "n1"]
     snapshot = recorded(objects).snapshot
-    assert draft.device_words(snapshot) == [
+    assert submit_form.device_words(snapshot) == [
         ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb  14 MIG 1g.10gb instances"),
         ("nvidia.com/gpu", "nvidia.com/gpu  no nodes"),
     ]
@@ -217,7 +219,7 @@ def test_devices_without_a_node_are_offered_last_where_there_is_quota_of_them() 
 
 def test_a_pod_of_mig_instances_requests_their_part_of_cpu_and_memory() -> None:
     training = BY_ID["training"]
-    whole = Request(namespace="n", name="a", gpus=1, covered=frozenset({"cpu", "memory"}))
+    whole = JobTemplateRequest(namespace="n", name="a", gpus=1, covered=frozenset({"cpu", "memory"}))
     part = replace(whole, resource="nvidia.com/mig-3g.40gb")
     found = []
     for one in (whole, part):

@@ -8,13 +8,13 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, WorkloadPriorityClass
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui import draft
+from gpuconsole.ui import submit_form
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.template_jobs import JobTemplateRequest
 from gpuconsole.ui.templates import BY_ID
-from gpuconsole.ui.widgets.confirm import Choice, Confirm
-from gpuconsole.ui.widgets.form import Field, Opened, Picker
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm
+from gpuconsole.ui.widgets.form import ChoiceOverlay, FormField, Picker
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of
@@ -97,7 +97,7 @@ async def test_the_preview_is_the_yaml_that_would_be_sent() -> None:
 async def test_a_template_is_chosen_from_a_list_and_brings_its_sizes() -> None:
     async with staged(simulated(org_jobs())) as stage:
         await stage.press("8", "ctrl+t")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         await stage.press("3")
         assert (values(stage)["template"], values(stage)["gpus"], values(stage)["pods"]) == ("pytorch", "8", "4")
         await stage.wait(DEBOUNCE)
@@ -112,7 +112,7 @@ async def test_the_label_of_the_focused_field_and_no_other_is_highlighted() -> N
         seen = []
         for key in ("down", "down", "tab", "shift+tab", "up", "up", "enter", "escape"):
             await stage.press(key)
-            fields = stage.screen(SubmitScreen).query(Field)
+            fields = stage.screen(SubmitScreen).query(FormField)
             bold = [field.control.id for field in fields if field.query_one(".field--label").rich_style.bold]
             seen.append((key, bold))
         assert seen == [
@@ -131,7 +131,7 @@ async def test_a_page_in_a_list_that_is_not_drawn_yet_fails_nothing() -> None:
     async with staged(simulated(org_jobs())) as stage:
         await stage.press("8")
         picker = stage.screen(SubmitScreen).query(Picker).first()
-        opened = picker.query_one(Opened)
+        opened = picker.query_one(ChoiceOverlay)
         picker.action_show_overlay()
         opened._move_page(-1)
         opened._move_page(1)
@@ -199,7 +199,9 @@ def test_prospects(case: str) -> None:
     gpus, pods, queue, want = PROSPECTS[case]
     snapshot = snapshot_of(org_cohort())
     room = next((room for room in headroom(snapshot) if room.name == queue), None)
-    lines = draft.prospects(snapshot, Request(namespace="research", name="n", queue=queue, gpus=gpus, pods=pods), room)
+    lines = submit_form.prospects(
+        snapshot, JobTemplateRequest(namespace="research", name="n", queue=queue, gpus=gpus, pods=pods), room
+    )
     assert [plain(row) for row in lines if not plain(row).startswith("  ")] == want
 
 
@@ -212,24 +214,24 @@ WRONG = {
 
 
 def fields(**changes: str) -> dict[str, str]:
-    sizes = draft.defaults(BY_ID["training"])
+    sizes = submit_form.defaults(BY_ID["training"])
     return {"template": "training", "namespace": "n", "queue": "q", "name": "a", "priority": "", **sizes, **changes}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_names_that_kubernetes_would_refuse(name: str) -> None:
-    assert draft.read(fields(name=name))[1] == {"name": WRONG[name]}
+    assert submit_form.read(fields(name=name))[1] == {"name": WRONG[name]}
 
 
 def test_numbers_and_durations_are_read() -> None:
-    request, problems = draft.read(fields(gpus="x", pods="0", duration="soon", checkpoint="0s"))
+    request, problems = submit_form.read(fields(gpus="x", pods="0", duration="soon", checkpoint="0s"))
     assert problems == {
         "gpus": "0 to 100,000",
         "pods": "1 to 10,000",
         "duration": "use 30m, 1h30m or 2d",
         "checkpoint": "must be > 0",
     }
-    request, problems = draft.read(fields(gpus="2", pods="3", duration="2h", checkpoint=""))
+    request, problems = submit_form.read(fields(gpus="2", pods="3", duration="2h", checkpoint=""))
     assert (request.gpus, request.pods, request.duration, request.checkpoint, problems) == (2, 3, 2 * HOUR, None, {})
 
 

@@ -8,11 +8,11 @@ from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import gpus
-from gpuconsole.ui.template_jobs import Request
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
+from gpuconsole.ui.template_jobs import JobTemplateRequest
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
 
 
-def request(template: Template, **changes: object) -> Request:
+def request(template: JobTemplate, **changes: object) -> JobTemplateRequest:
     values: dict[str, object] = {
         "namespace": "research",
         "name": "try-1",
@@ -23,10 +23,10 @@ def request(template: Template, **changes: object) -> Request:
         "duration": template.duration,
         "checkpoint": template.checkpoint,
     }
-    return Request(**{**values, **changes})  # type: ignore[arg-type]
+    return JobTemplateRequest(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def submitted(template: Template, **changes: object) -> Job:
+def submitted(template: JobTemplate, **changes: object) -> Job:
     loaded = load_text(template.text(request(template, **changes)))
     assert [f.problem for f in loaded.findings if f.severity == "error"] == []
     (job,) = (thing for thing in loaded.objects if isinstance(thing, Job))
@@ -34,7 +34,7 @@ def submitted(template: Template, **changes: object) -> Job:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
-def test_a_template_becomes_a_job_with_the_gpus_and_times_that_were_asked_for(template: Template) -> None:
+def test_a_template_becomes_a_job_with_the_gpus_and_times_that_were_asked_for(template: JobTemplate) -> None:
     job = submitted(template)
     assert job.namespace == "research"
     assert job.name == "try-1"
@@ -47,7 +47,7 @@ def test_a_template_becomes_a_job_with_the_gpus_and_times_that_were_asked_for(te
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
-def test_a_template_without_a_queue_uses_the_pods_priority_class(template: Template) -> None:
+def test_a_template_without_a_queue_uses_the_pods_priority_class(template: JobTemplate) -> None:
     job = submitted(template, queue="", priority_class="high")
     assert (job.queue, job.workload_priority_class) == ("", "")
     # What pods of a TrainJob are is up to its runtime.

@@ -6,7 +6,7 @@ import yaml
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.ui.as_yaml import as_yaml
+from gpuconsole.ui.yaml_view import as_yaml
 
 POD = {"spec": {"schedulerName": "volcano", "containers": [{"name": "c"}]}}
 DOCUMENT: dict[str, Any] = {

@@ -15,14 +15,14 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.answers import AnalysisService
 from gpuconsole.sim.latencies import MEASURED
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
-from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.screens.whatif_links import try_out
+from gpuconsole.ui.template_jobs import JobTemplateRequest
 from gpuconsole.ui.templates import BY_ID
-from gpuconsole.ui.widgets.confirm import Choice, Prompt
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Prompt
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import a_job, busy_org, history, org_cohort, recorded, snapshot_of
 
@@ -36,7 +36,7 @@ def words(stage: Stage) -> list[str]:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_it_names_the_victims_where_it_lands_and_says_that_nothing_is_reserved(size: tuple[int, int]) -> None:
     async with staged(busy_org(), size) as stage:
-        try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2, 8 GPUs"))
+        try_out(stage.app, whatif_changes.submit([SERVE_2], "prod/serve-2, 8 GPUs"))
         await stage.settle()
         await stage.press("enter")
         assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
@@ -50,7 +50,7 @@ async def test_it_names_the_victims_where_it_lands_and_says_that_nothing_is_rese
 
 async def test_a_job_that_could_never_fit_says_why() -> None:
     async with staged(busy_org()) as stage:
-        try_out(stage.app, plan.submit([a_job("huge", 64, "prod", "production")], "prod/huge"))
+        try_out(stage.app, whatif_changes.submit([a_job("huge", 64, "prod", "production")], "prod/huge"))
         await stage.settle()
         await stage.press("enter")
         assert "not admitted before the horizon" in stage.text
@@ -60,7 +60,7 @@ async def test_a_job_that_could_never_fit_says_why() -> None:
 async def test_changes_are_added_from_a_menu_and_undone_one_by_one() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("7", "a")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         await stage.press("s")
         stage.screen(Prompt)
         await stage.write("nobody")
@@ -92,7 +92,7 @@ async def test_a_quota_is_changed_in_the_fork_only() -> None:
 
 async def test_a_manifest_file_is_submitted_into_the_fork(tmp_path: Path) -> None:
     good, bad = tmp_path / "job.yaml", tmp_path / "bad.yaml"
-    request = Request(namespace="prod", name="file-1", queue="lq-prod", priority_class="production", gpus=8)
+    request = JobTemplateRequest(namespace="prod", name="file-1", queue="lq-prod", priority_class="production", gpus=8)
     good.write_text(BY_ID["training"].text(request), encoding="utf-8")
     bad.write_text("kind: [", encoding="utf-8")
     async with staged(busy_org()) as stage:
@@ -153,7 +153,7 @@ async def test_the_horizon_can_be_set() -> None:
 
 async def test_a_recording_says_that_it_has_no_other_future() -> None:
     async with staged(recorded(org_cohort(), history())) as stage:
-        try_out(stage.app, plan.lose("node-1"))
+        try_out(stage.app, whatif_changes.lose("node-1"))
         await stage.settle()
         await stage.press("enter")
         assert "✖ Failed: A recording has no other future" in stage.text
@@ -175,7 +175,7 @@ async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
     console = busy_org()
     console.answers.__class__ = SlowAnswers
     async with staged(console) as stage:
-        try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2"))
+        try_out(stage.app, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.settle()
         stage.screen(WhatIfScreen).start()
         await stage.pause()
@@ -192,9 +192,11 @@ async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
 
 def test_a_copy_gets_a_free_name_and_names_the_job_that_it_is_of() -> None:
     snapshot = snapshot_of(org_cohort())
-    assert plan.copy(snapshot, snapshot.workloads["prod/serve"]).commands == (Copy("Job/prod/serve", "serve-copy2"),)
+    assert whatif_changes.copy(snapshot, snapshot.workloads["prod/serve"]).commands == (
+        Copy("Job/prod/serve", "serve-copy2"),
+    )
     bare = Workload(name="train")
-    assert plan.copy(snapshot_of([bare]), bare).commands == (Copy("default/train", "train-copy2"),)
+    assert whatif_changes.copy(snapshot_of([bare]), bare).commands == (Copy("default/train", "train-copy2"),)
 
 
 async def test_a_copy_of_a_running_workload_is_written_and_comes_to_the_same(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ async def test_nothing_of_a_what_if_reaches_the_cluster() -> None:
     console = busy_org()
     before = console.snapshot
     async with staged(console) as stage:
-        try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2"))
+        try_out(stage.app, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.settle()
         await stage.press("enter")
         await stage.tick(times=3)
@@ -234,7 +236,7 @@ async def test_changes_are_written_as_a_list_that_reads_back(tmp_path: Path) -> 
         await stage.wait(0.3)
         await stage.press("ctrl+o")
         asked = stage.screen(WhatIfScreen).changes[0].commands[0]
-        try_out(stage.app, plan.lose("node-1"))
+        try_out(stage.app, whatif_changes.lose("node-1"))
         await stage.settle()
         await stage.press("W", "ctrl+u")
         await stage.write(str(file))
@@ -251,7 +253,7 @@ async def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, monkeypa
     mine = tmp_path / "change.yaml"
     mine.write_text("mine")
     async with staged(busy_org()) as stage:
-        await _added(stage, plan.lose("node-1"))
+        await _added(stage, whatif_changes.lose("node-1"))
         await stage.press("W")
         assert "change-2.yaml" in stage.text
         await stage.press("ctrl+u")
@@ -267,7 +269,7 @@ async def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, monkeypa
 async def test_what_has_no_manifest_is_not_written(tmp_path: Path) -> None:
     file = tmp_path / "change.yaml"
     async with staged(busy_org()) as stage:
-        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.press("W", "ctrl+u")
         await stage.write(str(file))
         await stage.press("enter")
@@ -305,7 +307,7 @@ async def test_time_passes_before_the_changes_that_follow() -> None:
         await stage.press("7", "t", "ctrl+u")
         await stage.write("10m")
         await stage.press("enter")
-        try_out(stage.app, plan.lose("node-1"))
+        try_out(stage.app, whatif_changes.lose("node-1"))
         await stage.settle()
         assert words(stage) == ["after 10m: fail node node-1"]
         assert stage.screen(WhatIfScreen).changes[0].commands == (Later(10 * MINUTE, FailNode("node-1")),)
@@ -313,10 +315,10 @@ async def test_time_passes_before_the_changes_that_follow() -> None:
 
 async def test_two_lists_are_held_against_each_other() -> None:
     async with staged(busy_org()) as stage:
-        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen = await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.press("b")
         assert (words(stage), [change.words for change in screen.against or ()]) == ([], ["submit prod/serve-2"])
-        try_out(stage.app, plan.lose("node-1"))
+        try_out(stage.app, whatif_changes.lose("node-1"))
         await stage.settle()
         await stage.press("enter")
         assert stage.line("GPUs in use").split()[3] == "20/24"
@@ -333,10 +335,10 @@ def rlhf(stage: Stage) -> Workload:
 
 async def test_two_lists_change_places_and_none_of_them_is_lost() -> None:
     async with staged(busy_org(), (160, 50)) as stage:
-        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen = await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.press("b")
         assert "New changes form B, which is compared with A." in stage.text
-        await _added(stage, plan.lose("node-1"))
+        await _added(stage, whatif_changes.lose("node-1"))
         await stage.press("b")
         assert (words(stage), [change.words for change in screen.against or ()]) == (
             ["submit prod/serve-2"],
@@ -348,11 +350,11 @@ async def test_two_lists_change_places_and_none_of_them_is_lost() -> None:
 
 async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> None:
     async with staged(busy_org(), (160, 50)) as stage:
-        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.press("enter")
         evicted = stage.line("Direct victims:").strip()
         await stage.press("b")
-        await _added(stage, plan.stop(rlhf(stage)))
+        await _added(stage, whatif_changes.stop(rlhf(stage)))
         await stage.press("enter")
         assert stage.line("Avoided evictions (only in A):").strip() == evicted.replace(
             "Direct victims", "Avoided evictions (only in A)"
@@ -361,8 +363,8 @@ async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> No
 
 async def test_a_refusal_names_its_change() -> None:
     async with staged(busy_org()) as stage:
-        change = plan.Change("weigh cq-prod with -1", (SetWeight("cq-prod", -1),))
-        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"), change)
+        change = whatif_changes.WhatIfChange("weigh cq-prod with -1", (SetWeight("cq-prod", -1),))
+        await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"), change)
         await stage.press("enter")
         assert stage.line("refused").strip(" │").endswith("refused: weigh cq-prod with -1: weight -1 is not 0 or more")
 
@@ -398,8 +400,8 @@ async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
     console = busy_org()
     console.answers.__class__ = FirstLook
     async with staged(console) as stage:
-        huge = plan.submit([a_job("huge", 64, "prod", "production")], "prod/huge")
-        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"), huge)
+        huge = whatif_changes.submit([a_job("huge", 64, "prod", "production")], "prod/huge")
+        screen = await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"), huge)
         screen.start()
         for _ in range(100):
             await stage.pause()
@@ -421,7 +423,7 @@ async def test_what_depends_on_latencies_is_a_range_that_comes_after_the_answer(
     console = busy_org(MEASURED)
     console.answers.__class__ = UpToOtherRuns
     async with staged(console, (200, 50)) as stage:
-        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen = await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         screen.start()
         for _ in range(200):
             await stage.pause()
@@ -444,7 +446,7 @@ async def test_who_gives_up_the_other_runs_keeps_the_answer() -> None:
     console.answers.__class__ = UpToOtherRuns
     UpToOtherRuns.released.clear()
     async with staged(console) as stage:
-        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen = await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         screen.start()
         for _ in range(200):
             await stage.pause()
@@ -457,7 +459,7 @@ async def test_who_gives_up_the_other_runs_keeps_the_answer() -> None:
         assert not any(words in stage.text for words in ("Cancelled", "additional runs for ranges", "5 runs"))
 
 
-async def _added(stage: Stage, *changes: plan.Change) -> WhatIfScreen:
+async def _added(stage: Stage, *changes: whatif_changes.WhatIfChange) -> WhatIfScreen:
     for change in changes:
         try_out(stage.app, change)
         await stage.settle()
@@ -468,7 +470,7 @@ async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> Non
     async with staged(busy_org(), (160, 50)) as stage:
         await stage.press("7", "p")
         assert "no job among the changes" in " ".join(notice.message for notice in stage.app._notifications)
-        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.press("p", "enter")
         screen = stage.screen(LongAnswerScreen)
         assert (screen.crumb(), "1 workload to start within 10m (p95 wait)" in stage.text) == ("plan", True)
@@ -480,8 +482,8 @@ async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> Non
 async def test_a_plan_is_made_for_a_copy_too_and_for_what_comes_later() -> None:
     async with staged(busy_org(), (160, 50)) as stage:
         for change in (
-            plan.copy(stage.app.cluster.snapshot, rlhf(stage)),
-            plan.later(plan.submit([SERVE_2], "serve"), MINUTE),
+            whatif_changes.copy(stage.app.cluster.snapshot, rlhf(stage)),
+            whatif_changes.later(whatif_changes.submit([SERVE_2], "serve"), MINUTE),
         ):
             await _added(stage, change)
             await stage.press("p")

@@ -16,11 +16,11 @@ from gpuconsole.ui.screens.text import TextScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 from gpuconsole.ui.why_text import unblocking_lines
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.workload_rows import WorkloadRows, make_row
-from gpuconsole.ui.workload_text import Facts, pod_lines
+from gpuconsole.ui.workload_text import WorkloadFacts, pod_lines
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, pod_set, recorded, running, snapshot_of, waiting
 
@@ -139,7 +139,7 @@ async def test_the_priority_is_asked_for_and_changed() -> None:
 async def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("3", "m")
-        stage.screen(Choice)
+        stage.screen(ChoiceDialog)
         assert "only pending workloads can move" in stage.line("move to queue")
         assert "resume" in stage.line("not stopped")
 
@@ -196,7 +196,7 @@ def test_the_detail_says_why_there_are_no_pods() -> None:
     fine = PendingExplanation(subject="n/w", code=PendingReason.NOT_WAITING, headline="")
 
     def said(workload: Workload) -> str:
-        facts = Facts(workload=workload, explanation=fine, pods=(), history=(), life=(), now=0)
+        facts = WorkloadFacts(workload=workload, explanation=fine, pods=(), history=(), life=(), now=0)
         return plain(pod_lines(facts)[1])
 
     assert said(Workload(namespace="n", name="w")) == "  none: pods are created on admission"

@@ -28,9 +28,9 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import PreemptionGate, Workload
-from gpuconsole.ui.as_yaml import as_manifest, as_yaml
-from gpuconsole.ui.template_jobs import Request as Wanted
-from gpuconsole.ui.templates import TEMPLATES, Template
+from gpuconsole.ui.template_jobs import JobTemplateRequest as Wanted
+from gpuconsole.ui.templates import TEMPLATES, JobTemplate
+from gpuconsole.ui.yaml_view import as_manifest, as_yaml
 
 OURS = (NodeTelemetry, NodeGroup)
 """What no API server has: measurements, and the machines that an autoscaler of the simulation bought."""
@@ -98,7 +98,7 @@ def test_a_workload_says_its_containers_and_what_they_request() -> None:
 
 @pytest.mark.parametrize("queue", ["", "main"], ids=["no queue", "queued"])
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
-def test_a_job_of_every_kind_reads_back_as_the_same(template: Template, queue: str) -> None:
+def test_a_job_of_every_kind_reads_back_as_the_same(template: JobTemplate, queue: str) -> None:
     wanted = Wanted(
         namespace="a", name="b", queue=queue, gpus=2, pods=3, priority_class="high", duration=HOUR, checkpoint=MINUTE
     )

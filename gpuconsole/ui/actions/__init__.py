@@ -9,12 +9,12 @@ from gpuconsole.ui.actions.action import Scope as Scope
 from gpuconsole.ui.actions.answers import ANSWERS
 from gpuconsole.ui.actions.cluster import MANIFESTS, PLACES, PODS
 from gpuconsole.ui.actions.drills import DRILLS
-from gpuconsole.ui.actions.everywhere import EVERYWHERE
+from gpuconsole.ui.actions.global_actions import EVERYWHERE
 from gpuconsole.ui.actions.nodes import COST, NODES, TOPOLOGY
 from gpuconsole.ui.actions.objects import OBJECTS
 from gpuconsole.ui.actions.tables import TABLES
-from gpuconsole.ui.actions.trying import SUBMIT, WHAT_IF
 from gpuconsole.ui.actions.views import SIMULATION, VIEWS
+from gpuconsole.ui.actions.whatif_actions import SUBMIT, WHAT_IF
 from gpuconsole.ui.actions.workloads import QUEUES, WORKLOADS
 
 ACTIONS: tuple[Action, ...] = (

@@ -11,7 +11,7 @@ from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, short_amount
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
+from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called, named
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
@@ -33,9 +33,9 @@ def ledger_parts(answer: LoanLedger, now: Time) -> list[Part]:
     if not answer.loans and not answer.starving:
         return list(unseen or ["no GPUs are borrowed"])
     parts: list[Part] = [f"{_total(answer.loans)} borrowed in {counted(len(answer.loans), 'loan')}", ""]
-    parts.append(Table(LOANS, tuple(_loan(loan, now) for loan in answer.loans)))
+    parts.append(AnswerTable(LOANS, tuple(_loan(loan, now) for loan in answer.loans)))
     if answer.exposures:
-        parts += ["", Table(EXPOSURES, tuple(_exposure(one) for one in answer.exposures))]
+        parts += ["", AnswerTable(EXPOSURES, tuple(_exposure(one) for one in answer.exposures))]
     if answer.starving:
         parts += ["", *map(_starving, answer.starving)]
     return [*parts, *(["", *unseen] if unseen else [])]

@@ -39,14 +39,14 @@ class Row(Struct, frozen=True, kw_only=True):
     """Text shown below the row; it is too long for a column."""
 
 
-class Table(Struct, frozen=True):
+class AnswerTable(Struct, frozen=True):
     """A table of a report."""
 
     head: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
-Part: TypeAlias = "str | Table"
+Part: TypeAlias = "str | AnswerTable"
 
 
 def lines_of(parts: Iterable[Part]) -> list[str]:
@@ -54,7 +54,7 @@ def lines_of(parts: Iterable[Part]) -> list[str]:
     return [line for part in parts for line in ([part] if isinstance(part, str) else _lines(part))]
 
 
-def _lines(part: Table) -> Iterator[str]:
+def _lines(part: AnswerTable) -> Iterator[str]:
     head, *rows = table(part.head, [row.cells for row in part.rows])
     yield head
     for row, text in zip(part.rows, rows, strict=True):
@@ -63,10 +63,10 @@ def _lines(part: Table) -> Iterator[str]:
             yield f"  {row.note}"
 
 
-def apart(parts: Sequence[Part]) -> tuple[list[str], list[Table], list[str]]:
+def apart(parts: Sequence[Part]) -> tuple[list[str], list[AnswerTable], list[str]]:
     """The lines above the tables, the tables, and all other lines."""
-    tables = [part for part in parts if isinstance(part, Table)]
-    first = next((place for place, part in enumerate(parts) if isinstance(part, Table)), len(parts))
+    tables = [part for part in parts if isinstance(part, AnswerTable)]
+    first = next((place for place, part in enumerate(parts) if isinstance(part, AnswerTable)), len(parts))
     lines = [part for part in parts[first:] if isinstance(part, str)]
     return _trimmed(part for part in parts[:first] if isinstance(part, str)), tables, _trimmed(lines)
 

@@ -6,7 +6,7 @@ from gpuconsole.insight.plan import CapacityPlan, PlanOption
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.whatif import FEASIBLE
 from gpuconsole.model.clock import format_span
-from gpuconsole.ui.answers.parts import Part, Row, Table, Valued, lines_of
+from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called, named
 
 MOST_OBSTACLES = 4
@@ -31,7 +31,7 @@ def plan_parts(answer: CapacityPlan) -> list[Part]:
     else:
         said = "cheapest option that meets the target" if answer.best.holds else NOT_FOR_LONG
         last = [f"{said}: {_what(answer.best)}; {FEASIBLE}"]
-    return [asked, "", Table(head, rows), "", *last]
+    return [asked, "", AnswerTable(head, rows), "", *last]
 
 
 def options_of(answer: CapacityPlan) -> tuple[PlanOption, ...]:

@@ -4,7 +4,7 @@ from gpuconsole.insight.risk import Risk, WorkloadRisk
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, short_amount
-from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
+from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called
 
 COLUMNS = (
@@ -36,13 +36,13 @@ def risk_parts(answer: Risk) -> list[Part]:
         return [
             f"{counted(len(rows), 'running workload')}; preemption risk unknown",
             "",
-            Table(COLUMNS, rows),
+            AnswerTable(COLUMNS, rows),
         ]
     ahead = format_span(answer.horizon - answer.time)
     return [
         f"{endangered(answer)} of {counted(len(answer.workloads), 'workload')} may be evicted within {ahead}",
         "",
-        Table(COLUMNS, rows),
+        AnswerTable(COLUMNS, rows),
         "",
         f"{counted(answer.runs, 'simulation run')} from {format_time(answer.time // SECOND * SECOND)}; assumptions:",
         *(f"  {text}" for text in answer.assumptions),

@@ -8,7 +8,7 @@ from gpuconsole.insight.shares import ResourceShare as Borrowed
 from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.quantity import format_quantity
-from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
+from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called
 
 TREE = ("COHORT / QUEUE", "WEIGHT", "SHARE", "CALCULATION")
@@ -34,7 +34,9 @@ def shares_parts(found: ShareReport | None, queues: Sequence[QueueShare], now: T
             # The unit has a column only where some queue counts another unit than whole GPUs.
             said = any(queue.unit != WHOLE_GPU.noun for queue in own)
             rows = tuple(_queue(queue, said) for queue in own)
-            parts.append([f"{name}, admission order: {rule}", "", Table(QUEUES_IN_UNITS if said else QUEUES, rows)])
+            parts.append(
+                [f"{name}, admission order: {rule}", "", AnswerTable(QUEUES_IN_UNITS if said else QUEUES, rows)]
+            )
     if not parts:
         return ["no queues with fair shares"]
     return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
@@ -42,12 +44,21 @@ def shares_parts(found: ShareReport | None, queues: Sequence[QueueShare], now: T
 
 def _kueue(found: ShareReport, now: Time) -> list[Part]:
     said = "on" if found.fair_sharing else "off: shares are shown for information"
-    parts: list[Part] = [f"Kueue, fair sharing {said}", "", Table(TREE, tuple(_node(node) for node in found.tree))]
+    parts: list[Part] = [
+        f"Kueue, fair sharing {said}",
+        "",
+        AnswerTable(TREE, tuple(_node(node) for node in found.tree)),
+    ]
     parts += ["", f"each scheduling cycle takes the head of each queue ({found.within}), in this order: {found.order}"]
     if not found.turns:
         return [*parts, "no pending workloads"]
     words = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
-    return [*parts, "", Table(TURNS, tuple(_turn(turn, now) for turn in found.turns)), *(["", *words] if words else [])]
+    return [
+        *parts,
+        "",
+        AnswerTable(TURNS, tuple(_turn(turn, now) for turn in found.turns)),
+        *(["", *words] if words else []),
+    ]
 
 
 def _node(node: NodeShare) -> Row:

@@ -9,7 +9,7 @@ from gpuconsole.insight.slots import StartableGangs
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
+from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 
 MARKS = {IdleBound.EXACT: "", IdleBound.AT_LEAST: "≥ ", IdleBound.AT_MOST: "≤ "}
 """Mark before a number that is only a bound, because some objects are not visible."""
@@ -46,13 +46,13 @@ def _parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBoun
         *map(str, SIZES),
     )
     flavors = tuple(_flavor(row, bound, units) for row in (*answer.flavors, answer.cluster, *answer.others))
-    parts: list[Part] = [Table(("FLAVOR", "NODES", *head), flavors)]
+    parts: list[Part] = [AnswerTable(("FLAVOR", "NODES", *head), flavors)]
     if answer.domains:
         domains = tuple(
             Row(key=f"{row.level} {row.name} {row.unit}", cells=(row.level, *_row(row, bound, units)))
             for row in answer.domains
         )
-        parts += ["", Table(("LEVEL", "DOMAIN", "NODES", *head), domains)]
+        parts += ["", AnswerTable(("LEVEL", "DOMAIN", "NODES", *head), domains)]
     if starts:
         near = {_flavor_name(one): one for one in starts if one.by_topology is not None}
         if near:
@@ -60,12 +60,12 @@ def _parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBoun
                 Row(key=name, cells=(name, one.level, *_bounded((one.by_topology or {}).values(), bound)))
                 for name, one in near.items()
             )
-            parts += ["", Table(("FLAVOR", "WITHIN ONE", *map(str, SIZES)), together)]
+            parts += ["", AnswerTable(("FLAVOR", "WITHIN ONE", *map(str, SIZES)), together)]
         head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
-        parts += ["", Table(head, tuple(_starts(one, bound) for one in starts))]
+        parts += ["", AnswerTable(head, tuple(_starts(one, bound) for one in starts))]
         spoken = (one for one in starts if one.text and (one.available or one.idle or not one.flavor))
-        told = [f"{_called(one)}: {one.text}" for one in spoken]
-        parts += ["", *told] if told else []
+        called = [f"{_called(one)}: {one.text}" for one in spoken]
+        parts += ["", *called] if called else []
     return parts
 
 
@@ -129,7 +129,7 @@ def _fragments(fragments: Fragments) -> Iterable[Part]:
     if not fragments.typical:
         yield "no pods, so no typical pod: fragmentation unknown"
         return
-    yield Table(
+    yield AnswerTable(
         ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "FITTING NODES"),
         tuple(_typical(pod) for pod in fragments.typical),
     )

@@ -56,7 +56,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 
 
-def plain_facts(thing: object) -> list[Painted]:
+def plain_facts(obj: object) -> list[Painted]:
     """The fields that describe an object of this kind."""
-    names = next(names for kind, names in _SHOWN if isinstance(thing, kind))
-    return [field(name.replace("_", " ").capitalize(), getattr(thing, name)) for name in names]
+    names = next(names for kind, names in _SHOWN if isinstance(obj, kind))
+    return [field(name.replace("_", " ").capitalize(), getattr(obj, name)) for name in names]

@@ -36,42 +36,42 @@ from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training_runtimes import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
+from gpuconsole.ui.describing.events import about, events
 from gpuconsole.ui.describing.facts import plain_facts
-from gpuconsole.ui.describing.happenings import about, events
+from gpuconsole.ui.describing.nodes import node_facts
 from gpuconsole.ui.describing.parts import mapped, taint_list
-from gpuconsole.ui.describing.places import node_facts
 from gpuconsole.ui.describing.quotas import active, quota_owner, used_lately, users
-from gpuconsole.ui.describing.work import job_lines, pod_facts, workload_lines
+from gpuconsole.ui.describing.workloads import job_lines, pod_facts, workload_lines
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import field, heading
 
 
 def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
     """The description of an object; None if the Snapshot does not contain it."""
-    thing: Object | None = getattr(snapshot, table).get(key)
-    if thing is None:
+    obj: Object | None = getattr(snapshot, table).get(key)
+    if obj is None:
         return None
-    lines = [heading(f"{_kind(thing)} {key.removeprefix(_kind(thing) + '/')}"), *_metadata(thing)]
-    match thing:
+    lines = [heading(f"{_kind(obj)} {key.removeprefix(_kind(obj) + '/')}"), *_metadata(obj)]
+    match obj:
         case Workload():
-            lines += workload_lines(snapshot, thing)
+            lines += workload_lines(snapshot, obj)
         case Job():
-            lines += job_lines(snapshot, thing)
+            lines += job_lines(snapshot, obj)
         case Pod():
-            lines += pod_facts(thing)
+            lines += pod_facts(obj)
         case Node():
-            lines += node_facts(snapshot, thing)
+            lines += node_facts(snapshot, obj)
         case ClusterQueue():
-            lines += [*active(snapshot, thing), *quota_owner(thing)]
+            lines += [*active(snapshot, obj), *quota_owner(obj)]
         case Cohort():
-            lines += quota_owner(thing)
+            lines += quota_owner(obj)
         case LocalQueue():
-            lines += [*plain_facts(thing), *used_lately(thing)]
+            lines += [*plain_facts(obj), *used_lately(obj)]
         case ResourceFlavor():
             lines += [
-                *mapped("Node labels", thing.node_labels),
-                *taint_list(thing.node_taints),
-                *users(snapshot, thing),
+                *mapped("Node labels", obj.node_labels),
+                *taint_list(obj.node_taints),
+                *users(snapshot, obj),
             ]
         case (
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
@@ -84,20 +84,20 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
             | NodeTelemetry()
         ):  # fmt: skip
-            lines += [*plain_facts(thing), *users(snapshot, thing)]
+            lines += [*plain_facts(obj), *users(snapshot, obj)]
         case _:
-            assert_never(thing)
+            assert_never(obj)
     return [*lines, *events(about(snapshot.recent, table, key), snapshot.time, key)]
 
 
-def _kind(thing: Object) -> str:
-    return thing.kind if isinstance(thing, Job) else type(thing).__name__
+def _kind(obj: Object) -> str:
+    return obj.kind if isinstance(obj, Job) else type(obj).__name__
 
 
-def _metadata(thing: Any) -> list[Painted]:
+def _metadata(obj: Any) -> list[Painted]:
     lines = []
-    if getattr(thing, "created", 0):
-        lines.append(field("Created", format_time(thing.created)))
+    if getattr(obj, "created", 0):
+        lines.append(field("Created", format_time(obj.created)))
     for title, name in (("Labels", "labels"), ("Annotations", "annotations")):
-        lines += mapped(title, getattr(thing, name, {}))
+        lines += mapped(title, getattr(obj, name, {}))
     return lines

@@ -23,16 +23,16 @@ def active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
     return [field("Active", f"{ready.active} · {ready.reason} · {ready.message}")]
 
 
-def users(snapshot: Snapshot, thing: object) -> list[Painted]:
+def users(snapshot: Snapshot, obj: object) -> list[Painted]:
     """The ClusterQueues that reference this object; they stop admitting if it is deleted."""
     queues = list(snapshot.cluster_queues.all())
-    match thing:
+    match obj:
         case ResourceFlavor():
-            names = using_flavor(queues, thing.name)
+            names = using_flavor(queues, obj.name)
         case AdmissionCheck():
-            names = using_check(queues, thing.name)
+            names = using_check(queues, obj.name)
         case Topology():
-            names = using_topology(queues, snapshot.flavors.all(), thing.name)
+            names = using_topology(queues, snapshot.flavors.all(), obj.name)
         case _:
             return []
     return [field("Used by", ", ".join(sorted(names)) or "no ClusterQueue")]

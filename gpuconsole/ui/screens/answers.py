@@ -24,22 +24,22 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_parts, without_kueue
+from gpuconsole.ui.answers.missing_data import missing_data_lines, no_data_lines
 from gpuconsole.ui.answers.parts import Part
 from gpuconsole.ui.answers.shares import shares_parts
 from gpuconsole.ui.answers.slots import slots_parts, starts_unknown
-from gpuconsole.ui.answers.unseen import left_open, nothing_said
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.answers_text import AnswerPage
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.answers_text import TablesScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.drills import DrillsScreen
-from gpuconsole.ui.screens.planning import risk_screen
+from gpuconsole.ui.screens.plan_and_risk import risk_screen
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 
 EVERY = 5.0
 SHARE = 20
 
 
-class Asked(NamedTuple):
+class AnswerContext(NamedTuple):
     """Input of a report."""
 
     standing: AdmissionView
@@ -50,17 +50,17 @@ class Asked(NamedTuple):
     """Preemptions, oldest first."""
 
 
-Answer = Callable[[Asked], Sequence[Part]]
+Answer = Callable[[AnswerContext], Sequence[Part]]
 
 
-class AnswerScreen(AnswerPage):
+class AnswerScreen(TablesScreen):
     """Screen of one report."""
 
     def __init__(self, name: str, title: str, answer: Answer) -> None:
         """`name` is the crumb, `title` is shown above the text."""
         super().__init__(name, title)
         self._question = answer
-        self._background = Background(self, self._gather, self._tell, reads=True)
+        self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
         self._due = 0.0
 
     def show(self, snapshot: Snapshot) -> None:
@@ -79,7 +79,7 @@ class AnswerScreen(AnswerPage):
         began = time.monotonic()
         try:
             standing = self.console.answers.standing()
-            lines = self._question(Asked(standing, snapshot, self.console.prices, self.console.preemptions()))
+            lines = self._question(AnswerContext(standing, snapshot, self.console.prices, self.console.preemptions()))
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
@@ -94,38 +94,42 @@ class AnswerScreen(AnswerPage):
         self.write(parts)
 
 
-def _ledger(asked: Asked) -> Sequence[Part]:
+def _ledger(asked: AnswerContext) -> Sequence[Part]:
     snapshot, session, _ = asked.standing
     if session is None:
         return [without_kueue(snapshot)]
     if lacking := snapshot.seen.missing_reasons(*QUOTA):
-        return nothing_said(lacking)
+        return no_data_lines(lacking)
     return ledger_parts(ledger(snapshot, session, asked.prices), snapshot.time)
 
 
-def _slots(asked: Asked) -> Sequence[Part]:
+def _slots(asked: AnswerContext) -> Sequence[Part]:
     snapshot = asked.standing.snapshot
     lacking = snapshot.seen.missing_reasons(*PLACES)
     bound = bound_of_idle(snapshot)
     if bound is None:
-        return nothing_said(lacking)
+        return no_data_lines(lacking)
     undecided = missing_for_admission(snapshot)
-    return [*slots_parts(*slots(snapshot, bound), bound), "", *left_open((*lacking, *starts_unknown(undecided)))]
+    return [
+        *slots_parts(*slots(snapshot, bound), bound),
+        "",
+        *missing_data_lines((*lacking, *starts_unknown(undecided))),
+    ]
 
 
-def _shares(asked: Asked) -> Sequence[Part]:
+def _shares(asked: AnswerContext) -> Sequence[Part]:
     snapshot, session, _ = asked.standing
     if lacking := snapshot.seen.missing_reasons(*TURNS):
-        return nothing_said(lacking)
+        return no_data_lines(lacking)
     found = shares(session, snapshot.time) if session is not None else None
     return shares_parts(found, engine_shares(snapshot), snapshot.time)
 
 
-def _antipatterns(asked: Asked) -> Sequence[Part]:
+def _antipatterns(asked: AnswerContext) -> Sequence[Part]:
     found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
     average = utilization(asked.seen)
     lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0, average=average)
-    return [*lines, *left_open(unchecked_kinds(asked.seen.seen))]
+    return [*lines, *missing_data_lines(unchecked_kinds(asked.seen.seen))]
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {

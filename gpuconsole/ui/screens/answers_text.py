@@ -13,17 +13,17 @@ from textual.containers import Vertical
 from gpuconsole.errors import ConsoleError
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answer_columns import columns
-from gpuconsole.ui.answers.parts import Part, Row, Table, apart
+from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, apart
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.rehearsing import what_if_with_queue
 from gpuconsole.ui.screens.text import scrolling
+from gpuconsole.ui.screens.whatif_links import what_if_with_queue
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
 
@@ -36,7 +36,7 @@ SAID = 0.3
 QUEUES = ("cluster_queues", "cohorts", "volcano_queues", "kai_queues")
 
 
-class AnswerPage(WorkloadScreen):
+class TablesScreen(WorkloadScreen):
     """A title with a remark at its right, and the parts of a report; subclasses decide when it is computed."""
 
     AUTO_FOCUS = "Grid, TextPane"
@@ -114,7 +114,7 @@ class AnswerPage(WorkloadScreen):
         for grid in self._grids:
             grid.display = False
         self.query_one("#above", TextPane).show(())
-        self.query_one("#said", TextPane).show([notice(State.FAILED, str(error))])
+        self.query_one("#said", TextPane).show([notice(PaneState.FAILED, str(error))])
         self._arrange()
 
     def _say(self) -> None:
@@ -247,7 +247,7 @@ def share_height(wants: Sequence[int], room: int, front: int) -> list[int]:
     return shares
 
 
-def _fill(grid: Grid[Row], part: Table) -> None:
+def _fill(grid: Grid[Row], part: AnswerTable) -> None:
     """Show the rows; columns are replaced only if they look different."""
     wanted = columns(part)
     if [_look(column) for column in grid.columns] != [_look(column) for column in wanted]:

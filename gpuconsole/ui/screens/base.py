@@ -15,11 +15,11 @@ from textual.widgets import Input
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.ui.filters import FilterError, parse_filter
-from gpuconsole.ui.leaving import Leaving
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.asking import Handler
-from gpuconsole.ui.screens.framed import FramedScreen
+from gpuconsole.ui.pruning_guard import IgnoreEventsWhilePruning
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.dialogs_mixin import Handler
+from gpuconsole.ui.screens.layout import FramedScreen
 from gpuconsole.ui.screens.tables import table_handlers
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, parse_command
 from gpuconsole.ui.widgets.crumbs import Crumbs
@@ -27,7 +27,7 @@ from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.header import Header
 
 
-class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
+class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=False):
     """A screen of the console."""
 
     BINDINGS: ClassVar[list[BindingType]] = []

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
-from gpuconsole.ui.screens.errands import errand
-from gpuconsole.ui.widgets.confirm import Option
+from gpuconsole.ui.screens.background_tasks import run_in_background
+from gpuconsole.ui.widgets.confirm import ChoiceOption
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
@@ -46,10 +46,10 @@ def ask_context(app: "ConsoleApp") -> None:
     here = app.cluster.status.source
 
     def offer(names: Sequence[str]) -> None:
-        options = [Option(name, name, refused="current context" if name == here else "") for name in names]
+        options = [ChoiceOption(name, name, refused="current context" if name == here else "") for name in names]
         screen.choose("Context", options, lambda name: go_to(app, name), chosen=here)
 
-    errand(screen, contexts.names, offer)
+    run_in_background(screen, contexts.names, offer)
 
 
 def go_to(app: "ConsoleApp", context: str, namespaces: Collection[str] = ()) -> None:
@@ -59,4 +59,4 @@ def go_to(app: "ConsoleApp", context: str, namespaces: Collection[str] = ()) -> 
         app.flash(NONE, "warning")
         return
     app.flash(f"Connecting to {context} …")
-    errand(screen, lambda: contexts.open(context, namespaces, leaving), app.rebind)
+    run_in_background(screen, lambda: contexts.open(context, namespaces, leaving), app.rebind)

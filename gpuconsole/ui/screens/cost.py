@@ -13,9 +13,9 @@ from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.cost_columns import POOLS, cost_columns, summary
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 
@@ -23,7 +23,7 @@ LABELS: Mapping[str, str] = {"karpenter": POOL, "cluster-autoscaler": GROUP}
 """Autoscaler → the label of its nodes that names their pool."""
 
 
-class Target(NamedTuple):
+class ViewTarget(NamedTuple):
     """A view to open, with a filter or a selected object."""
 
     view: str
@@ -46,7 +46,7 @@ class CostScreen(ObjectScreen):
         self._bill: CostReport | None = None
         self._window = AT_HAND
         """Window of the lost work."""
-        self._bills = Background(self, self._sum_up, self._show_bill, reads=True)
+        self._bills = SnapshotWorker(self, self._sum_up, self._show_bill, reads=True)
 
     def body(self) -> ComposeResult:
         yield Lines(id="bill")
@@ -110,7 +110,7 @@ class CostScreen(ObjectScreen):
         self._show_shares()
         self.flash(f"Grouped by {self._by}")
 
-    def _target(self) -> Target | None:
+    def _target(self) -> ViewTarget | None:
         """The view that shows the selected row."""
         if self.grid is self._pools:
             return _of_pool(self._pools.current)
@@ -119,11 +119,11 @@ class CostScreen(ObjectScreen):
             return None
         match self._by:
             case By.QUEUE:
-                return Target("queues", at=row.name)
+                return ViewTarget("queues", at=row.name)
             case By.TEAM:
-                return Target("workloads", filtered=f"^{re.escape(row.name)}/")
+                return ViewTarget("workloads", filtered=f"^{re.escape(row.name)}/")
             case By.WORKLOAD:
-                return Target("workloads", at=row.name)
+                return ViewTarget("workloads", at=row.name)
 
     def _open(self) -> None:
         target = self._target()
@@ -131,9 +131,9 @@ class CostScreen(ObjectScreen):
             self.console_app.go(target.view, filtered=target.filtered, at=target.at)
 
 
-def _of_pool(row: PoolCost | None) -> Target | None:
+def _of_pool(row: PoolCost | None) -> ViewTarget | None:
     """The nodes of a pool; all nodes if the pool has no label."""
     if row is None:
         return None
     label = LABELS.get(row.pool.autoscaler)
-    return Target("nodes", filtered=f"-l {label}={row.pool.name}" if label is not None else "")
+    return ViewTarget("nodes", filtered=f"-l {label}={row.pool.name}" if label is not None else "")

@@ -19,13 +19,13 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.incomplete_data import hide_incomplete_alerts, hide_incomplete_queues, kueue_alerts
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
-from gpuconsole.ui.unseen import honest_queues, honest_troubles, kueue_troubles
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.widgets.bars import gauge, spark
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid
@@ -65,8 +65,8 @@ class DashboardScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answers = Background(self, _answer, self._show_answer)
-        self._hours = Background(self, self._count_hour, self._show_hour, reads=True)
+        self._answers = SnapshotWorker(self, _answer, self._show_answer)
+        self._hours = SnapshotWorker(self, self._count_hour, self._show_hour, reads=True)
         self._summary: tuple[Sequence[Cell], ...] = (("", "", ""),) * 3
         """The lines of the first three panels."""
         self._window = "Last hour"
@@ -131,8 +131,10 @@ class DashboardScreen(ConsoleScreen):
         self.query_one("#waiting", Lines).lines = waiting
         self._summary = gpus, waiting, self._summary[2]
         self._show_brief()
-        self.query_one("#dash-queues", Grid).show(queue_rows(honest_queues(numbers.queues, status), numbers.time))
-        troubles = [*kueue_troubles(status), *honest_troubles(numbers.attention, numbers.queues, status)]
+        self.query_one("#dash-queues", Grid).show(
+            queue_rows(hide_incomplete_queues(numbers.queues, status), numbers.time)
+        )
+        troubles = [*kueue_alerts(status), *hide_incomplete_alerts(numbers.attention, numbers.queues, status)]
         self.query_one("#attention", Grid).show(troubles)
         self.query_one(GpuMap).show(cells, empty=nodes or "No nodes.")
 
@@ -142,14 +144,14 @@ class DashboardScreen(ConsoleScreen):
     def refusal(self, action: Action) -> str:
         if action.id == "object.open" and isinstance(self.focused, Grid) and self.focused.current is None:
             return "nothing is selected"
-        if action.id == "object.explain" and self._told() == "":
+        if action.id == "object.explain" and self._explanation() == "":
             return "nothing to explain for this row"
         return super().refusal(action)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self.call_after_refresh(self.show_keys)
 
-    def _told(self) -> str:
+    def _explanation(self) -> str:
         """Full text of the selected row."""
         row = self.focused.current if isinstance(self.focused, Grid) else None
         match row:
@@ -160,7 +162,7 @@ class DashboardScreen(ConsoleScreen):
         return ""
 
     def _explain(self) -> None:
-        self.flash(self._told())
+        self.flash(self._explanation())
 
     def _open(self) -> None:
         """Open the selected row of the focused pane."""

@@ -8,11 +8,11 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.object_access import KubeEvent
-from gpuconsole.ui.as_yaml import as_yaml
 from gpuconsole.ui.describing import about, describe, events
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.text import TextScreen
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line, yaml_lines
+from gpuconsole.ui.yaml_view import as_yaml
 
 
 def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
@@ -29,8 +29,8 @@ def yaml_screen(table: str, key: str) -> TextScreen:
     """A screen that shows an object as YAML."""
 
     def source(snapshot: Snapshot) -> list[Painted] | None:
-        thing = find(snapshot, table, key)
-        return None if thing is None else yaml_lines(as_yaml(thing))
+        obj = find(snapshot, table, key)
+        return None if obj is None else yaml_lines(as_yaml(obj))
 
     return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
 

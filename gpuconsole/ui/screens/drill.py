@@ -10,12 +10,12 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.drill_text import coming_lines, played_lines, score_lines
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.widgets.confirm import PromptField
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
@@ -36,7 +36,7 @@ class DrillScreen(ConsoleScreen):
         self._play = play
         self._rows = WorkloadRows()
         self._listing = Listing()
-        self._told: StepResult | None = None
+        self._step_result: StepResult | None = None
         """The last step, shown until the user continues with the next one."""
         self._busy = False
 
@@ -91,7 +91,7 @@ class DrillScreen(ConsoleScreen):
     def refusal(self, action: Action) -> str:
         if action.id == "drill.go-on" and self._play.coming is None:
             return "the drill is over; press R to restart"
-        if action.id == "drill.name" and self._told is not None:
+        if action.id == "drill.name" and self._step_result is not None:
             return "press ⏎ for the next step first"
         return super().refusal(action)
 
@@ -99,26 +99,26 @@ class DrillScreen(ConsoleScreen):
         """Run the step and show its outcome; then show the next step."""
         if self._busy:
             return
-        if self._told is not None:
-            self._told = None
+        if self._step_result is not None:
+            self._step_result = None
             self._turn()
             return
         self._busy = True
         said = self._said()
-        errand(self, lambda: self._play.step(said), self._came)
+        run_in_background(self, lambda: self._play.step(said), self._came)
 
     def _came(self, played: StepResult) -> None:
-        self._busy, self._told = False, played
+        self._busy, self._step_result = False, played
         self._turn()
 
     def _again(self) -> None:
         if not self._busy:
             self._busy = True
             scenario = self._play.scenario
-            errand(self, lambda: DrillSession(scenario), self._begun)
+            run_in_background(self, lambda: DrillSession(scenario), self._begun)
 
     def _begun(self, play: DrillSession) -> None:
-        self._busy, self._told, self._play = False, None, play
+        self._busy, self._step_result, self._play = False, None, play
         self._turn()
 
     def _turn(self) -> None:
@@ -142,17 +142,17 @@ class DrillScreen(ConsoleScreen):
     def _begins(self) -> bool:
         """Whether no step has run: then the text starts with the full description, which the title may cut."""
         coming = self._play.coming
-        return self._told is None and coming is not None and coming.number == 1
+        return self._step_result is None and coming is not None and coming.number == 1
 
     def _story(self) -> list[Painted]:
-        play, told = self._play, self._told
-        if told is None:
+        play, step_result = self._play, self._step_result
+        if step_result is None:
             coming = play.coming
             if coming is None:
                 return []
             about = [line(play.scenario.description), BLANK] if self._begins and play.scenario.description else []
             return [*about, *coming_lines(coming, play.snapshot, map(play.label, self._said()))]
-        lines = played_lines(told, play.label)
+        lines = played_lines(step_result, play.label)
         if play.coming is not None:
             return lines
         met = sum(result.ok for result in play.results)
@@ -177,7 +177,9 @@ class DrillScreen(ConsoleScreen):
         return said
 
     def _ask_name(self) -> None:
-        wanted = Field("Pick a victim", lines=("Its name, or namespace/name if several have it.",), check=self._wrong)
+        wanted = PromptField(
+            "Pick a victim", lines=("Its name, or namespace/name if several have it.",), check=self._wrong
+        )
         self.prompt(wanted, self._mark)
 
     def _wrong(self, name: str) -> str:

@@ -7,11 +7,11 @@ from textual.app import ComposeResult
 from gpuconsole.insight.drill_session import DrillSession
 from gpuconsole.services.drills import DrillFile, library, open_drill
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.drill import DrillScreen
-from gpuconsole.ui.screens.errands import errand
-from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.widgets.confirm import PromptField
 from gpuconsole.ui.widgets.grid import Grid
 
 COLUMNS: tuple[Column[DrillFile], ...] = (
@@ -32,7 +32,7 @@ class DrillsScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        errand(self, library, self._list)
+        run_in_background(self, library, self._list)
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "drill.file": self._ask_file, "object.open": self._open}
@@ -49,7 +49,7 @@ class DrillsScreen(ConsoleScreen):
 
     def _ask_file(self) -> None:
         lines = ("A scenario file with steps, or the name of a bundled drill.",)
-        self.prompt(Field("Open drill", lines=lines), self._play)
+        self.prompt(PromptField("Open drill", lines=lines), self._play)
 
     def _play(self, named: str) -> None:
         play_drill(self, named)
@@ -57,4 +57,4 @@ class DrillsScreen(ConsoleScreen):
 
 def play_drill(screen: ConsoleScreen, named: str) -> None:
     """Open a drill: a file, or the name of a bundled one."""
-    errand(screen, lambda: DrillSession(open_drill(named)), lambda play: screen.open(DrillScreen(play)))
+    run_in_background(screen, lambda: DrillSession(open_drill(named)), lambda play: screen.open(DrillScreen(play)))

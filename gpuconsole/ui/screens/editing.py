@@ -18,9 +18,9 @@ from gpuconsole.model.text import clean
 from gpuconsole.services.object_access import Manifest
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import outside, run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import errand, outside
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.confirm import Question
 from gpuconsole.ui.widgets.textpane import TextPane, line
@@ -40,7 +40,7 @@ def edit(screen: ConsoleScreen, table: str, key: str) -> None:
     """Fetch a manifest and open it in the editor."""
     desk = screen.console.object_access
     if desk is not None:
-        errand(screen, lambda: desk.manifest(table, key), lambda found: _open(screen, table, key, found))
+        run_in_background(screen, lambda: desk.manifest(table, key), lambda found: _open(screen, table, key, found))
 
 
 def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text: str = "") -> None:

@@ -6,9 +6,9 @@ from gpuconsole.services.forwards import Forward
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.widgets.grid import Grid
 
 EVERY = 0.5
@@ -66,4 +66,4 @@ class ForwardsScreen(ConsoleScreen):
             console.forwards.stop(forward.id)
             console.note(f"port-forward {forward.pod} {forward.remote}", "stopped")
 
-        errand(self, stop, lambda _: self._renew_rows())
+        run_in_background(self, stop, lambda _: self._renew_rows())

@@ -9,10 +9,10 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.glossary import Term, complete_term, find_term, find_term_in, load_terms
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import State
+from gpuconsole.ui.widgets.notice import PaneState
 from gpuconsole.ui.widgets.paragraph import Paragraph
 from gpuconsole.ui.widgets.textpane import line
 
@@ -53,7 +53,7 @@ class GlossaryScreen(ConsoleScreen):
         try:
             terms: Sequence[Term] = load_terms()
         except ConsoleError as error:
-            self.query_one(Grid).say(State.FAILED, str(error))
+            self.query_one(Grid).say(PaneState.FAILED, str(error))
             return
         self.query_one(Grid).show(terms)
         term = self._find(terms)

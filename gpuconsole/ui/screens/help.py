@@ -9,29 +9,29 @@ from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.keymap import spell_all
 from gpuconsole.ui.paint import Cell, plain
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.glossary import GlossaryScreen
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.palette import Entry
+from gpuconsole.ui.widgets.palette import PaletteEntry
 
 
-def _keys(entry: Entry) -> Cell:
+def _keys(entry: PaletteEntry) -> Cell:
     action = entry.action
     return ((spell_all(action) or f":{action.aliases[0]}", "key"),)
 
 
-def _aliases(entry: Entry) -> Cell:
+def _aliases(entry: PaletteEntry) -> Cell:
     names = " ".join(f":{alias}" for alias in entry.action.aliases[:3])
     return ((f"{names} {entry.action.argument}".strip(), "dim"),)
 
 
-def _does(entry: Entry) -> Cell:
+def _does(entry: PaletteEntry) -> Cell:
     text = entry.action.help + (" Asks for confirmation." if entry.action.dangerous else "")
     return ((text, ""), (f"  (unavailable: {entry.refused})", "held")) if entry.refused else text
 
 
-COLUMNS: tuple[Column[Entry], ...] = (
+COLUMNS: tuple[Column[PaletteEntry], ...] = (
     Column("KEYS", _keys, width=13),
     Column("ACTION", lambda entry: entry.action.label, id="name", width=15, sort=lambda entry: entry.action.label),
     Column("SCOPE", lambda entry: ((entry.action.scope, "dim"),), width=16, rank=2),
@@ -40,7 +40,7 @@ COLUMNS: tuple[Column[Entry], ...] = (
 )
 
 
-def by_scope(entries: Iterable[Entry]) -> list[Entry]:
+def by_scope(entries: Iterable[PaletteEntry]) -> list[PaletteEntry]:
     """In the order of scopes, those of the screen first."""
     order = {scope: index for index, scope in enumerate((*list(Scope)[4:], *list(Scope)[:4]))}
     return sorted(entries, key=lambda entry: order[entry.action.scope])
@@ -63,7 +63,7 @@ class HelpScreen(ConsoleScreen):
 
     def picked(self, row: object) -> None:
         # A narrow table cuts the sentence; this line shows all of it.
-        entry = row if isinstance(row, Entry) else None
+        entry = row if isinstance(row, PaletteEntry) else None
         self.query_one("#told", Static).update(plain(_does(entry)) if entry is not None else "")
 
     def crumb(self) -> str:
@@ -88,12 +88,12 @@ class HelpScreen(ConsoleScreen):
         """Open the glossary at the picked column head of the screen below, else at a term of the action in front."""
         below = self._below()
         grid, entry = below.grid if below is not None else None, self.grid.current if self.grid is not None else None
-        sentence = f"{entry.action.label}. {entry.action.help}" if isinstance(entry, Entry) else ""
+        sentence = f"{entry.action.label}. {entry.action.help}" if isinstance(entry, PaletteEntry) else ""
         self.open(GlossaryScreen(grid.picked_head if grid is not None else "", sentence))
 
     def _do(self) -> None:
         below, entry = self._below(), self.grid.current if self.grid is not None else None
-        if below is not None and isinstance(entry, Entry):
+        if below is not None and isinstance(entry, PaletteEntry):
             self.console_app.up()
             below.call_after_refresh(_go_on, below, entry.action)
 

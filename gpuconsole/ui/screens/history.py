@@ -13,7 +13,7 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column, with_room_for_units
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines

@@ -6,10 +6,10 @@ from textual.app import ComposeResult
 
 from gpuconsole.services.object_access import Logs
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.textpane import TextPane, line
@@ -73,7 +73,7 @@ class LogScreen(ConsoleScreen):
         desk = self.console.object_access
         if desk is not None:
             pods, previous = self._pods, self._previous
-            errand(self, lambda: desk.logs(pods, previous=previous), self._began)
+            run_in_background(self, lambda: desk.logs(pods, previous=previous), self._began)
 
     def _began(self, logs: Logs) -> None:
         if self.stands:

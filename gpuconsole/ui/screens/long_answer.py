@@ -8,13 +8,13 @@ from textual.worker import get_current_worker
 from gpuconsole.errors import ConsoleError
 from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui.answers.parts import Part
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.answers_text import AnswerPage
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.answers_text import TablesScreen
 
 Piece = TypeVar("Piece")
 
 
-class Told(NamedTuple):
+class AnswerChunk(NamedTuple):
     """A partial result, as it is shown."""
 
     progress: str
@@ -24,11 +24,15 @@ class Told(NamedTuple):
     whole: bool = False
 
 
-class LongAnswerScreen(AnswerPage, Generic[Piece]):
+class LongAnswerScreen(TablesScreen, Generic[Piece]):
     """Computed once when opened, and again on request only."""
 
     def __init__(
-        self, name: str, title: str, ask: Callable[[AnalysisService], Iterator[Piece]], tell: Callable[[Piece], Told]
+        self,
+        name: str,
+        title: str,
+        ask: Callable[[AnalysisService], Iterator[Piece]],
+        tell: Callable[[Piece], AnswerChunk],
     ) -> None:
         """`name` is the crumb, `title` is shown above the text."""
         super().__init__(name, title)
@@ -58,10 +62,10 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
                 self.call_later(self._failed, error)
 
     def _came(self, piece: Piece) -> None:
-        told = self._words(piece)
-        self.remark(told.progress, "dim" if told.whole else "pending")
-        if told.parts is not None:
-            self.write(told.parts)
+        chunk = self._words(piece)
+        self.remark(chunk.progress, "dim" if chunk.whole else "pending")
+        if chunk.parts is not None:
+            self.write(chunk.parts)
 
     def _failed(self, error: ConsoleError) -> None:
         self.remark("", "")

@@ -11,22 +11,22 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.taints import FORM, TaintError, effect_of, format_taint, parse_taint
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
-from gpuconsole.ui.screens.rehearsing import try_out
-from gpuconsole.ui.widgets.confirm import Field, Option, Question
+from gpuconsole.ui.screens.whatif_links import try_out
+from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField, Question
 
 QUICK = 30
 """Grace period of a quick drain in seconds."""
 DRAINS = (
-    Option("usual", "evict pods", "e", (("respects PodDisruptionBudgets and grace periods", "dim"),)),
-    Option("quick", f"evict within {QUICK}s", "q", ((f"grace period of {QUICK}s", "dim"),)),
-    Option("sparing", "skip unmanaged pods", "s", (("keeps pods that no controller would recreate", "dim"),)),
-    Option("forced", "delete pods", "d", (("ignores PodDisruptionBudgets", "dim"),)),
+    ChoiceOption("usual", "evict pods", "e", (("respects PodDisruptionBudgets and grace periods", "dim"),)),
+    ChoiceOption("quick", f"evict within {QUICK}s", "q", ((f"grace period of {QUICK}s", "dim"),)),
+    ChoiceOption("sparing", "skip unmanaged pods", "s", (("keeps pods that no controller would recreate", "dim"),)),
+    ChoiceOption("forced", "delete pods", "d", (("ignores PodDisruptionBudgets", "dim"),)),
 )
 HARSH = (("⚠ ", "fault"), ("Pods are deleted; PodDisruptionBudgets are ignored.", ""))
 MOST_VICTIMS = 8
@@ -110,10 +110,10 @@ class NodeScreen(ObjectScreen):
     def _ask_taint(self) -> None:
         names = self.targets()
         effects: list[Painted] = [((f"{effect}  ", "strong"), (said, "dim")) for effect, said in EFFECTS.items()]
-        wanted = Field(f"Taint {name_all(names)}", "", (FORM, *effects), _taint_fault, self._foresee)
+        wanted = PromptField(f"Taint {name_all(names)}", "", (FORM, *effects), _taint_fault, self._preview_taint)
         self.prompt(wanted, lambda text: self._confirm_taint(names, parse_taint(text)))
 
-    def _foresee(self, text: str) -> Cell:
+    def _preview_taint(self, text: str) -> Cell:
         """Preview of the effect of the typed taint."""
         taint = parse_taint(text)
         nodes = [self.snapshot.nodes[name] for name in self.targets()]
@@ -140,7 +140,7 @@ class NodeScreen(ObjectScreen):
         names = self.targets()
         there = dict.fromkeys(taint for name in names for taint in self.snapshot.nodes[name].taints)
         options = [
-            Option(str(n), taint.effect, str(n) if n < 10 else "", format_taint(taint))
+            ChoiceOption(str(n), taint.effect, str(n) if n < 10 else "", format_taint(taint))
             for n, taint in enumerate(there, start=1)
         ]
         title = f"Remove a taint of {name_all(names)}"
@@ -160,11 +160,11 @@ class NodeScreen(ObjectScreen):
     def _ask_what_if(self) -> None:
         name = self.targets()[0]
         options = (
-            Option("lose", "fail node", "k", (("NotReady", "dim"),)),
-            Option("drain", "drain node", "d"),
-            Option("cordon", "cordon node", "c"),
+            ChoiceOption("lose", "fail node", "k", (("NotReady", "dim"),)),
+            ChoiceOption("drain", "drain node", "d"),
+            ChoiceOption("cordon", "cordon node", "c"),
         )
-        changes = {"lose": plan.lose, "drain": plan.drain, "cordon": plan.cordon}
+        changes = {"lose": whatif_changes.lose, "drain": whatif_changes.drain, "cordon": whatif_changes.cordon}
         self.choose(f"What-if for {name}", options, lambda kind: try_out(self.console_app, changes[kind](name)))
 
     def _drain(self) -> None:

@@ -13,22 +13,22 @@ from gpuconsole.model.device_units import counted_units
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.node_columns import health, mig
 from gpuconsole.ui.paint import Cell, join
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.telemetry_text import by_unit, of_unit, source_text, trend_text
 from gpuconsole.ui.unit_columns import about, links, unit_columns
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import State
+from gpuconsole.ui.widgets.notice import PaneState
 from gpuconsole.ui.widgets.painter import Lines
 
 MOST_TEAMS = 4
 """Number of listed gangs on the node."""
 
 
-class Facts(NamedTuple):
+class NodeFacts(NamedTuple):
     """Content of the screen."""
 
     row: GpuRow
@@ -44,8 +44,8 @@ class NodeDetailScreen(NodeScreen):
     def __init__(self, node: str) -> None:
         super().__init__()
         self._node = node
-        self._facts: Facts | None = None
-        self._background = Background(self, self._gather, self._tell)
+        self._facts: NodeFacts | None = None
+        self._background = SnapshotWorker(self, self._gather, self._tell)
 
     def crumb(self) -> str:
         return self._node
@@ -58,19 +58,19 @@ class NodeDetailScreen(NodeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._background.ask(snapshot)
 
-    def _gather(self, snapshot: Snapshot) -> Facts | None:
+    def _gather(self, snapshot: Snapshot) -> NodeFacts | None:
         row = gpu_map(snapshot).by_node.get(self._node)
         if row is None:
             return None
         found = all_node_gpus(snapshot).get(self._node)
         measured = on_node(snapshot, self._node)
-        return Facts(row, found, pod_group_gpus(snapshot, self._node), snapshot.time, measured)
+        return NodeFacts(row, found, pod_group_gpus(snapshot, self._node), snapshot.time, measured)
 
-    def _tell(self, facts: Facts | None) -> None:
+    def _tell(self, facts: NodeFacts | None) -> None:
         self._facts = facts
         grid = self.query_one("#units", Grid)
         if facts is None:
-            grid.say(State.EMPTY, f"{self._node} no longer exists.")
+            grid.say(PaneState.EMPTY, f"{self._node} no longer exists.")
             return
         hardware = about(facts.inside, facts.teams[:MOST_TEAMS]) if facts.inside is not None else ()
         self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, source_text(facts.gpus, facts.now))

@@ -14,19 +14,19 @@ from gpuconsole.insight.telemetry import coverage, utilization
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.gpu_look import GLYPHS as GLYPHS_OF
-from gpuconsole.ui.gpu_look import word_of
+from gpuconsole.ui.gpu_cell_style import GLYPHS as GLYPHS_OF
+from gpuconsole.ui.gpu_cell_style import word_of
 from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
 from gpuconsole.ui.node_columns import NODES, health, mig
 from gpuconsole.ui.paint import GLYPHS, Cell, join
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.asking import Handler
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.tables import table_handlers
 from gpuconsole.ui.telemetry_text import coverage_text, utilization_text
 from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
@@ -34,7 +34,7 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
 
-class Layout(StrEnum):
+class NodesLayout(StrEnum):
     """Layouts of the nodes screen; M cycles through them."""
 
     MAP = "map"
@@ -43,8 +43,8 @@ class Layout(StrEnum):
     """GPUs by NVLink domain, MIG instances by slice, time-slicing replicas."""
 
     @property
-    def next(self) -> "Layout":
-        ways = list(Layout)
+    def next(self) -> "NodesLayout":
+        ways = list(NodesLayout)
         return ways[(ways.index(self) + 1) % len(ways)]
 
 
@@ -59,8 +59,8 @@ class NodesScreen(NodeScreen):
         super().__init__()
         self._rows: dict[str, GpuRow] = {}
         self._known: Mapping[str, NodeGpus] = {}
-        self._layout_shown = Layout.MAP
-        self._background = Background(self, _answer, self._show_rows)
+        self._layout_shown = NodesLayout.MAP
+        self._background = SnapshotWorker(self, _answer, self._show_rows)
 
     def body(self) -> ComposeResult:
         yield StatusLine(id="totals")
@@ -113,7 +113,7 @@ class NodesScreen(NodeScreen):
             empty = f"None of {len(self._rows)} nodes matches the filter (Esc shows all)."
         marked = frozenset(row.node for row in self._list.marked)
         self._map.show(self._list.rows, marked, empty, self.snapshot.time, self.snapshot.telemetry)
-        if self._layout_shown is Layout.INSIDE:
+        if self._layout_shown is NodesLayout.INSIDE:
             self._inside.show(layout_rows(self._list.rows, self._known))
         self._show_owners()
         self.query_one(Legend).show(self._map.look)
@@ -125,9 +125,9 @@ class NodesScreen(NodeScreen):
     @property
     def _key(self) -> str:
         """The selected node."""
-        if self._layout_shown is Layout.MAP:
+        if self._layout_shown is NodesLayout.MAP:
             return self._map.cursor_key
-        row = self._inside.current if self._layout_shown is Layout.INSIDE else self._list.current
+        row = self._inside.current if self._layout_shown is NodesLayout.INSIDE else self._list.current
         return row.node if row is not None else ""
 
     def subject(self) -> Subject | None:
@@ -149,11 +149,11 @@ class NodesScreen(NodeScreen):
 
     def _table_handlers(self) -> dict[str, Handler]:
         offered = super()._table_handlers()
-        if self._layout_shown is Layout.LIST:
+        if self._layout_shown is NodesLayout.LIST:
             return offered
         # The list handles all actions except moving, and the other layouts follow it.
         offered = {id: self._then_follow(handler) for id, handler in offered.items() if id not in LIST_ONLY}
-        if self._layout_shown is Layout.INSIDE:
+        if self._layout_shown is NodesLayout.INSIDE:
             return offered | {id: handler for id, handler in table_handlers(self._inside).items() if id in MOVING}
         return offered | {
             "node.left": lambda: self._map.move(-1, 0),
@@ -176,8 +176,8 @@ class NodesScreen(NodeScreen):
         return run
 
     @property
-    def _shown(self) -> dict[Layout, GpuMap | Grid[GpuRow] | Grid[LayoutRow]]:
-        return {Layout.MAP: self._map, Layout.LIST: self._list, Layout.INSIDE: self._inside}
+    def _shown(self) -> dict[NodesLayout, GpuMap | Grid[GpuRow] | Grid[LayoutRow]]:
+        return {NodesLayout.MAP: self._map, NodesLayout.LIST: self._list, NodesLayout.INSIDE: self._inside}
 
     def focus_body(self) -> None:
         self.set_focus(self._shown[self._layout_shown])
@@ -210,9 +210,9 @@ class NodesScreen(NodeScreen):
         self.call_later(self._follow_list)
 
     def picked(self, row: GpuRow | LayoutRow | None) -> None:
-        if isinstance(row, LayoutRow) and self._layout_shown is Layout.INSIDE:
+        if isinstance(row, LayoutRow) and self._layout_shown is NodesLayout.INSIDE:
             self._list.move_to_key(row.node)
-        if self._layout_shown is not Layout.MAP:
+        if self._layout_shown is not NodesLayout.MAP:
             self._show_owners()
 
 

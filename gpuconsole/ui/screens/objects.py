@@ -7,11 +7,11 @@ import msgspec
 from gpuconsole.model.commands import Delete
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.describe import describe_screen, events_screen, find, yaml_screen
 from gpuconsole.ui.screens.editing import edit
-from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.screens.pod_actions import PODDED, ask_port, open_shell, pods_of, show_logs
 from gpuconsole.ui.screens.queue_description import QueueDescription
 from gpuconsole.ui.screens.rights import SIMULATED, asked_by
@@ -114,7 +114,7 @@ class ObjectScreen(ConsoleScreen):
         if desk is None:
             self.open(events_screen(*subject, remembered))
         else:
-            errand(
+            run_in_background(
                 self,
                 lambda: desk.events(*subject),
                 lambda said: self.open(events_screen(*subject, remembered, said)),
@@ -124,8 +124,8 @@ class ObjectScreen(ConsoleScreen):
         self._copy("\n".join(subject.key for subject in self.subjects()))
 
     def _copy_json(self) -> None:
-        things = [find(self.snapshot, *subject) for subject in self.subjects()]
-        self._copy("\n".join(msgspec.json.encode(thing).decode() for thing in things if thing is not None))
+        objs = [find(self.snapshot, *subject) for subject in self.subjects()]
+        self._copy("\n".join(msgspec.json.encode(obj).decode() for obj in objs if obj is not None))
 
     def _copy(self, text: str) -> None:
         self.app.copy_to_clipboard(text)

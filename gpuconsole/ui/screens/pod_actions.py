@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.screens.background_tasks import outside
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import outside
 from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.logs import LogScreen
-from gpuconsole.ui.widgets.confirm import Field, Option
+from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField
 
 PODDED = ("workloads", "jobs", "pods")
 """Tables whose objects have pods, or are pods."""
@@ -64,7 +64,7 @@ def ask_port(screen: ConsoleScreen, pods: list[Pod]) -> None:
 
 def _ask_port(screen: ConsoleScreen, pod: Pod) -> None:
     lines = ("PORT, or LOCAL:REMOTE for a different local port.", "Listens on 127.0.0.1 only.")
-    screen.prompt(Field(f"Port of {pod.key}", "", lines, wrong_ports), lambda text: _forward(screen, pod, text))
+    screen.prompt(PromptField(f"Port of {pod.key}", "", lines, wrong_ports), lambda text: _forward(screen, pod, text))
 
 
 def wrong_ports(text: str) -> str:
@@ -116,5 +116,5 @@ def _choose(screen: ConsoleScreen, title: str, pods: list[Pod], then: Callable[[
     elif len(running) == 1:
         then(next(iter(running.values())))
     else:
-        options = [Option(key, pod.name, detail=((pod.node, "dim"),)) for key, pod in running.items()]
+        options = [ChoiceOption(key, pod.name, detail=((pod.node, "dim"),)) for key, pod in running.items()]
         screen.choose(title, options, lambda key: then(running[key]))

@@ -20,13 +20,13 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.preemption_columns import PREEMPTIONS, key_of, preemption_columns
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import State
+from gpuconsole.ui.widgets.notice import PaneState
 from gpuconsole.ui.widgets.panes import Panes
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
@@ -45,7 +45,7 @@ MOVING = (
 """Events after which the preemption history may have changed."""
 
 
-class Past(NamedTuple):
+class ShownPreemptions(NamedTuple):
     """Content of the screen."""
 
     rows: Sequence[PreemptionRow]
@@ -62,7 +62,7 @@ class PreemptionsScreen(WorkloadScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._background = Background(self, self._gather, self._tell, reads=True)
+        self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
         self._newest: HistoryEvent | None = None
         self._rows: Sequence[PreemptionRow] = ()
 
@@ -86,17 +86,17 @@ class PreemptionsScreen(WorkloadScreen):
             self._newest = newest
             self._background.ask(snapshot)
 
-    def _gather(self, snapshot: Snapshot) -> Past | ConsoleError:
+    def _gather(self, snapshot: Snapshot) -> ShownPreemptions | ConsoleError:
         try:
             found = rows(self.console.preemptions(MOST))
             windows = windows_of(self.console.last_hour(), self.console.preemption_count(), len(found))
         except ConsoleError as error:
             return error
-        return Past(found, preemption_stats(found), windows)
+        return ShownPreemptions(found, preemption_stats(found), windows)
 
-    def _tell(self, past: Past | ConsoleError) -> None:
+    def _tell(self, past: ShownPreemptions | ConsoleError) -> None:
         if isinstance(past, ConsoleError):
-            self.query_one(Grid).say(State.FAILED, str(past))
+            self.query_one(Grid).say(PaneState.FAILED, str(past))
             return
         self._rows = past.rows
         grid, columns = self.query_one(Grid), preemption_columns(past.rows)
@@ -161,8 +161,8 @@ def count_lines(found: PreemptionStats, windows: Sequence[str] = ()) -> list[Pai
         lines.append(line((f"  {found.in_vain} wasted: the preemptor ended before it was scheduled", "fault")))
     if found.cycles or found.queue_cycles:
         lines += [BLANK, heading("PREEMPTION LOOPS")]
-        for what, circles in (("queues", found.queue_cycles), ("workloads", found.cycles)):
-            lines += [told for circle in circles[:LOOPS] for told in _loop(what, circle)]
+        for what, cycles in (("queues", found.queue_cycles), ("workloads", found.cycles)):
+            lines += [painted for cycle in cycles[:LOOPS] for painted in _loop(what, cycle)]
     lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
     lines += [BLANK, heading("VICTIMS"), *_counted(found.victims, victims=True)]
     lines += [BLANK, heading("PREEMPTORS"), *_counted(found.causers)]
@@ -177,23 +177,23 @@ def _lost(summed: PreemptionStats | PreemptionCount | EvictionCycle, times: int,
     return f"{hours} GPU-h{lost}, {cost}"
 
 
-def _loop(what: str, circle: EvictionCycle) -> Iterator[Painted]:
+def _loop(what: str, cycle: EvictionCycle) -> Iterator[Painted]:
     """A preemption loop: its totals, then the pairs of victim and preemptor, the most frequent first."""
-    size = f"  {len(circle.names)} {what}"
-    yield line((size, "fault"), (f"  {counted(circle.times, 'preemption')}, {_lost(circle, circle.times)}", "dim"))
-    for pair in circle.pairs[:PAIRS]:
+    size = f"  {len(cycle.names)} {what}"
+    yield line((size, "fault"), (f"  {counted(cycle.times, 'preemption')}, {_lost(cycle, cycle.times)}", "dim"))
+    for pair in cycle.pairs[:PAIRS]:
         names = (called(pair.victim), "strong"), (" ← ", "victim"), (called(pair.by), "")
         yield line(f"  {pair.times:>3}×  ", *names)
-    if (more := len(circle.pairs) - PAIRS) > 0:
+    if (more := len(cycle.pairs) - PAIRS) > 0:
         yield line((f"        and {counted(more, 'pair')} more", "dim"))
 
 
 def _counted(counts: Sequence[PreemptionCount], *, victims: bool = False) -> Iterable[Painted]:
     """Counts by name; only victims are marked as part of a preemption loop."""
     for count in counts[:LISTED]:
-        circles = (f" {GLYPHS['victim']} preemption loop", "fault") if victims and count.thrash else ""
+        cycles = (f" {GLYPHS['victim']} preemption loop", "fault") if victims and count.thrash else ""
         lost = f"  {_lost(count, count.times)}"
-        yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), circles)
+        yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), cycles)
 
 
 def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, ...]:
@@ -204,14 +204,14 @@ def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, .
         words += [(" ← ", "victim"), (name, "")] if number else [(name, "strong")]
     victim, by = row.path or row.victim_queue or "no queue", row.by_path or row.by_queue or "no queue"
     return (
-        ((f"{victim} ← {by} · {_fate(row)}", "dim"),),
+        ((f"{victim} ← {by} · {_preemptor_status(row)}", "dim"),),
         *((tuple(words),) if len(links) > 2 else ()),
         ((row.message or row.rule, ""),),
         *_choice(row),
     )
 
 
-def _fate(row: PreemptionRow) -> str:
+def _preemptor_status(row: PreemptionRow) -> str:
     by = called(row.by)
     freed = "quota release time unknown" if row.unseen else "quota not released yet"
     if row.latency is not None:

@@ -5,7 +5,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.describing import describe
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.queue_metrics_text import metrics_lines
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.text import TextScreen
 
 
@@ -16,7 +16,7 @@ class QueueDescription(TextScreen):
         super().__init__(f"describe {queue}", self._described, copied=queue)
         self._queue = queue
         self._metrics = QueueMetrics(queue=queue)
-        self._asking: Background[QueueMetrics] = Background(self, self._ask, self._told, reads=True)
+        self._asking: SnapshotWorker[QueueMetrics] = SnapshotWorker(self, self._ask, self._show_metrics, reads=True)
 
     def show(self, snapshot: Snapshot) -> None:
         super().show(snapshot)
@@ -26,7 +26,7 @@ class QueueDescription(TextScreen):
     def _ask(self, _: Snapshot) -> QueueMetrics:
         return self.console.queue_metrics(self._queue)
 
-    def _told(self, metrics: QueueMetrics) -> None:
+    def _show_metrics(self, metrics: QueueMetrics) -> None:
         if metrics is not self._metrics:
             self._metrics = metrics
             super().show(self.console.snapshot)

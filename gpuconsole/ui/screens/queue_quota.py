@@ -10,7 +10,7 @@ from gpuconsole.model.quantity import amount, format_quantity
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.screens.objects import ObjectScreen
 from gpuconsole.ui.screens.queue_rows import GPUS, TreeRow, tree_rows
-from gpuconsole.ui.widgets.confirm import Field, Option
+from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField
 
 LIMITS = {"nominal": "nominal quota", "borrowing": "borrowing limit", "lending": "lending limit"}
 NO_LIMIT = ("none", "no", "-", "∞", "")
@@ -43,7 +43,7 @@ class QuotaScreen(ObjectScreen):
             return
         old = {"nominal": use.nominal, "borrowing": use.borrowing_limit, "lending": use.lending_limit}[which]
         before = fmt.limit(resource, old)
-        wanted = Field(
+        wanted = PromptField(
             f"{queue}: {LIMITS[which]} of {fmt.resource(resource)} in {flavor}",
             "none" if old is None else format_quantity(resource, old),
             ("An amount as in a manifest: 8, 500m, 64Gi." + ("" if which == "nominal" else " `none` = no limit."),),
@@ -70,10 +70,10 @@ class QuotaScreen(ObjectScreen):
         return next((use for use in uses if (use.flavor, use.resource) == (flavor, resource)), None)
 
 
-def _limit_options(use: QuotaUse) -> list[Option]:
+def _limit_options(use: QuotaUse) -> list[ChoiceOption]:
     values = {"nominal": use.nominal, "borrowing": use.borrowing_limit, "lending": use.lending_limit}
     return [
-        Option(
+        ChoiceOption(
             f"{use.flavor} {use.resource} {which}",
             f"{use.flavor}  {fmt.resource(use.resource)}",
             detail=f"{LIMITS[which]}  {fmt.limit(use.resource, value)}",

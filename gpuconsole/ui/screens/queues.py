@@ -14,10 +14,10 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.incomplete_data import hide_incomplete_queues
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.queue_words import KINDS, KUEUES, about
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.queue_text import KINDS, KUEUES, about
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.queue_quota import QuotaScreen
 from gpuconsole.ui.screens.queue_rows import (
@@ -29,9 +29,9 @@ from gpuconsole.ui.screens.queue_rows import (
     resources,
     tree_rows,
 )
-from gpuconsole.ui.screens.rehearsing import what_if_with_queue
-from gpuconsole.ui.unseen import honest_queues
-from gpuconsole.ui.widgets.confirm import Option, Question
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
+from gpuconsole.ui.screens.whatif_links import what_if_with_queue
+from gpuconsole.ui.widgets.confirm import ChoiceOption, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.paragraph import Paragraph
 
@@ -56,7 +56,7 @@ class QueuesScreen(QuotaScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._trees = Background(self, queues, self._show_tree)
+        self._trees = SnapshotWorker(self, queues, self._show_tree)
         self._levels: dict[str, int] = {}
         self._resource = GPUS
 
@@ -74,7 +74,7 @@ class QueuesScreen(QuotaScreen):
         self._trees.ask(snapshot)
 
     def _show_tree(self, roots: Sequence[QuotaNode]) -> None:
-        self._roots = honest_queues(roots, self.console.status)
+        self._roots = hide_incomplete_queues(roots, self.console.status)
         self._show_rows()
 
     def handlers(self) -> Handlers:
@@ -176,10 +176,10 @@ class QueuesScreen(QuotaScreen):
 
     def _about(self, row: TreeRow) -> tuple[Cell, ...]:
         now = self.snapshot.time
-        door = self.snapshot.local_queues.get(row.node.name) if row.node.kind is NodeKind.LOCAL_QUEUE else None
-        name = door.cluster_queue if door is not None else row.node.name
+        local_queue = self.snapshot.local_queues.get(row.node.name) if row.node.kind is NodeKind.LOCAL_QUEUE else None
+        name = local_queue.cluster_queue if local_queue is not None else row.node.name
         found = (one for one, _ in every(self._roots) if one.kind is NodeKind.CLUSTER_QUEUE and one.name == name)
-        queue = next(found, None) if door is not None or row.node.kind is NodeKind.CLUSTER_QUEUE else None
+        queue = next(found, None) if local_queue is not None or row.node.kind is NodeKind.CLUSTER_QUEUE else None
         if queue is None or name not in self.snapshot.cluster_queues:
             return about(row, (), now)
         shut = row.node.shut or inactive_reason(self.snapshot, queue)
@@ -210,10 +210,10 @@ class QueuesScreen(QuotaScreen):
 
     def _of_queue(self, node: QuotaNode) -> str:
         """The filter for the workloads of a queue: the workload table has ClusterQueues, but no LocalQueues."""
-        door = self.snapshot.local_queues.get(node.name) if node.kind is NodeKind.LOCAL_QUEUE else None
-        if door is None:
+        local_queue = self.snapshot.local_queues.get(node.name) if node.kind is NodeKind.LOCAL_QUEUE else None
+        if local_queue is None:
             return f"-w {node.name}"
-        return rf"^{door.namespace}/.*(?<!\S){re.escape(door.cluster_queue)}(?!\S)"
+        return rf"^{local_queue.namespace}/.*(?<!\S){re.escape(local_queue.cluster_queue)}(?!\S)"
 
     def _hold_or_resume(self) -> None:
         row = self._row
@@ -227,7 +227,7 @@ class QueuesScreen(QuotaScreen):
             self.send([SetStopPolicy(row.node.name, policy)], f"{row.node.name} is {done[policy]}")
 
     def _choose_resource(self) -> None:
-        options = [Option(name, fmt.resource(name)) for name in resources(self._roots)]
+        options = [ChoiceOption(name, fmt.resource(name)) for name in resources(self._roots)]
         self.choose("Resource shown in the bars", options, self._set_resource, self._resource)
 
     def _set_resource(self, name: str) -> None:

@@ -16,18 +16,18 @@ from gpuconsole.scheduling.score_table import NodeRow, ScoreTable
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS
 from gpuconsole.ui.score_columns import about, best_first, score_columns, summary
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.widgets.confirm import Option
+from gpuconsole.ui.widgets.confirm import ChoiceOption
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
 UNKNOWN = ScoreTable(pod="", scheduler="", filters=(), plugins=(), rows=())
 
 
-class Asked(NamedTuple):
+class ScoresAnswer(NamedTuple):
     """One computed score table."""
 
     pod: Pod
@@ -95,7 +95,9 @@ class ScoresScreen(NodeScreen):
         self.refresh_frame()
 
     def _choose(self) -> None:
-        options = [Option(pod.key, pod.name, detail=((pod.node or "not scheduled", "dim"),)) for pod in self._pods]
+        options = [
+            ChoiceOption(pod.key, pod.name, detail=((pod.node or "not scheduled", "dim"),)) for pod in self._pods
+        ]
         self.choose("Node scores of pod", options, self._take, chosen=self._pod.key)
 
     def _take(self, key: str) -> None:
@@ -113,17 +115,17 @@ class ScoresScreen(NodeScreen):
         except ConsoleError as error:
             answer = error
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._came, Asked(pod, newest.time, answer))
+            self.app.call_from_thread(self._came, ScoresAnswer(pod, newest.time, answer))
 
-    def _came(self, asked: Asked) -> None:
+    def _came(self, asked: ScoresAnswer) -> None:
         if not self.stands:
             return
         status = self.query_one("#summary", StatusLine)
         status.right = ((f"as of {fmt.clock(asked.time)} ", "dim"),)
         if not isinstance(asked.answer, ScoreTable):
             words = str(asked.answer) if asked.answer is not None else "this scheduler does not score nodes"
-            status.left = notice(State.FAILED if asked.answer is not None else State.EMPTY, words)
-            self._grid.say(State.EMPTY, words)
+            status.left = notice(PaneState.FAILED if asked.answer is not None else PaneState.EMPTY, words)
+            self._grid.say(PaneState.EMPTY, words)
             return
         self._table = asked.answer
         status.left = summary(self._table)
@@ -136,5 +138,7 @@ class ScoresScreen(NodeScreen):
         row = self._grid.current
         lines = about(self._table, row) if row is not None else ()
         message = self._table.message
-        told = tuple(((f" {GLYPHS['fault']} FailedScheduling  ", "fault"), (text, "")) for text in [message] if text)
-        self.query_one("#about", Lines).lines = (*told, *lines)
+        event_line = tuple(
+            ((f" {GLYPHS['fault']} FailedScheduling  ", "fault"), (text, "")) for text in [message] if text
+        )
+        self.query_one("#about", Lines).lines = (*event_line, *lines)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.ui.screens.contexts import go_to, lies_elsewhere
 from gpuconsole.ui.widgets.command_line import namespaces
-from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.widgets.confirm import PromptField
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
@@ -23,7 +23,7 @@ def show_namespaces(app: "ConsoleApp", names: frozenset[str]) -> None:
 def ask_namespaces(app: "ConsoleApp") -> None:
     """Ask which namespaces to show."""
     known = ", ".join(app.cluster.snapshot.namespaces) or "none yet"
-    wanted = Field("Namespaces to show", ", ".join(sorted(app.namespaces)), (f"Known: {known}", "Empty = all."))
+    wanted = PromptField("Namespaces to show", ", ".join(sorted(app.namespaces)), (f"Known: {known}", "Empty = all."))
     if app.front is not None:
         app.front.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
 

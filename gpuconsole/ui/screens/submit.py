@@ -14,24 +14,24 @@ from gpuconsole.model.device_units import WHOLE_GPU, counted_units
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui import draft, plan
+from gpuconsole.ui import submit_form, whatif_changes
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import errand
-from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.submitting import answer_lines, ask_file
-from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.screens.whatif_links import try_out
+from gpuconsole.ui.template_jobs import JobTemplateRequest
 from gpuconsole.ui.templates import BY_ID, TEMPLATES
-from gpuconsole.ui.widgets.confirm import Option, Question
-from gpuconsole.ui.widgets.form import Entry, Field, Form, Picker
+from gpuconsole.ui.widgets.confirm import ChoiceOption, Question
+from gpuconsole.ui.widgets.form import Form, FormField, FormInput, Picker
 from gpuconsole.ui.widgets.panes import Panes
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line, yaml_lines
 from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
+from gpuconsole.ui.yaml_view import as_documents
 
 PAUSE = 0.15
 """Delay in seconds between the last key and validation."""
@@ -58,22 +58,24 @@ class SubmitScreen(ConsoleScreen):
         self._timer: Timer | None = None
 
     def body(self) -> ComposeResult:
-        first, device = TEMPLATES[0], draft.WHOLE_GPUS
-        sizes = draft.defaults(first)
+        first, device = TEMPLATES[0], submit_form.WHOLE_GPUS
+        sizes = submit_form.defaults(first)
         form = Form(
             [
-                Field("Template", Picker(draft.template_choices(device), first.id, id="template")),
-                Field("Namespace", Picker([], "", id="namespace")),
-                Field("Queue", Picker([], "", id="queue")),
-                Field("Name", Entry("", id="name")),
-                Field("Priority", Picker([], "", id="priority")),
-                Field("Device", Picker([(device.key, device.key)], device.key, id="device")),
-                Field("GPUs per pod", Entry(sizes["gpus"], number=True, limit=6, id="gpus")),
-                Field("Pods", Entry(sizes["pods"], number=True, limit=6, id="pods")),
-                Field("Duration", Entry(sizes["duration"], limit=12, empty="from the scenario", id="duration")),
-                Field(
+                FormField("Template", Picker(submit_form.template_choices(device), first.id, id="template")),
+                FormField("Namespace", Picker([], "", id="namespace")),
+                FormField("Queue", Picker([], "", id="queue")),
+                FormField("Name", FormInput("", id="name")),
+                FormField("Priority", Picker([], "", id="priority")),
+                FormField("Device", Picker([(device.key, device.key)], device.key, id="device")),
+                FormField("GPUs per pod", FormInput(sizes["gpus"], number=True, limit=6, id="gpus")),
+                FormField("Pods", FormInput(sizes["pods"], number=True, limit=6, id="pods")),
+                FormField("Duration", FormInput(sizes["duration"], limit=12, empty="from the scenario", id="duration")),
+                FormField(
                     "Checkpoints",
-                    Entry(sizes["checkpoint"], limit=12, empty="none: eviction loses all progress", id="checkpoint"),
+                    FormInput(
+                        sizes["checkpoint"], limit=12, empty="none: eviction loses all progress", id="checkpoint"
+                    ),
                 ),
             ]
         )
@@ -87,8 +89,8 @@ class SubmitScreen(ConsoleScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         self._rooms = headroom(snapshot)
-        self.form.picker("namespace").offer(draft.namespace_choices(snapshot))
-        self.form.picker("device").offer(draft.device_words(snapshot))
+        self.form.picker("namespace").offer(submit_form.namespace_choices(snapshot))
+        self.form.picker("device").offer(submit_form.device_words(snapshot))
         first, self._filled = not self._filled, True
         if first and len(self.namespaces) == 1:
             self.form.put("namespace", next(iter(self.namespaces)))
@@ -101,11 +103,11 @@ class SubmitScreen(ConsoleScreen):
     def _offer(self, *, anew: bool = False) -> None:
         """Update the choices for namespace, queue and device; `anew` selects the queue with most headroom."""
         device = self._device()
-        queues = draft.queue_choices(self._rooms, self.form.values["namespace"], device)
+        queues = submit_form.queue_choices(self._rooms, self.form.values["namespace"], device)
         self.form.picker("queue").offer(queues, self._roomiest(device) if anew else None)
-        self.form.picker("template").offer(draft.template_choices(device))
+        self.form.picker("template").offer(submit_form.template_choices(device))
         queued = bool(self.form.values["queue"])
-        self.form.picker("priority").offer(draft.priority_choices(self.snapshot, queued))
+        self.form.picker("priority").offer(submit_form.priority_choices(self.snapshot, queued))
         whole = device.unit == WHOLE_GPU
         self.form.fields["gpus"].rename("GPUs per pod" if whole else "Per pod")
         self.form.fields["device"].display = not whole or len(self.form.picker("device").choices) > 1
@@ -139,13 +141,13 @@ class SubmitScreen(ConsoleScreen):
 
     def _name_anew(self) -> None:
         values = self.form.values
-        self.form.put("name", draft.free_name(self.snapshot, values["namespace"], values["template"], self._sent))
+        self.form.put("name", submit_form.free_name(self.snapshot, values["namespace"], values["template"], self._sent))
 
     @on(Form.Changed)
     def _changed(self, message: Form.Changed) -> None:
         message.stop()
         if message.field == "template":
-            for name, value in draft.defaults(BY_ID[self.form.values["template"]]).items():
+            for name, value in submit_form.defaults(BY_ID[self.form.values["template"]]).items():
                 self.form.put(name, value)
         if message.field in ("template", "namespace"):
             self._name_anew()
@@ -164,24 +166,26 @@ class SubmitScreen(ConsoleScreen):
         key = f"{values['namespace']}/{values['queue']}"
         return next((room for room in self._rooms if room.key == key), None)
 
-    def _request(self) -> Request:
+    def _request(self) -> JobTemplateRequest:
         room = self._room()
-        request, self._problems = draft.read(self.form.values, draft.covered_by(self.snapshot, room), self._device())
+        request, self._problems = submit_form.read(
+            self.form.values, submit_form.covered_by(self.snapshot, room), self._device()
+        )
         return request
 
     def _judge(self) -> None:
         """Validate the form, and show the YAML and the prospects."""
         request = self._request()
-        text = draft.template_of(self.form.values).text(request)
+        text = submit_form.template_of(self.form.values).text(request)
         if text != self._text:
             self._text = text
             self._documents = as_documents(text)
             loaded = self.console.check(text)
             self._objects = () if loaded.has_errors else loaded.objects
-            self._verdict = draft.finding_lines(loaded.findings)
+            self._verdict = submit_form.finding_lines(loaded.findings)
             self.query_one("#preview", TextPane).show(yaml_lines(text))
         self.form.complain(self._problems)
-        prospects = [] if self._problems else draft.prospects(self.snapshot, request, self._room())
+        prospects = [] if self._problems else submit_form.prospects(self.snapshot, request, self._room())
         self.query_one("#verdict", TextPane).show([BLANK, *prospects, *self._verdict, *self._fates()])
 
     def _fates(self) -> list[Painted]:
@@ -203,7 +207,7 @@ class SubmitScreen(ConsoleScreen):
 
     def escape(self) -> None:
         """Leave the field first, so that the keys of the screen work again."""
-        if isinstance(self.focused, (Entry, Picker)):
+        if isinstance(self.focused, (FormInput, Picker)):
             self.set_focus(self.query_one("#verdict", TextPane))
         else:
             super().escape()
@@ -235,7 +239,7 @@ class SubmitScreen(ConsoleScreen):
     def fill(self, job: Job) -> None:
         """Fill in the form from this job."""
         self._filled = True
-        values = draft.of_job(self.snapshot, job)
+        values = submit_form.of_job(self.snapshot, job)
         device, count = values["device"], int(values["gpus"])
         if count and device not in [one.key for one in device_choices(self.snapshot)]:
             self.flash(f"No node has {device}; choose another device", "warning")
@@ -249,8 +253,8 @@ class SubmitScreen(ConsoleScreen):
         self._judge()
 
     def _ask_template(self) -> None:
-        titles = draft.template_choices(self._device())
-        options = [Option(id, title, str(number)) for number, (id, title) in enumerate(titles, start=1)]
+        titles = submit_form.template_choices(self._device())
+        options = [ChoiceOption(id, title, str(number)) for number, (id, title) in enumerate(titles, start=1)]
         self.choose("Template", options, lambda id: self.form.put("template", id), self.form.values["template"])
 
     def _ask_to_send(self) -> None:
@@ -269,21 +273,21 @@ class SubmitScreen(ConsoleScreen):
         def tried(answers: Sequence[str]) -> None:
             self.ask(Question(title, (*summary, *answer_lines(answers)), yes="Submit"), self._send)
 
-        errand(self, lambda: desk.rehearse(documents), tried)
+        run_in_background(self, lambda: desk.rehearse(documents), tried)
 
-    def _summary(self, request: Request) -> tuple[Cell, ...]:
-        template = draft.template_of(self.form.values)
+    def _summary(self, request: JobTemplateRequest) -> tuple[Cell, ...]:
+        template = submit_form.template_of(self.form.values)
         where = f"queue {request.queue}" if request.queue else "no queue"
         rank = f", priority {request.priority_class}" if request.priority_class else ""
         unit = self._device().unit
         size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {counted_units(request.gpus, unit)}"
-        found = draft.prospects(self.snapshot, request, self._room())
+        found = submit_form.prospects(self.snapshot, request, self._room())
         return (template.title_in(unit), f"{size}, {where}{rank}", *found)
 
     def _send(self) -> None:
         objects = self._objects
-        self.send([Submit(objects, self._documents)], f"Submitted {', '.join(thing.key for thing in objects)}")
-        self._sent += [thing.key for thing in objects if isinstance(thing, Job)]
+        self.send([Submit(objects, self._documents)], f"Submitted {', '.join(obj.key for obj in objects)}")
+        self._sent += [obj.key for obj in objects if isinstance(obj, Job)]
         self._name_anew()
 
     def _try_out(self) -> None:
@@ -291,4 +295,4 @@ class SubmitScreen(ConsoleScreen):
         request = self._request()
         words = f"{request.namespace}/{request.name}, {counted_units(request.gpus * request.pods, self._device().unit)}"
         rank = f", prio {request.priority_class}" if request.priority_class else ""
-        try_out(self.console_app, plan.submit(self._objects, words + rank, self._documents))
+        try_out(self.console_app, whatif_changes.submit(self._objects, words + rank, self._documents))

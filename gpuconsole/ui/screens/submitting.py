@@ -10,11 +10,11 @@ from gpuconsole.model.commands import Submit
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.text import clean
 from gpuconsole.ui.actions import BY_ID
-from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.errands import errand
-from gpuconsole.ui.widgets.confirm import Field, Question
+from gpuconsole.ui.widgets.confirm import PromptField, Question
+from gpuconsole.ui.yaml_view import as_documents
 
 MOST = 4_000_000
 """Maximum file size in bytes."""
@@ -24,7 +24,7 @@ NAMED = 12
 
 def ask_file(screen: ConsoleScreen) -> None:
     """Ask for the file."""
-    wanted = Field("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
+    wanted = PromptField("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
     screen.prompt(wanted, lambda path: submit_file(screen, path))
 
 
@@ -58,12 +58,14 @@ def submit_file(screen: ConsoleScreen, path: str) -> None:
         return
     loaded, desk = screen.console.check(text), screen.console.object_access
     if desk is not None:
-        errand(screen, lambda: desk.rehearse(documents), lambda said: _ask(screen, path, loaded, documents, said))
+        run_in_background(
+            screen, lambda: desk.rehearse(documents), lambda said: _ask(screen, path, loaded, documents, said)
+        )
     elif loaded.has_errors or not loaded.objects:
         found = next((finding for finding in loaded.findings), None)
         screen.flash(f"{path}: {f'{found.path}: {found.problem}' if found else 'no manifest in the file'}", "error")
     else:
-        _ask(screen, path, loaded, documents, [thing.key for thing in loaded.objects])
+        _ask(screen, path, loaded, documents, [obj.key for obj in loaded.objects])
 
 
 def is_manifest(document: str) -> bool:

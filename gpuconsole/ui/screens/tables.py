@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.widgets.grid import Grid
 
 

@@ -7,10 +7,10 @@ from textual.widget import Widget
 
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.screens.dialogs_mixin import Handler
+from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.textpane import TextPane
 
 Source = Callable[[Snapshot], Iterable[Painted] | None]
@@ -56,7 +56,7 @@ class TextScreen(ConsoleScreen):
             self._last = list(found)
             pane.show(self._last)
         else:
-            pane.show([notice(State.EMPTY, "Deleted. Last known state:"), (), *self._last])
+            pane.show([notice(PaneState.EMPTY, "Deleted. Last known state:"), (), *self._last])
 
     def handlers(self) -> Handlers:
         offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}

@@ -9,11 +9,11 @@ from gpuconsole.insight.topology import DomainUsage, domains
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.domain_rows import COLUMNS, SEPARATOR, DomainRow, about, domain_rows
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 
@@ -29,7 +29,7 @@ class TopologyScreen(NodeScreen):
         self._roots: Sequence[DomainUsage] = ()
         self._opened: dict[str, bool] = {}
         self._limits = NO_LIMITS
-        self._trees = Background(self, _answer, self._show_tree)
+        self._trees = SnapshotWorker(self, _answer, self._show_tree)
 
     def body(self) -> ComposeResult:
         yield Grid(

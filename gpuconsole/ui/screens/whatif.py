@@ -15,17 +15,17 @@ from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.plan import Change
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.planning import PlanScreen
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.plan_and_risk import PlanScreen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen
 from gpuconsole.ui.screens.whatif_file import free_file, is_there, write_changes
-from gpuconsole.ui.whatif_text import ALONE, INTRODUCTION, PUT_ASIDE, result_lines
-from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.whatif_changes import WhatIfChange
+from gpuconsole.ui.whatif_text import ALONE, INTRODUCTION, KEPT_FOR_COMPARISON, result_lines
+from gpuconsole.ui.widgets.confirm import PromptField
 from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
@@ -38,9 +38,9 @@ class WhatIfScreen(ChangeScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.changes: list[Change] = []
+        self.changes: list[WhatIfChange] = []
         self.horizon: Span = HOUR
-        self.against: list[Change] | None = None
+        self.against: list[WhatIfChange] | None = None
         """Changes saved as A for comparison; None compares with the baseline."""
         self.after: Span = 0
         """Time after the start of the fork at which the next changes apply."""
@@ -67,7 +67,7 @@ class WhatIfScreen(ChangeScreen):
         self._show_plan()
         if self.result is None and self._thread is None:
             begun = (BLANK, line("  ", ("⏎", "key"), " to run."))
-            self._say(begun if self.changes else PUT_ASIDE if self.against else INTRODUCTION)
+            self._say(begun if self.changes else KEPT_FOR_COMPARISON if self.against else INTRODUCTION)
 
     def handlers(self) -> Handlers:
         return {
@@ -77,7 +77,7 @@ class WhatIfScreen(ChangeScreen):
             "whatif.run": self.start,
             "whatif.horizon": self._ask_horizon,
             "whatif.later": self._ask_later,
-            "whatif.compare": self.put_aside,
+            "whatif.compare": self.keep_for_comparison,
             "whatif.plan": self._ask_wait,
             "whatif.write": self._ask_file,
             **scrolling(self.query_one("#result", TextPane)),
@@ -94,31 +94,31 @@ class WhatIfScreen(ChangeScreen):
 
     # Changes
 
-    def add(self, change: Change) -> None:
+    def add(self, change: WhatIfChange) -> None:
         """Add a change, and discard the result of the earlier changes."""
-        change = plan.later(change, self.after)
+        change = whatif_changes.later(change, self.after)
         self.changes.append(change)
         self._added(change)
 
-    def precede(self, change: Change) -> None:
+    def precede(self, change: WhatIfChange) -> None:
         """Add a change before all others."""
         self.changes.insert(0, change)
         self._added(change)
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: WhatIfChange) -> None:
         """Add an option of a plan as it was evaluated: before the jobs, except changes of their priorities."""
         if any(isinstance(command, SetPriority) for command in change.commands):
             self.add(change)
         else:
             self.precede(change)
 
-    def _added(self, change: Change) -> None:
+    def _added(self, change: WhatIfChange) -> None:
         self._renew_plan()
         if self.is_mounted:
             self._expect()
         self.flash(f"Added: {change.words}")
 
-    def put_aside(self) -> None:
+    def keep_for_comparison(self) -> None:
         """Save the changes as A and start B; if A exists, swap them."""
         self.against, self.changes, self.after = (self.changes or None), self.against or [], 0
         self._renew_plan()
@@ -244,24 +244,26 @@ class WhatIfScreen(ChangeScreen):
     # Asking for changes
 
     def _ask_horizon(self) -> None:
-        wanted = Field("Horizon", format_exactly(self.horizon), ("For example 30m, 2h or 1d.",), wrong_span)
+        wanted = PromptField("Horizon", format_exactly(self.horizon), ("For example 30m, 2h or 1d.",), wrong_span)
         self.prompt(wanted, self._set_horizon)
 
     def _ask_later(self) -> None:
         lines = ("After the start of the what-if, for example 10m; 0s = immediately.",)
-        self.prompt(Field("Apply the next changes at", format_exactly(self.after), lines, _no_span), self._set_after)
+        self.prompt(
+            PromptField("Apply the next changes at", format_exactly(self.after), lines, _no_span), self._set_after
+        )
 
     def _set_after(self, text: str) -> None:
         self.after = parse_span(text)
         self.flash(f"The next changes apply after {text}" if self.after else "The next changes apply immediately")
 
     def _ask_wait(self) -> None:
-        wanted = Field("Target wait (p95)", "10m", ("For example 5m or 1h.",), wrong_span)
+        wanted = PromptField("Target wait (p95)", "10m", ("For example 5m or 1h.",), wrong_span)
         commands = _commands(self.changes)
         self.prompt(wanted, lambda text: self.open(PlanScreen(commands, parse_span(text), self._take)))
 
     def _ask_file(self) -> None:
-        self.prompt(Field("Write the changes to file", free_file("change"), check=is_there), self._write)
+        self.prompt(PromptField("Write the changes to file", free_file("change"), check=is_there), self._write)
 
     def _write(self, path: str) -> None:
         wrong = write_changes(_commands(self.changes), self.horizon, path)
@@ -284,7 +286,7 @@ def wrong_span(text: str) -> str:
     return "" if span > 0 else "must be greater than 0"
 
 
-def _commands(changes: Iterable[Change]) -> list[Command]:
+def _commands(changes: Iterable[WhatIfChange]) -> list[Command]:
     return [command for change in changes for command in change.commands]
 
 

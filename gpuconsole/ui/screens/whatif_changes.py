@@ -12,11 +12,11 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui import plan
-from gpuconsole.ui.as_yaml import as_documents
-from gpuconsole.ui.plan import Change
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.widgets.confirm import Field, Option, whole_number
+from gpuconsole.ui.whatif_changes import WhatIfChange
+from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField, whole_number
+from gpuconsole.ui.yaml_view import as_documents
 
 LARGEST = 1_000_000
 """Maximum size of a manifest in bytes."""
@@ -38,22 +38,22 @@ OTHERS = {
 class ChangeScreen(ConsoleScreen):
     """A screen that collects changes."""
 
-    def add(self, change: Change) -> None:
+    def add(self, change: WhatIfChange) -> None:
         """Add a change."""
         raise NotImplementedError
 
     def ask_change(self) -> None:
         options = (
-            Option("form", "job from the form", "f", (("opens the submit form", "dim"),)),
-            Option("file", "from a file", "y", (("manifests, or a list of changes", "dim"),)),
-            Option("copy", "resubmit workload", "c", (("submits a copy", "dim"),)),
-            Option("stop", "stop workload", "s"),
-            Option("priority", "change priority", "p"),
-            Option("quota", "change quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
-            Option("hold", "hold queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
-            Option("lose", "fail node", "k", refused="" if self.snapshot.nodes else "no nodes"),
-            Option("drain", "drain node", "d", refused="" if self.snapshot.nodes else "no nodes"),
-            Option("other", "other change", "o", (("weight, cohort, taint, nodes, feature gate …", "dim"),)),
+            ChoiceOption("form", "job from the form", "f", (("opens the submit form", "dim"),)),
+            ChoiceOption("file", "from a file", "y", (("manifests, or a list of changes", "dim"),)),
+            ChoiceOption("copy", "resubmit workload", "c", (("submits a copy", "dim"),)),
+            ChoiceOption("stop", "stop workload", "s"),
+            ChoiceOption("priority", "change priority", "p"),
+            ChoiceOption("quota", "change quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
+            ChoiceOption("hold", "hold queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
+            ChoiceOption("lose", "fail node", "k", refused="" if self.snapshot.nodes else "no nodes"),
+            ChoiceOption("drain", "drain node", "d", refused="" if self.snapshot.nodes else "no nodes"),
+            ChoiceOption("other", "other change", "o", (("weight, cohort, taint, nodes, feature gate …", "dim"),)),
         )
         self.choose("Add a change", options, self._ask_more)
 
@@ -63,34 +63,40 @@ class ChangeScreen(ConsoleScreen):
                 self.console_app.go("submit")
             case "file":
                 self.prompt(
-                    Field("YAML file", lines=("Manifests to submit, or a list of changes (steps).",)), self._read
+                    PromptField("YAML file", lines=("Manifests to submit, or a list of changes (steps).",)), self._read
                 )
             case "copy":
-                self._ask_workload("Resubmit workload", lambda found: self.add(plan.copy(self.snapshot, found)))
+                self._ask_workload(
+                    "Resubmit workload", lambda found: self.add(whatif_changes.copy(self.snapshot, found))
+                )
             case "stop":
-                self._ask_workload("Stop workload", lambda found: self.add(plan.stop(found)))
+                self._ask_workload("Stop workload", lambda found: self.add(whatif_changes.stop(found)))
             case "priority":
                 self._ask_workload("Change the priority of workload", self.ask_priority)
             case "quota":
                 self._ask_name("Change the quota of ClusterQueue", list(self.snapshot.cluster_queues), self.ask_quota)
             case "hold":
                 self._ask_name(
-                    "Hold ClusterQueue", list(self.snapshot.cluster_queues), lambda name: self.add(plan.hold(name))
+                    "Hold ClusterQueue",
+                    list(self.snapshot.cluster_queues),
+                    lambda name: self.add(whatif_changes.hold(name)),
                 )
             case "lose":
-                self._ask_name("Fail node", list(self.snapshot.nodes), lambda name: self.add(plan.lose(name)))
+                self._ask_name("Fail node", list(self.snapshot.nodes), lambda name: self.add(whatif_changes.lose(name)))
             case "other":
-                self.choose("Add a change", [Option(name, name) for name in OTHERS], self._ask_command)
+                self.choose("Add a change", [ChoiceOption(name, name) for name in OTHERS], self._ask_command)
             case "drain":
-                self._ask_name("Drain node", list(self.snapshot.nodes), lambda name: self.add(plan.drain(name)))
+                self._ask_name(
+                    "Drain node", list(self.snapshot.nodes), lambda name: self.add(whatif_changes.drain(name))
+                )
 
     def _ask_command(self, kind: str) -> None:
         """Ask for a command in the form of a scenario step."""
-        things = {"queue": next(iter(self.snapshot.cluster_queues), ""), "node": next(iter(self.snapshot.nodes), "")}
-        text = f"{{type: {kind}, {OTHERS[kind].format(**things)}}}"
+        objs = {"queue": next(iter(self.snapshot.cluster_queues), ""), "node": next(iter(self.snapshot.nodes), "")}
+        text = f"{{type: {kind}, {OTHERS[kind].format(**objs)}}}"
         lines = ("A command, as in a scenario step.",)
         self.prompt(
-            Field("Change", text, lines, self._wrong_command), lambda text: self._add_all(self._read_steps(text))
+            PromptField("Change", text, lines, self._wrong_command), lambda text: self._add_all(self._read_steps(text))
         )
 
     def _wrong_command(self, text: str) -> str:
@@ -107,16 +113,16 @@ class ChangeScreen(ConsoleScreen):
 
     def _add_all(self, changes: Changes) -> None:
         for command in changes.commands:
-            self.add(plan.asked(command))
+            self.add(whatif_changes.command_change(command))
 
     def _ask_name(self, title: str, names: list[str], then: Callable[[str], object]) -> None:
-        self.choose(title, [Option(name, name) for name in names], then)
+        self.choose(title, [ChoiceOption(name, name) for name in names], then)
 
     def _ask_workload(self, title: str, then: Callable[[Workload], object]) -> None:
         def check(text: str) -> str:
             return "" if self._find(text) is not None else "no workload has this name, or several have"
 
-        wanted = Field(title, lines=("Its name, or namespace/name if several have it.",), check=check)
+        wanted = PromptField(title, lines=("Its name, or namespace/name if several have it.",), check=check)
         self.prompt(wanted, lambda text: self._found(text, then))
 
     def _found(self, text: str, then: Callable[[Workload], object]) -> None:
@@ -137,8 +143,10 @@ class ChangeScreen(ConsoleScreen):
 
     def ask_priority(self, workload: Workload) -> None:
         """Ask for a priority."""
-        wanted = Field(f"Priority of {workload.key}", str(workload.priority), check=whole_number(-(2**31), 2**31 - 1))
-        self.prompt(wanted, lambda text: self.add(plan.priority(workload, int(text.replace(",", "")))))
+        wanted = PromptField(
+            f"Priority of {workload.key}", str(workload.priority), check=whole_number(-(2**31), 2**31 - 1)
+        )
+        self.prompt(wanted, lambda text: self.add(whatif_changes.priority(workload, int(text.replace(",", "")))))
 
     def ask_quota(self, name: str) -> None:
         """Ask for a nominal quota."""
@@ -146,15 +154,19 @@ class ChangeScreen(ConsoleScreen):
         if queue is None:
             return
         options = [
-            Option(f"{flavor} {resource}", f"{flavor} {fmt.resource(resource)}", detail=fmt.amount(resource, q.nominal))
+            ChoiceOption(
+                f"{flavor} {resource}", f"{flavor} {fmt.resource(resource)}", detail=fmt.amount(resource, q.nominal)
+            )
             for (flavor, resource), q in queue.quotas().items()
         ]
 
         def ask_amount(pair: str) -> None:
             flavor, _, resource = pair.partition(" ")
             nominal = queue.quotas()[flavor, resource].nominal
-            wanted = Field(f"Nominal quota of {name}, {pair}", str(nominal), check=whole_number(0, 2**62))
-            self.prompt(wanted, lambda text: self.add(plan.quota(queue, flavor, resource, int(text.replace(",", "")))))
+            wanted = PromptField(f"Nominal quota of {name}, {pair}", str(nominal), check=whole_number(0, 2**62))
+            self.prompt(
+                wanted, lambda text: self.add(whatif_changes.quota(queue, flavor, resource, int(text.replace(",", ""))))
+            )
 
         self.choose(f"Quota of {name}", options, ask_amount)
 
@@ -186,7 +198,7 @@ class ChangeScreen(ConsoleScreen):
                 self.app.call_from_thread(self._add_all, changes)
         else:
             what = f"{Path(path).name}, {_count(len(loaded.objects))}"
-            self.app.call_from_thread(self.add, plan.submit(loaded.objects, what, as_documents(text)))
+            self.app.call_from_thread(self.add, whatif_changes.submit(loaded.objects, what, as_documents(text)))
 
 
 def _count(objects: int) -> str:

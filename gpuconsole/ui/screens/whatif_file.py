@@ -52,6 +52,6 @@ def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
     return ""
 
 
-def _manifest(thing: Object) -> dict[str, Any]:
+def _manifest(obj: Object) -> dict[str, Any]:
     """Raises LookupError: objects that the console generates have no manifest."""
-    raise LookupError(f"{called(thing.key)} has no manifest to write; submit it from the form or a file")
+    raise LookupError(f"{called(obj.key)} has no manifest to write; submit it from the form or a file")

@@ -14,17 +14,17 @@ from gpuconsole.model.jobs.naming import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
-from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
+from gpuconsole.ui.screens.whatif_links import try_out
+from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
 ENDED = (WorkloadPhase.FINISHED, WorkloadPhase.FAILED)
@@ -139,7 +139,9 @@ class WorkloadScreen(ObjectScreen):
         named = ", ".join(f"{name} {value}" for name, value in classes.items())
         lines = (f"A number, or a WorkloadPriorityClass: {named}",) if classes else ()
         title = f"Priority of {name_all([workload.key for workload in targets])}"
-        wanted = Field(title, str(targets[0].priority), lines, lambda text: "" if text in classes else PRIORITIES(text))
+        wanted = PromptField(
+            title, str(targets[0].priority), lines, lambda text: "" if text in classes else PRIORITIES(text)
+        )
         self.prompt(wanted, lambda text: self._set_priority(targets, text, classes))
 
     def _set_priority(self, targets: Iterable[Workload], text: str, classes: Mapping[str, int]) -> None:
@@ -152,7 +154,9 @@ class WorkloadScreen(ObjectScreen):
         targets = self.targets()
         first = targets[0]
         options = [
-            Option(queue.name, queue.name, detail=((queue.cluster_queue, "dim"),), refused=_same(first, queue.name))
+            ChoiceOption(
+                queue.name, queue.name, detail=((queue.cluster_queue, "dim"),), refused=_same(first, queue.name)
+            )
             for queue in self.snapshot.local_queues.all()
             if queue.namespace == first.namespace
         ]
@@ -168,7 +172,9 @@ class WorkloadScreen(ObjectScreen):
         targets = [workload for workload in self.targets() if workload.reserved]
         names = dict.fromkeys(check.name for workload in targets for check in open_checks(workload))
         options = [
-            Option(f"{state} {name}", name, detail=((f"{state}  ", ANSWERS[state][0]), (ANSWERS[state][1], "dim")))
+            ChoiceOption(
+                f"{state} {name}", name, detail=((f"{state}  ", ANSWERS[state][0]), (ANSWERS[state][1], "dim"))
+            )
             for name in names
             for state in ANSWERS
         ]
@@ -211,24 +217,26 @@ class WorkloadScreen(ObjectScreen):
             return
         ended = "already ended" if phase(workload) in ENDED else ""
         options = (
-            Option("copy", "resubmit (copy)", "c"),
-            Option("stop", "stop", "s", refused=ended or ("" if workload.active else "already stopped")),
-            Option("requeue", "requeue", "t", refused="" if workload.reserved else "quota not reserved"),
-            Option("priority", "change priority", "p", refused=ended),
+            ChoiceOption("copy", "resubmit (copy)", "c"),
+            ChoiceOption("stop", "stop", "s", refused=ended or ("" if workload.active else "already stopped")),
+            ChoiceOption("requeue", "requeue", "t", refused="" if workload.reserved else "quota not reserved"),
+            ChoiceOption("priority", "change priority", "p", refused=ended),
         )
         self.choose(f"What-if for {called(workload.key)}", options, lambda kind: self._what_if(kind, workload))
 
     def _what_if(self, kind: str, workload: Workload) -> None:
         match kind:
             case "copy":
-                try_out(self.console_app, plan.copy(self.snapshot, workload))
+                try_out(self.console_app, whatif_changes.copy(self.snapshot, workload))
             case "stop":
-                try_out(self.console_app, plan.stop(workload))
+                try_out(self.console_app, whatif_changes.stop(workload))
             case "requeue":
-                try_out(self.console_app, plan.requeue(workload))
+                try_out(self.console_app, whatif_changes.requeue(workload))
             case "priority":
-                wanted = Field(f"Priority of {workload.key}", str(workload.priority), check=PRIORITIES)
-                self.prompt(wanted, lambda text: try_out(self.console_app, plan.priority(workload, whole(text))))
+                wanted = PromptField(f"Priority of {workload.key}", str(workload.priority), check=PRIORITIES)
+                self.prompt(
+                    wanted, lambda text: try_out(self.console_app, whatif_changes.priority(workload, whole(text)))
+                )
 
     def _show_preemptions(self) -> None:
         subject = self.subject()

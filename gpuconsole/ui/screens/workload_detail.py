@@ -20,25 +20,25 @@ from gpuconsole.insight.why import Tried, waits_for_places
 from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.answers import AnalysisService
-from gpuconsole.ui import plan
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.ahead_text import start_range, still_open
 from gpuconsole.ui.names import called, named
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.outlook_text import start_range, still_open
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.rehearsing import try_out
+from gpuconsole.ui.screens.polling import AnswerPoller
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.screens.trying import Trials
+from gpuconsole.ui.screens.whatif_links import try_out
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.telemetry_text import trend_text, use_text
 from gpuconsole.ui.why_text import pick_of
-from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.panes import Panes
 from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.workload_rows import make_row
-from gpuconsole.ui.workload_text import Facts, pod_lines, state, title, why_lines
+from gpuconsole.ui.workload_text import WorkloadFacts, pod_lines, state, title, why_lines
 
 AHEAD_SHARE = 20.0
 """Pause after forecast runs, as a multiple of their duration."""
@@ -62,10 +62,10 @@ class WorkloadDetailScreen(WorkloadScreen):
     def __init__(self, key: str) -> None:
         super().__init__()
         self._key = key
-        self._background = Background(self, self._gather, self._tell, reads=True)
-        self._trials: Trials[Tried] = Trials(self, key, AnalysisService.why, self._draw)
-        self._ahead: Trials[WorkloadOutlook] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
-        self._facts: Facts | None = None
+        self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
+        self._trials: AnswerPoller[Tried] = AnswerPoller(self, key, AnalysisService.why, self._draw)
+        self._ahead: AnswerPoller[WorkloadOutlook] = AnswerPoller(self, key, _ahead, self._draw, share=AHEAD_SHARE)
+        self._facts: WorkloadFacts | None = None
         self._offers = False
         """Whether the footer shows the key for suggestions."""
 
@@ -79,7 +79,7 @@ class WorkloadDetailScreen(WorkloadScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._background.ask(snapshot)
 
-    def _gather(self, snapshot: Snapshot) -> Facts | None:
+    def _gather(self, snapshot: Snapshot) -> WorkloadFacts | None:
         workload = snapshot.workloads.get(self._key) or unqueued_work(snapshot).get(self._key)
         if workload is None:
             return None
@@ -96,15 +96,15 @@ class WorkloadDetailScreen(WorkloadScreen):
         used = use_text(use(snapshot, self._key))
         lately = trend_text(self.console.trends.of(of_pods(snapshot, pods), snapshot.time))
         words = " · ".join(text for text in ("" if joined is None else joined.text, used, lately) if text)
-        found, foreseen = explain(snapshot, self._key), self.console.forecast
+        found, forecast = explain(snapshot, self._key), self.console.forecast
         place, standing = found.position, ""
         if place is not None:
             standings = self.console.standings(place.cluster_queue, workload.local_queue)
             standing = position_text(standings, self._key, place, snapshot.time)
-        told_of = (words, groups, queued, foreseen, standing, snapshot)
-        return Facts(workload, found, pods, history, life, snapshot.time, *told_of)
+        details = (words, groups, queued, forecast, standing, snapshot)
+        return WorkloadFacts(workload, found, pods, history, life, snapshot.time, *details)
 
-    def _waits(self, facts: Facts) -> bool:
+    def _waits(self, facts: WorkloadFacts) -> bool:
         """Whether the engine can evaluate why the workload is pending."""
         code = facts.explanation.code
         if facts.queued and not facts.workload.reserved:
@@ -115,10 +115,10 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._trials.ask(self.console.answers, now=True)
         self._draw()
 
-    def _tell(self, facts: Facts | None) -> None:
+    def _tell(self, facts: WorkloadFacts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
         if facts is None:
-            summary.left = notice(State.EMPTY, f"{self._key} no longer exists; last known state below.")
+            summary.left = notice(PaneState.EMPTY, f"{self._key} no longer exists; last known state below.")
             summary.right = ""
             return
         summary.left, summary.right = title(facts), state(facts)
@@ -200,7 +200,7 @@ class WorkloadDetailScreen(WorkloadScreen):
             self.flash(f"{error.args[0]} no longer exists; press x to search again", "warning")
             return
         words = f"{called(self._key)}: {in_words(suggestion.steps, self.snapshot, answer.why.short)}"
-        try_out(self.console_app, plan.tried(named(words), commands))
+        try_out(self.console_app, whatif_changes.tried(named(words), commands))
 
 
 def _ahead(answers: AnalysisService, key: str) -> Iterator[WorkloadOutlook]:

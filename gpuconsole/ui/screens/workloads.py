@@ -10,10 +10,10 @@ from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.services.answers import AnalysisService
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.trying import Trials
+from gpuconsole.ui.screens.polling import AnswerPoller
+from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import AHEAD_SHARE, WorkloadDetailScreen
 from gpuconsole.ui.starts_column import starts_column
@@ -34,25 +34,25 @@ class WorkloadsScreen(WorkloadScreen):
         super().__init__()
         rows = WorkloadRows()
         self._listing = Listing()
-        self._outlooks: Trials[StartEstimates] = Trials(self, "", _outlook, self._draw, share=AHEAD_SHARE)
-        self._listings = Background(self, lambda snapshot: rows.update(snapshot, self.namespaces), self._list)
+        self._outlooks: AnswerPoller[StartEstimates] = AnswerPoller(self, "", _outlook, self._draw, share=AHEAD_SHARE)
+        self._listings = SnapshotWorker(self, lambda snapshot: rows.update(snapshot, self.namespaces), self._list)
 
     def body(self) -> ComposeResult:
         yield Grid(
-            (*columns(lambda: self._listing), *self._foretold(), *self._foreseen()),
+            (*columns(lambda: self._listing), *self._start_columns(), *self._forecast_columns()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
             fault=lambda row: row.phase in (WorkloadPhase.FAILED, WorkloadPhase.EVICTED) or row.workload.evictions > 0,
             empty="No workloads. Press n to submit a job, 0 for all namespaces.",
         )
 
-    def _foretold(self) -> tuple[Column[WorkloadRow], ...]:
+    def _start_columns(self) -> tuple[Column[WorkloadRow], ...]:
         """The column of estimated starts, if a worker process can run forecasts."""
         if not self.console.answers.foretells:
             return ()
         return (starts_column(lambda: self._outlooks.answer or NO_OUTLOOK, lambda: self._listing.time),)
 
-    def _foreseen(self) -> tuple[Column[WorkloadRow], ...]:
+    def _forecast_columns(self) -> tuple[Column[WorkloadRow], ...]:
         """The column of Kueue's next decision, for clusters that the simulator does not drive."""
         return (forecast_column(lambda: self.console.forecast),) if self.console.foresees else ()
 

@@ -92,7 +92,7 @@ class Confirm(Dialog[bool]):
 
 
 @dataclass(frozen=True)
-class Option:
+class ChoiceOption:
     """One line of a choice."""
 
     id: str
@@ -104,21 +104,21 @@ class Option:
     """Why it cannot be picked now; it stays in the list with this reason."""
 
 
-def _option_cell(option: Option) -> Cell:
+def _option_cell(option: ChoiceOption) -> Cell:
     return tuple((text, "dim") for text, _ in painted(option.label)) if option.refused else option.label
 
 
-OPTION_COLUMNS: tuple[Column[Option], ...] = (
+OPTION_COLUMNS: tuple[Column[ChoiceOption], ...] = (
     Column("", lambda option: ((option.key, "key"),), width=5),
     Column("", _option_cell, width=14, flex=1),
     Column("", lambda option: ((option.refused, "dim"),) if option.refused else option.detail, width=20, flex=2),
 )
 
 
-class Choice(Dialog[str | None]):
+class ChoiceDialog(Dialog[str | None]):
     """A list to choose from, by key or with the cursor; returns the option's id, or None."""
 
-    def __init__(self, title: str, options: Sequence[Option], chosen: str = "") -> None:
+    def __init__(self, title: str, options: Sequence[ChoiceOption], chosen: str = "") -> None:
         super().__init__()
         self._title = title
         self._options = tuple(options)
@@ -139,7 +139,7 @@ class Choice(Dialog[str | None]):
         grid.focus()
 
     @property
-    def _grid(self) -> Grid[Option]:
+    def _grid(self) -> Grid[ChoiceOption]:
         return self.query_one(Grid)
 
     def on_key(self, event: events.Key) -> None:
@@ -173,7 +173,7 @@ class Choice(Dialog[str | None]):
         message.stop()
         self._pick(message.row)
 
-    def _pick(self, option: Option | None) -> None:
+    def _pick(self, option: ChoiceOption | None) -> None:
         if option is None:
             return
         if option.refused:
@@ -190,7 +190,7 @@ def _accept(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Field:
+class PromptField:
     """The value that a prompt asks for. `check` returns the error of a text, or an empty text."""
 
     title: str
@@ -217,7 +217,7 @@ def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
 class Prompt(Dialog[str | None]):
     """Asks for one value; returns the valid text, or None."""
 
-    def __init__(self, wanted: Field) -> None:
+    def __init__(self, wanted: PromptField) -> None:
         super().__init__()
         self._wanted = wanted
 

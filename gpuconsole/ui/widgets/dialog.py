@@ -5,12 +5,12 @@ from typing import TypeVar
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
-from gpuconsole.ui.leaving import Leaving
+from gpuconsole.ui.pruning_guard import IgnoreEventsWhilePruning
 
 Answer = TypeVar("Answer")
 
 
-class Dialog(Leaving, ModalScreen[Answer]):
+class Dialog(IgnoreEventsWhilePruning, ModalScreen[Answer]):
     """A modal screen that returns an answer. Keys that arrive after the answer are dropped."""
 
     def on_mount(self) -> None:

@@ -19,7 +19,7 @@ Choices = Sequence[tuple[str, str]]
 """(Value, text), in the order of the list."""
 
 
-class Opened(SelectOverlay):
+class ChoiceOverlay(SelectOverlay):
     """The list of a choice, also for keys that come before it was drawn: Textual 8.2 fails at a page of that."""
 
     def _move_page(self, direction: Literal[-1, 1]) -> None:
@@ -44,7 +44,7 @@ class Picker(Select[str], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield SelectCurrent(self.prompt)
-        yield Opened().data_bind(compact=Select.compact)
+        yield ChoiceOverlay().data_bind(compact=Select.compact)
 
     @property
     def chosen(self) -> str:
@@ -85,7 +85,7 @@ def _text(words: str) -> Text:
     return Text(clean(words), no_wrap=True, overflow="ellipsis")
 
 
-class Entry(Input):
+class FormInput(Input):
     """A one-line text or number."""
 
     def __init__(
@@ -103,19 +103,19 @@ class Entry(Input):
         )
 
 
-class Field(Horizontal):
+class FormField(Horizontal):
     """A label and its control, with room for an error."""
 
     DEFAULT_CSS = """
-    Field { height: 1; }
-    Field > .field--label { width: 13; color: $text-muted; }
-    Field.-focused > .field--label { color: $accent; text-style: bold; }
-    Field > Entry { width: 1fr; }
-    Field > Picker { width: 1fr; height: 1; }
-    Field > .field--problem { width: auto; max-width: 50%; height: 1; color: $text-error; padding: 0 0 0 1; }
+    FormField { height: 1; }
+    FormField > .field--label { width: 13; color: $text-muted; }
+    FormField.-focused > .field--label { color: $accent; text-style: bold; }
+    FormField > FormInput { width: 1fr; }
+    FormField > Picker { width: 1fr; height: 1; }
+    FormField > .field--problem { width: auto; max-width: 50%; height: 1; color: $text-error; padding: 0 0 0 1; }
     """
 
-    def __init__(self, label: str, control: Entry | Picker) -> None:
+    def __init__(self, label: str, control: FormInput | Picker) -> None:
         super().__init__()
         self._label = label
         self.control = control
@@ -163,7 +163,7 @@ class Form(VerticalScroll):
             self.form = form
             self.field = field
 
-    def __init__(self, fields: Sequence[Field], *, id: str | None = None) -> None:
+    def __init__(self, fields: Sequence[FormField], *, id: str | None = None) -> None:
         super().__init__(id=id, can_focus=False)
         self.fields = {field.control.id or "": field for field in fields}
 
@@ -219,5 +219,5 @@ class Form(VerticalScroll):
         self.post_message(self.Changed(self, event.select.id or ""))
 
 
-def _value(control: Entry | Picker) -> str:
+def _value(control: FormInput | Picker) -> str:
     return control.chosen if isinstance(control, Picker) else control.value

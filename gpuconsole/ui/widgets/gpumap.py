@@ -19,9 +19,9 @@ from gpuconsole.insight.gpumap import GpuRow
 from gpuconsole.model.clock import Time
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.text import clean
-from gpuconsole.ui.gpu_look import LASTING, UNMEASURED, ColourBy, Known, Look
+from gpuconsole.ui.gpu_cell_style import LASTING, UNMEASURED, ColourBy, GpuCellStyle, Known
 from gpuconsole.ui.paint import line
-from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
 
 MAX_NAME = 24
@@ -31,7 +31,7 @@ GAP = 2
 class Legend(StatusLine):
     """The legend of the map: glyphs and colours with their numbers of GPUs."""
 
-    def show(self, look: Look) -> None:
+    def show(self, look: GpuCellStyle) -> None:
         self.left = look.legend()
         self.right = (("B ", "key"), (f"by {look.by}", "dim"))
 
@@ -55,12 +55,12 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._telemetry = UNMEASURED
         self._known: Known = {}
         self._cursor = 0
-        self._look = Look(ColourBy.STATE, ())
+        self._look = GpuCellStyle(ColourBy.STATE, ())
         self._columns = 1
         self._name_width = 8
         self._block = 20
         self._strips: dict[int, Strip] = {}
-        self._said = notice(State.LOADING)
+        self._said = notice(PaneState.LOADING)
 
     @property
     def cursor_key(self) -> str:
@@ -68,7 +68,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         return self._rows[self._cursor].node if self._rows else ""
 
     @property
-    def look(self) -> Look:
+    def look(self) -> GpuCellStyle:
         return self._look
 
     def show(
@@ -82,7 +82,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         """Show these nodes; the cursor stays on its node while that is there. `empty` is said where there are none."""
         key = self.cursor_key
         drawn = self._draws(rows, marked)
-        self._said = notice(State.EMPTY, empty)
+        self._said = notice(PaneState.EMPTY, empty)
         self._rows, self._marked, self._now, self._telemetry = rows, marked, now, telemetry
         if drawn:
             return
@@ -114,7 +114,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._arrange()
 
     def _recolour(self) -> None:
-        self._look = Look(self.colour, self._rows, self._now, self._telemetry, self._known)
+        self._look = GpuCellStyle(self.colour, self._rows, self._now, self._telemetry, self._known)
         self._arrange()
 
     def _arrange(self) -> None:

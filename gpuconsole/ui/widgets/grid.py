@@ -14,10 +14,10 @@ from textual import events
 from gpuconsole.ui.columns import GAP, Column
 from gpuconsole.ui.filters import Filter
 from gpuconsole.ui.messages import RowOpened, RowPicked
-from gpuconsole.ui.ringing import Ringing
+from gpuconsole.ui.reliable_timers import ReliableTimers
 from gpuconsole.ui.rows import Rows
 from gpuconsole.ui.widgets.grid_lines import GUTTER, GridLines
-from gpuconsole.ui.widgets.notice import State
+from gpuconsole.ui.widgets.notice import PaneState
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ HOLD = 0.06
 """Seconds after a key of a filter within which it should be seen: no more rows are read then."""
 
 
-class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
+class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False):
     """A table of rows of type T, each known by its key."""
 
     DEFAULT_CSS = """
@@ -77,10 +77,10 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
     def show(self, rows: Sequence[T]) -> None:
         """Show these rows; cursor, marks, sort and filter stay. The sequence must not change afterwards."""
         self._rows.all = rows
-        self._state = State.READY
+        self._state = PaneState.READY
         self._arrange()
 
-    def say(self, state: State, text: str = "") -> None:
+    def say(self, state: PaneState, text: str = "") -> None:
         """Show a state in place of rows: loading, forbidden or failed."""
         self._rows.all = ()
         self._state, self._said = state, text
@@ -89,10 +89,10 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
     @property
     def bare(self) -> bool:
         """Whether it has data, but no rows."""
-        return self._state is State.READY and not self._rows.all
+        return self._state is PaneState.READY and not self._rows.all
 
     @property
-    def state(self) -> State:
+    def state(self) -> PaneState:
         return self._state
 
     @property

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from gpuconsole.ui.columns import GAP, Column, Layout, fit, total
 from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
 from gpuconsole.ui.rows import Rows
-from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.painter import RoleStyles
 from gpuconsole.ui.widgets.textpane import wrapped
 
@@ -45,7 +45,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         super().__init__(id=id, classes=classes)
         self._rows = rows
         self._header = int(header)
-        self._state = State.LOADING
+        self._state = PaneState.LOADING
         self._said = ""
         self._picked: int | None = None
         self._wide = False
@@ -188,8 +188,8 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     def _notice_strip(self, y: int, width: int) -> Strip:
         state, text = self._state, self._said
-        if state is State.READY:
-            state = State.EMPTY
+        if state is PaneState.READY:
+            state = PaneState.EMPTY
             text = self.nothing()
         lines: list[Cell] = ["", *wrapped(notice(state, text), width)]
         return line(lines[y] if y < len(lines) else "", "", width, self.base, self.style_of)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from gpuconsole.ui.paint import Painted
 
 
-class State(StrEnum):
+class PaneState(StrEnum):
     """State of a pane's data."""
 
     LOADING = "loading"
@@ -16,19 +16,19 @@ class State(StrEnum):
 
 
 _LOOK = {
-    State.LOADING: ("…", "dim", "Loading"),
-    State.READY: ("", "", ""),
-    State.EMPTY: ("○", "dim", "Empty"),
-    State.FORBIDDEN: ("⊘", "held", "Forbidden"),
-    State.FAILED: ("✖", "fault", "Failed"),
+    PaneState.LOADING: ("…", "dim", "Loading"),
+    PaneState.READY: ("", "", ""),
+    PaneState.EMPTY: ("○", "dim", "Empty"),
+    PaneState.FORBIDDEN: ("⊘", "held", "Forbidden"),
+    PaneState.FAILED: ("✖", "fault", "Failed"),
 }
 
 
-def notice(state: State, text: str = "") -> Painted:
+def notice(state: PaneState, text: str = "") -> Painted:
     """The state's glyph and word, and a text with details."""
     glyph, role, word = _LOOK[state]
     if not text:
         return ((f"  {glyph} {word}", role),)
-    if state is State.EMPTY:
+    if state is PaneState.EMPTY:
         return ((f"  {glyph} ", role), (text, ""))
     return ((f"  {glyph} {word}: ", role), (text, ""))

@@ -19,25 +19,25 @@ from gpuconsole.ui.widgets.grid import Grid
 
 
 @dataclass(frozen=True)
-class Entry:
+class PaletteEntry:
     """An action in the palette."""
 
     action: Action
     refused: str = ""
 
 
-def _help(entry: Entry) -> Cell:
+def _help(entry: PaletteEntry) -> Cell:
     return ((f"not now: {entry.refused}", "held"),) if entry.refused else ((entry.action.help, "dim"),)
 
 
-COLUMNS: tuple[Column[Entry], ...] = (
+COLUMNS: tuple[Column[PaletteEntry], ...] = (
     Column("ACTION", lambda entry: ((entry.action.label, "" if not entry.refused else "dim"),), width=16),
     Column("KEYS", lambda entry: ((spell_all(entry.action), "key"),), width=11),
     Column("", _help, width=20, flex=1),
 )
 
 
-def ranked(entries: Sequence[Entry], wanted: str) -> list[Entry]:
+def ranked(entries: Sequence[PaletteEntry], wanted: str) -> list[PaletteEntry]:
     """The entries that match, best first; all of them in the registry's order for an empty text."""
     if not wanted.strip():
         return list(entries)
@@ -55,7 +55,7 @@ def score(matcher: Matcher, action: Action) -> float:
 class Palette(Dialog[str | None]):
     """Returns the id of the picked action, or None."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[PaletteEntry]) -> None:
         super().__init__()
         self._entries = tuple(entries)
 
@@ -69,7 +69,7 @@ class Palette(Dialog[str | None]):
         self.query_one(Input).focus()
 
     @property
-    def _grid(self) -> Grid[Entry]:
+    def _grid(self) -> Grid[PaletteEntry]:
         return self.query_one(Grid)
 
     def on_key(self, event: events.Key) -> None:

@@ -13,8 +13,8 @@ from gpuconsole.model.manifests import Finding, Severity
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.template_jobs import Request
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
+from gpuconsole.ui.template_jobs import JobTemplateRequest
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
 from gpuconsole.ui.widgets.form import Choices
 from gpuconsole.ui.widgets.textpane import line
 
@@ -26,7 +26,7 @@ WHOLE_GPUS = DeviceChoice()
 
 def read(
     values: Mapping[str, str], covered: frozenset[str] = frozenset(), device: DeviceChoice = WHOLE_GPUS
-) -> tuple[Request, dict[str, str]]:
+) -> tuple[JobTemplateRequest, dict[str, str]]:
     """The request in the fields, and problems by field id; an invalid field counts as its smallest value."""
     problems: dict[str, str] = {}
     if device.device_class and values["template"] == "trainjob":
@@ -36,7 +36,7 @@ def read(
         problems["name"] = "only a-z, 0-9 and -, at most 63 characters" if name else "required"
     if not values["namespace"]:
         problems["namespace"] = "required"
-    request = Request(
+    request = JobTemplateRequest(
         namespace=values["namespace"],
         name=name,
         queue=values["queue"],
@@ -74,7 +74,7 @@ def _span(values: Mapping[str, str], field: str, problems: dict[str, str]) -> Sp
     return span
 
 
-def defaults(template: Template) -> dict[str, str]:
+def defaults(template: JobTemplate) -> dict[str, str]:
     """A template's default sizes, by field id."""
     return {
         "gpus": str(template.gpus),
@@ -189,7 +189,7 @@ def covered_by(snapshot: Snapshot, room: Headroom | None) -> frozenset[str]:
     return frozenset(resource for group in groups for resource in group.covered_resources)
 
 
-def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> list[Painted]:
+def prospects(snapshot: Snapshot, request: JobTemplateRequest, room: Headroom | None) -> list[Painted]:
     """The prospects of a request by quota and node sizes."""
     device = choice_of(snapshot, request.resource, request.device_class)
     wanted = request.gpus * request.pods
@@ -231,16 +231,16 @@ def _fitting(count: int, unit: DeviceUnit, fit: bool = True) -> str:
 
 def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:
     """Validation findings, worst first, without references: those are checked against the cluster."""
-    told = [finding for finding in findings if not finding.code.startswith("undefined-")]
-    told.sort(key=lambda finding: list(Severity).index(finding.severity))
+    shown = [finding for finding in findings if not finding.code.startswith("undefined-")]
+    shown.sort(key=lambda finding: list(Severity).index(finding.severity))
     looks = {Severity.ERROR: ("✖", "fault"), Severity.WARNING: ("⚠", "pending"), Severity.NOTE: ("·", "dim")}
     lines: list[Painted] = []
-    for finding in told:
+    for finding in shown:
         sign, role = looks[finding.severity]
         lines.append(line((f"{sign} ", role), (f"{finding.path}: ", "dim"), f"{finding.problem}; {finding.remedy}"))
     return lines
 
 
-def template_of(values: Mapping[str, str]) -> Template:
+def template_of(values: Mapping[str, str]) -> JobTemplate:
     """The chosen template."""
     return BY_ID.get(values["template"], TEMPLATES[0])

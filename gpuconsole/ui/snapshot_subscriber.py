@@ -16,11 +16,11 @@ from gpuconsole.ui.names import named
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
 
-SELDOM = 4
+LOADING_FACTOR = 4
 """Factor for the time between two repaints while a large cluster is being loaded."""
 
 
-class Following:
+class SnapshotSubscriber:
     """Throttles repaints so that key presses are handled between them. Mutates."""
 
     def __init__(self, app: "ConsoleApp", repaint: float) -> None:
@@ -31,11 +31,11 @@ class Following:
         self._useful = False
         """Nodes and queues were drawn."""
         self._waiting: Timer | None = None
-        self._seen: HistoryEvent | None = None
+        self._last_line: HistoryEvent | None = None
 
     def begin(self, console: Console) -> None:
         """Follow a console, and show its first notices."""
-        self._seen = None
+        self._last_line = None
         self._unsubscribe = console.subscribe(self._published)
         for notice in console.notices:
             self._app.flash(notice)
@@ -48,11 +48,11 @@ class Following:
         """Called in the loop's thread."""
         self._app.post_message(SnapshotReady(snapshot))
 
-    def came(self, snapshot: Snapshot) -> None:
+    def on_snapshot(self, snapshot: Snapshot) -> None:
         """Draw it now, or the newest one in a moment."""
         if self._waiting is not None:
             return
-        repaint = self._repaint * (SELDOM if self._still_reads() else 1)
+        repaint = self._repaint * (LOADING_FACTOR if self._still_reads() else 1)
         wait = max(self._painted + repaint - time.monotonic(), self._app.pace.wait(self._painted))
         if not repaint or wait <= 0:
             self._paint(snapshot)
@@ -64,7 +64,7 @@ class Following:
         self._paint(self._app.cluster.snapshot)
 
     def _paint(self, snapshot: Snapshot) -> None:
-        self._tell_outcomes(snapshot.recent)
+        self._report_outcomes(snapshot.recent)
         screen = self._app.front
         if screen is not None:
             screen.snapshot = snapshot
@@ -73,9 +73,9 @@ class Following:
         queues = snapshot.cluster_queues, snapshot.volcano_queues, snapshot.kai_queues
         self._useful = bool(len(snapshot.nodes)) and any(len(table) for table in queues)
 
-    def _tell_outcomes(self, lines: Sequence[HistoryEvent]) -> None:
+    def _report_outcomes(self, lines: Sequence[HistoryEvent]) -> None:
         """Report the outcome of commands since the last time: refused, no change, done."""
-        seen, self._seen = self._seen, lines[-1] if lines else None
+        seen, self._last_line = self._last_line, lines[-1] if lines else None
         for line in takewhile(lambda line: line is not seen, reversed(lines)):
             if line.what is HistoryEventKind.COMMAND_REFUSED:
                 self._app.flash(f"Refused: {line.message or line.reason}", "warning")

@@ -12,17 +12,17 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answers.plan import key_of, options_of, plan_parts
 from gpuconsole.ui.answers.risk import risk_parts
-from gpuconsole.ui.plan import Change
-from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
+from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.long_answer import AnswerChunk, LongAnswerScreen
+from gpuconsole.ui.whatif_changes import WhatIfChange
 
 
 def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:
     """The preemption risk of each running workload."""
-    return LongAnswerScreen("risk", "Preemption risk of running workloads", _foreboding, _risk)
+    return LongAnswerScreen("risk", "Preemption risk of running workloads", _risk_steps, _risk)
 
 
-def _foreboding(answers: AnalysisService) -> Iterator[EvictionRiskProgress]:
+def _risk_steps(answers: AnalysisService) -> Iterator[EvictionRiskProgress]:
     """Results run by run; if invalid nodes or pods prevent simulation, the part that does not need them."""
     standing = answers.standing()
     if missing_for_placement(standing.snapshot):
@@ -34,18 +34,18 @@ def _foreboding(answers: AnalysisService) -> Iterator[EvictionRiskProgress]:
 class PlanScreen(LongAnswerScreen[PlanProgress]):
     """The cheapest changes of quota, nodes or policy that start the submitted jobs within a target wait."""
 
-    def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[Change], object]) -> None:
+    def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[WhatIfChange], object]) -> None:
         """`take` adds the changes of an option to the what-if."""
         title = f"Cheapest options to start within {format_span(wanted)}"
-        super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._told)
+        super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._chunk)
         self._take = take
         self._options: Mapping[str, PlanOption] = {}
 
-    def _told(self, piece: PlanProgress) -> Told:
+    def _chunk(self, piece: PlanProgress) -> AnswerChunk:
         if piece.plan is None:
-            return Told(f"{piece.done} of {piece.of} kinds of options evaluated, now: {piece.kind}")
+            return AnswerChunk(f"{piece.done} of {piece.of} kinds of options evaluated, now: {piece.kind}")
         self._options = {key_of(option): option for option in options_of(piece.plan)}
-        return Told(_as_of(piece.plan.time), plan_parts(piece.plan), whole=True)
+        return AnswerChunk(_as_of(piece.plan.time), plan_parts(piece.plan), whole=True)
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "object.rehearse": self._rehearse}
@@ -65,14 +65,14 @@ class PlanScreen(LongAnswerScreen[PlanProgress]):
     def _rehearse(self) -> None:
         if (option := self.option) is not None:
             self.console_app.up()
-            self._take(Change(option.words, option.commands))
+            self._take(WhatIfChange(option.words, option.commands))
 
 
-def _risk(piece: EvictionRiskProgress) -> Told:
+def _risk(piece: EvictionRiskProgress) -> AnswerChunk:
     parts = risk_parts(piece.risk) if piece.risk is not None else None
     if piece.risk is not None and piece.last:
-        return Told(_as_of(piece.risk.time), parts, whole=True)
-    return Told(f"run {piece.runs + 1} of at most {RUNS}, at +{format_span(piece.reached)}", parts)
+        return AnswerChunk(_as_of(piece.risk.time), parts, whole=True)
+    return AnswerChunk(f"run {piece.runs + 1} of at most {RUNS}, at +{format_span(piece.reached)}", parts)
 
 
 def _as_of(time: Time) -> str:

@@ -23,10 +23,10 @@ def events(rows: Iterable[HistoryEvent], now: Time, key: str = "") -> list[Paint
     lines = [BLANK, heading("Events")]
     if not newest:
         return [*lines, line(("  none recorded", "dim"))]
-    return [*lines, *(painted for row in newest for painted in (_event(row, now, key), *_told(row.line)))]
+    return [*lines, *(painted for row in newest for painted in (_event(row, now, key), *_kueue_events(row.line)))]
 
 
-def _told(row: HistoryEvent) -> list[Painted]:
+def _kueue_events(row: HistoryEvent) -> list[Painted]:
     """The Kubernetes Events of the line; a message equal to the line's own is not repeated."""
     return [
         line(

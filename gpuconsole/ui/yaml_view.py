@@ -146,40 +146,40 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
-def as_yaml(thing: Object) -> str:
+def as_yaml(obj: Object) -> str:
     """Write the object as YAML. Strings keep what they hold; the pane that shows them cleans them."""
-    return yaml.dump(as_manifest(thing), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    return yaml.dump(as_manifest(obj), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
 
 
-def as_manifest(thing: Object) -> dict[str, Any]:
+def as_manifest(obj: Object) -> dict[str, Any]:
     """The object as a manifest that the API server accepts: metadata, spec, status."""
-    if isinstance(thing, Job):
-        return _job(thing)
-    kind = type(thing).__name__
-    found = parts_of(thing)
+    if isinstance(obj, Job):
+        return _job(obj)
+    kind = type(obj).__name__
+    found = parts_of(obj)
     parts: dict[str, dict[str, Any]] = {"metadata": {}, "": {}, "spec": {}, "status": {}}
-    for name, value in _fields(thing).items():
+    for name, value in _fields(obj).items():
         part = "metadata" if name in _METADATA else "status" if name in _STATUS else "" if name in _TOP else "spec"
         if name != "kind" and (found is None or part == "metadata"):
             parts[part][_key(name)] = value
     if found is not None:
         parts["spec"], parts["status"] = found.spec, found.status
-    if isinstance(thing, LocalQueue):
-        parts["status"] = _used_lately(thing)
+    if isinstance(obj, LocalQueue):
+        parts["status"] = _used_lately(obj)
         for name in _LATELY:
             parts["spec"].pop(name, None)
-    if isinstance(thing, Workload):
-        gates = [_gate(gate) for gate in thing.preemption_gates if gate.since is not None or gate.open]
+    if isinstance(obj, Workload):
+        gates = [_gate(gate) for gate in obj.preemption_gates if gate.since is not None or gate.open]
         parts["status"] |= present(preemptionGates=gates)
-        owners = owner_references(thing, API_VERSIONS)
+        owners = owner_references(obj, API_VERSIONS)
         parts["metadata"] |= {"ownerReferences": owners} if owners else {}
-    if isinstance(thing, Pod):
-        grace = thing.template.grace_period
-        end = {"deletionTimestamp": format_time(thing.deleted + grace), "deletionGracePeriodSeconds": grace // SECOND}
-        deleted = end if thing.deleted else {}
-        parts["metadata"] |= present(**deleted, ownerReferences=owner_reference(thing.job, API_VERSIONS))
+    if isinstance(obj, Pod):
+        grace = obj.template.grace_period
+        end = {"deletionTimestamp": format_time(obj.deleted + grace), "deletionGracePeriodSeconds": grace // SECOND}
+        deleted = end if obj.deleted else {}
+        parts["metadata"] |= present(**deleted, ownerReferences=owner_reference(obj.job, API_VERSIONS))
     return {
-        "apiVersion": GROUPS_OF_KUBERNETES if is_of_kubernetes(thing) else API_VERSIONS.get(kind, "v1"),
+        "apiVersion": GROUPS_OF_KUBERNETES if is_of_kubernetes(obj) else API_VERSIONS.get(kind, "v1"),
         "kind": _KINDS.get(kind, kind),
         "metadata": parts["metadata"],
         **parts[""],
@@ -220,32 +220,32 @@ def _used_lately(queue: LocalQueue) -> dict[str, Any]:
     return {"fairSharing": {"admissionFairSharingStatus": status}}
 
 
-def _fields(thing: Struct) -> dict[str, Any]:
+def _fields(obj: Struct) -> dict[str, Any]:
     """Fields that differ from their defaults, as plain values, by the model's own names."""
     out: dict[str, Any] = {}
-    for field in msgspec.structs.fields(thing):
-        value = getattr(thing, field.name)
+    for field in msgspec.structs.fields(obj):
+        value = getattr(obj, field.name)
         if field.name != "name" and (value is None or value == field.default or value in ("", (), {})):
             continue
         out[field.name] = _value(field.name, value)
-    if isinstance(thing, PodSetAssignment) and thing.levels:
+    if isinstance(obj, PodSetAssignment) and obj.levels:
         out = {key: value for key, value in out.items() if key not in ("levels", "topology")}
-        out["topology_assignment"] = encode(thing.levels, thing.topology)
-    if isinstance(thing, FlavorQuotas):
+        out["topology_assignment"] = encode(obj.levels, obj.topology)
+    if isinstance(obj, FlavorQuotas):
         out["resources"] = [{"name": name, **amounts} for name, amounts in out["resources"].items()]
     if "fair_weight" in out:
         out["fair_sharing"] = {"weight": f"{out.pop('fair_weight'):g}"}
-    if isinstance(thing, ClusterQueue):
-        out.update(_cluster_queue(thing))
+    if isinstance(obj, ClusterQueue):
+        out.update(_cluster_queue(obj))
         for name in ("admission_mode", "checks", "concurrent_admission", "terminating"):
             out.pop(name, None)
-    if isinstance(thing, Workload):
-        out.update(_workload(thing))
-        for name in ("priority_kind", "owner", "job_uid", "done", "parked"):
+    if isinstance(obj, Workload):
+        out.update(_workload(obj))
+        for name in ("priority_kind", "owner", "job_uid", "done", "inadmissible"):
             out.pop(name, None)
-    if isinstance(thing, Condition):
-        out["status"] = str(thing.status)
-    names = _OTHER_NAMES.get(type(thing), {})
+    if isinstance(obj, Condition):
+        out["status"] = str(obj.status)
+    names = _OTHER_NAMES.get(type(obj), {})
     return {names.get(key, key): value for key, value in out.items()}
 
 

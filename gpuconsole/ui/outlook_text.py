@@ -65,20 +65,21 @@ def _calibration(start: Estimate) -> str:
     return f"calibrated with {start.calibrated_by} earlier estimates" if start.calibrated_by else "uncalibrated"
 
 
-def _risk(danger: WorkloadRisk, found: WorkloadOutlook) -> list[Painted]:
-    chance = danger.probability or 0.0
+def _risk(workload_risk: WorkloadRisk, found: WorkloadOutlook) -> list[Painted]:
+    chance = workload_risk.probability or 0.0
     role = "fault" if chance >= 0.5 else "victim" if chance else "good"
     words = f"{chance:.0%} probability of eviction within {format_span(found.until - found.time)}"
     lines = [line("  ", (words, role))]
-    for cause in danger.causes:
+    for cause in workload_risk.causes:
         by = f" by {cause.by_queue}" if cause.by_queue else ""
         lines.append(line(f"    {cause.reason}{by}: {cause.runs} of {found.runs} runs"))
     lines += [
-        line(f"    preemption rank {one.place} if {one.lender} reclaims its {one.flavor}") for one in danger.turns
+        line(f"    preemption rank {one.place} if {one.lender} reclaims its {one.flavor}")
+        for one in workload_risk.turns
     ]
     lost = "unknown"
-    if danger.lost_gpu_hours is not None and danger.cost is not None:
-        lost = f"{danger.lost_gpu_hours:.1f} GPU-hours, {fmt.money(danger.cost)}"
+    if workload_risk.lost_gpu_hours is not None and workload_risk.cost is not None:
+        lost = f"{workload_risk.lost_gpu_hours:.1f} GPU-hours, {fmt.money(workload_risk.cost)}"
     lines.append(line((f"  lost work if evicted now: {lost}", "dim")))
     return lines
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from gpuconsole.ui import plan
-from gpuconsole.ui.plan import Change
-from gpuconsole.ui.screens.asking import AskingScreen
+from gpuconsole.ui import whatif_changes
+from gpuconsole.ui.screens.dialogs_mixin import AskingScreen
 from gpuconsole.ui.screens.views import load
-from gpuconsole.ui.widgets.confirm import Option
+from gpuconsole.ui.whatif_changes import WhatIfChange
+from gpuconsole.ui.widgets.confirm import ChoiceOption
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
     from gpuconsole.ui.screens.whatif import WhatIfScreen
 
 
-def try_out(app: "ConsoleApp", change: Change) -> None:
+def try_out(app: "ConsoleApp", change: WhatIfChange) -> None:
     """Open the what-if and add a change."""
     _open(app, lambda screen: screen.add(change))
 
@@ -27,8 +27,8 @@ def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
 def what_if_with_queue(screen: AskingScreen, queue: str, refused: str = "") -> None:
     """Ask for a change of a queue; `refused` is why its quota cannot be changed."""
     app = cast("ConsoleApp", screen.app)
-    options = (Option("hold", "hold queue", "s"), Option("quota", "change quota", "e", refused=refused))
-    opens = {"hold": lambda: try_out(app, plan.hold(queue)), "quota": lambda: try_quota(app, queue)}
+    options = (ChoiceOption("hold", "hold queue", "s"), ChoiceOption("quota", "change quota", "e", refused=refused))
+    opens = {"hold": lambda: try_out(app, whatif_changes.hold(queue)), "quota": lambda: try_quota(app, queue)}
     screen.choose(f"What-if for {queue}", options, lambda kind: opens[kind]())
 
 

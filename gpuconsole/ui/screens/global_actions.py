@@ -3,15 +3,15 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.contexts import ask_context, go_to
-from gpuconsole.ui.screens.driving import driving_handlers, pause_or_resume, set_speed
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.glossary import GlossaryScreen
 from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.screens.lacking import RightsScreen
+from gpuconsole.ui.screens.permissions import RightsScreen
 from gpuconsole.ui.screens.settings import ask_namespaces, next_theme, set_theme, show_namespaces
 from gpuconsole.ui.screens.submitting import ask_file, submit_file
+from gpuconsole.ui.screens.time_control import driving_handlers, pause_or_resume, set_speed
 from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.confirm import Confirm, Question
@@ -47,7 +47,7 @@ def handlers(app: "ConsoleApp") -> dict[str, Handler]:
     }
 
 
-def obey(app: "ConsoleApp", line: CommandLineRead) -> None:
+def run_command_line(app: "ConsoleApp", line: CommandLineRead) -> None:
     """Run a line of the `:` prompt."""
     screen = app.front
     if screen is None:

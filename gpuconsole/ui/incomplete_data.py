@@ -10,17 +10,19 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.services.status import ConsoleStatus
 
 
-def honest_queues(roots: Sequence[QuotaNode], status: ConsoleStatus) -> Sequence[QuotaNode]:
+def hide_incomplete_queues(roots: Sequence[QuotaNode], status: ConsoleStatus) -> Sequence[QuotaNode]:
     """The queue trees, without LocalQueues whose ClusterQueue may still be loading."""
     return [root for root in roots if not _alone(root)] if status.loading else roots
 
 
-def kueue_troubles(status: ConsoleStatus) -> list[Alert]:
+def kueue_alerts(status: ConsoleStatus) -> list[Alert]:
     """Problems of Kueue itself, for the list of problems."""
     return [Alert(trouble=AlertKind.KUEUE, text=one.text, key=one.mark.split(" for ")[0]) for one in status.kueue]
 
 
-def honest_troubles(troubles: Sequence[Alert], roots: Sequence[QuotaNode], status: ConsoleStatus) -> Sequence[Alert]:
+def hide_incomplete_alerts(
+    troubles: Sequence[Alert], roots: Sequence[QuotaNode], status: ConsoleStatus
+) -> Sequence[Alert]:
     """The problems, without those of LocalQueues whose ClusterQueue is not loaded yet."""
     if not status.loading:
         return troubles

@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
-def errand(screen: "ConsoleScreen", work: Callable[[], Answer], then: Callable[[Answer], object]) -> None:
+def run_in_background(screen: "ConsoleScreen", work: Callable[[], Answer], then: Callable[[Answer], object]) -> None:
     """Run `work` in a thread, then call `then` with its result; an error is shown as a toast."""
 
     def run() -> None:

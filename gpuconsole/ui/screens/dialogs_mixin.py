@@ -6,8 +6,8 @@ from typing import Literal, TypeVar
 from textual.screen import Screen
 
 from gpuconsole.model.text import clean
-from gpuconsole.ui.ringing import Ringing
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
+from gpuconsole.ui.reliable_timers import ReliableTimers
+from gpuconsole.ui.widgets.confirm import ChoiceDialog, ChoiceOption, Confirm, Prompt, PromptField, Question
 from gpuconsole.ui.widgets.dialog import Dialog
 
 Answer = TypeVar("Answer")
@@ -18,7 +18,7 @@ SECONDS = 4
 Severity = Literal["information", "warning", "error"]
 
 
-class AskingScreen(Ringing, Screen[None]):
+class AskingScreen(ReliableTimers, Screen[None]):
     """A screen with toasts and dialogs; each dialog calls a function with its answer."""
 
     def flash(self, text: str, severity: Severity = "information") -> None:
@@ -44,11 +44,13 @@ class AskingScreen(Ringing, Screen[None]):
 
         self._push(question.title, Confirm(question), answered)
 
-    def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
+    def choose(
+        self, title: str, options: Iterable[ChoiceOption], then: Callable[[str], object], chosen: str = ""
+    ) -> None:
         """Offer a list, and call `then` with the id of the picked option."""
-        self._push(title, Choice(title, tuple(options), chosen), _unless_cancelled(then))
+        self._push(title, ChoiceDialog(title, tuple(options), chosen), _unless_cancelled(then))
 
-    def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
+    def prompt(self, wanted: PromptField, then: Callable[[str], object]) -> None:
         """Ask for one value, and call `then` with it."""
         self._push(wanted.title, Prompt(wanted), _unless_cancelled(then))
 

@@ -4,7 +4,7 @@ from textual import events
 from textual.message_pump import MessagePump
 
 
-class Leaving(MessagePump):
+class IgnoreEventsWhilePruning(MessagePump):
     """Mix-in for all screens: a screen that is closed before it is mounted gets no mount or show event.
 
     Textual mounts none of the widgets of such a screen, and tells it all the same; whoever then looks for a widget

@@ -14,8 +14,8 @@ from textual.reactive import reactive
 
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.ui.actions import Action, Scope
-from gpuconsole.ui.screens.acting import ActingScreen
-from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.actions_mixin import ActingScreen
+from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.tables import place
 from gpuconsole.ui.widgets.command_line import CommandLine
 from gpuconsole.ui.widgets.crumbs import Crumbs
@@ -23,7 +23,7 @@ from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.footer import Footer
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header import Header
-from gpuconsole.ui.widgets.notice import State
+from gpuconsole.ui.widgets.notice import PaneState
 
 LOG = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class FramedScreen(ActingScreen):
             return
         if self.snapshot is not EMPTY:
             self.safely(self._show_newest)
-            if self.grid is None or self.grid.state is not State.LOADING:
+            if self.grid is None or self.grid.state is not PaneState.LOADING:
                 self.arrived()
         self.refresh_frame()
 
@@ -106,7 +106,7 @@ class FramedScreen(ActingScreen):
         except Exception as error:
             LOG.exception("The screen %s failed", self.crumb())
             for grid in self.query(Grid):
-                grid.say(State.FAILED, f"{type(error).__name__}: {error}")
+                grid.say(PaneState.FAILED, f"{type(error).__name__}: {error}")
             if str(error) != self._failure:
                 self._failure = str(error)
                 self.flash(f"This screen failed, see the log: {error}", "error")
@@ -119,9 +119,9 @@ class FramedScreen(ActingScreen):
         unseen = status.unseen(self.reads)
         for grid in self.query(Grid):
             if grid.bare and unseen:
-                grid.say(State.FORBIDDEN, unseen)
+                grid.say(PaneState.FORBIDDEN, unseen)
             elif grid.bare and status.loading:
-                grid.say(State.LOADING)
+                grid.say(PaneState.LOADING)
 
     def watch_snapshot(self) -> None:
         self.redraw()

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.screens.dialogs_mixin import Handler
+from gpuconsole.ui.widgets.confirm import PromptField
 
 SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
 """Speeds that faster and slower step through."""
@@ -63,7 +63,7 @@ def _change_speed(screen: ConsoleScreen, *, faster: bool) -> None:
 def _ask_speed(screen: ConsoleScreen) -> None:
     speed = screen.console.status.speed
     lines = (f"From {SLOWEST} to {FASTEST:,}.",)
-    wanted = Field("Simulated seconds per second", f"{speed:g}" if speed else "", lines, wrong_speed)
+    wanted = PromptField("Simulated seconds per second", f"{speed:g}" if speed else "", lines, wrong_speed)
     screen.prompt(wanted, lambda text: set_speed(screen, text))
 
 

@@ -24,7 +24,7 @@ Question = Callable[[AnalysisService, str], Iterator[Answer]]
 """Answers and workload key → partial results; may block, and raise ConsoleError."""
 
 
-class Trials(Generic[Answer]):
+class AnswerPoller(Generic[Answer]):
     """The newest result for one workload. Mutable; called from the screen's thread only."""
 
     def __init__(

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from textual import events
 from textual.app import App
 
-from gpuconsole.ui.pace import Pace
-from gpuconsole.ui.screens.background import GROUP
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
+from gpuconsole.ui.screens.snapshot_worker import GROUP
 
 PAUSE = 0.15
 """Seconds between two screens, for new data and keys."""
 
 
-class Warming:
+class ScreenPreloader:
     """Mounts the modes of an app in the background, the most likely one first. Mutates."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Warming:
         others: Iterable[str],
         shown: Callable[[], bool],
         ready: Callable[[], bool],
-        pace: Pace,
+        pace: KeyIdleTimer,
     ) -> None:
         """`load` imports a mode, in a thread, as soon as the first one has been `shown`; at last it imports `others`.
 

@@ -30,7 +30,7 @@ GROUP = "background"
 """Textual worker group of these threads."""
 
 
-class Background(Generic[Answer]):
+class SnapshotWorker(Generic[Answer]):
     """Processes the newest Snapshot, one at a time; Snapshots that arrive meanwhile are skipped except the last.
 
     The first computation starts immediately, and so does a repeated request for the same Snapshot: then the user, not

@@ -2,13 +2,13 @@
 
 import time
 
-QUIET = 0.25
+PAUSE = 0.25
 """Seconds without a key that count as a pause."""
 LONGEST = 1.0
 """Seconds that new data wait for a pause, at most."""
 
 
-class Pace:
+class KeyIdleTimer:
     """The time of the last key press. Mutates by `key`."""
 
     def __init__(self) -> None:
@@ -21,4 +21,4 @@ class Pace:
 
     def wait(self, since: float = float("inf")) -> float:
         """Seconds to wait for a pause; what is due `since` a time waits for `LONGEST` of them at most."""
-        return min(self.pressed + QUIET, since + LONGEST) - time.monotonic()
+        return min(self.pressed + PAUSE, since + LONGEST) - time.monotonic()

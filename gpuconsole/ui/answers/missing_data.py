@@ -5,11 +5,11 @@ from collections.abc import Iterable
 NOTHING = "not enough data for an answer"
 
 
-def nothing_said(lacking: Iterable[str]) -> list[str]:
+def no_data_lines(lacking: Iterable[str]) -> list[str]:
     """The whole report where required objects are not visible."""
-    return [NOTHING, *left_open(lacking)]
+    return [NOTHING, *missing_data_lines(lacking)]
 
 
-def left_open(unknown: Iterable[str]) -> list[str]:
+def missing_data_lines(unknown: Iterable[str]) -> list[str]:
     """Lines below a report that name what is unknown."""
     return [f"unknown: {text}" for text in unknown]

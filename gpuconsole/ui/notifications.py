@@ -9,7 +9,7 @@ AT_ONCE = 3
 """Notifications shown at the same time."""
 
 
-class Brief(Notification):
+class LastingNotification(Notification):
     """A notification whose time left is never negative.
 
     Textual 8.2 checks that a notification has not expired, makes its toasts, and starts a timer with the time that is
@@ -25,7 +25,7 @@ class Brief(Notification):
         return super().time_left <= 0
 
 
-def gone_for(new: Notification, said: Sequence[Notification]) -> list[Notification]:
+def replaced_by(new: Notification, said: Sequence[Notification]) -> list[Notification]:
     """The notifications that a new one replaces: those with the same words, and the oldest."""
     again = [one for one in said if (one.title, one.message) == (new.title, new.message)]
     others = [one for one in said if one not in again]

@@ -8,10 +8,10 @@ from textual.driver import Driver
 from textual.notifications import Notify
 from textual.widgets._toast import Toast
 
-from gpuconsole.ui.brief import Brief, gone_for
 from gpuconsole.ui.lasting_output import LastingOutput
-from gpuconsole.ui.ringing import Ringing
-from gpuconsole.ui.screens.asking import Severity
+from gpuconsole.ui.notifications import LastingNotification, replaced_by
+from gpuconsole.ui.reliable_timers import ReliableTimers
+from gpuconsole.ui.screens.dialogs_mixin import Severity
 
 LOG = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ FRAME = 0.001
 """Most seconds without drawing after a change of mode."""
 
 
-class TunedApp(Ringing, App[None]):
+class TunedApp(ReliableTimers, App[None]):
     """An app that paints as soon as possible, and once."""
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
@@ -52,11 +52,11 @@ class TunedApp(Ringing, App[None]):
         markup: bool = True,
     ) -> None:
         lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
-        self.post_message(Notify(Brief(message, title, severity, lasts, markup)))
+        self.post_message(Notify(LastingNotification(message, title, severity, lasts, markup)))
 
     def on_notify(self, event: Notify) -> None:
         # Textual takes the new one in after this.
-        gone = gone_for(event.notification, list(self._notifications))
+        gone = replaced_by(event.notification, list(self._notifications))
         for one in gone:
             self._unnotify(one, refresh=False)
         for toast in self.screen.query(Toast) if self.screen_stack else ():

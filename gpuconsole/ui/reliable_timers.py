@@ -4,7 +4,7 @@ from textual.message_pump import MessagePump
 from textual.timer import Timer, TimerCallback
 
 
-class Ringing(MessagePump):
+class ReliableTimers(MessagePump):
     """A part of the app, and of screens and widgets with timers: what is to be done once after a while is always done.
 
     Textual 8.2 leaves out the rings for which a timer comes too late. One that rings once then never does: it is

@@ -1,7 +1,7 @@
 """Navigation history of views: back, forward, and to the last one."""
 
 
-class Travel:
+class ViewHistory:
     """The views that were open, in order, and the current one. Mutates."""
 
     def __init__(self, start: str) -> None:

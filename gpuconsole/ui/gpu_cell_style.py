@@ -65,7 +65,7 @@ class ColourBy(StrEnum):
         return ways[(ways.index(self) + 1) % len(ways)]
 
 
-class Band(NamedTuple):
+class ColourStep(NamedTuple):
     """A band of a scale; `below` is its upper end."""
 
     below: float
@@ -74,30 +74,30 @@ class Band(NamedTuple):
     role: str
 
 
-UNKNOWN = Band(0.0, "not measured", "·", "dim")
-SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
+UNKNOWN = ColourStep(0.0, "not measured", "·", "dim")
+SCALES: Mapping[ColourBy, tuple[ColourStep, ...]] = {
     ColourBy.UTILISATION: (
-        Band(1, "idle", "▁", "idle"),
-        Band(25, "under 25%", "▂", "pending"),
-        Band(50, "under 50%", "▄", "lent"),
-        Band(75, "under 75%", "▆", "series-1"),
-        Band(inf, "75% and more", "█", "own"),
+        ColourStep(1, "idle", "▁", "idle"),
+        ColourStep(25, "under 25%", "▂", "pending"),
+        ColourStep(50, "under 50%", "▄", "lent"),
+        ColourStep(75, "under 75%", "▆", "series-1"),
+        ColourStep(inf, "75% and more", "█", "own"),
     ),
     ColourBy.TEMPERATURE: (
-        Band(45, "under 45 °C", "▁", "idle"),
-        Band(65, "under 65 °C", "▃", "own"),
-        Band(HOT, f"under {HOT:.0f} °C", "▅", "pending"),
-        Band(inf, f"{HOT:.0f} °C and more", "█", "fault"),
+        ColourStep(45, "under 45 °C", "▁", "idle"),
+        ColourStep(65, "under 65 °C", "▃", "own"),
+        ColourStep(HOT, f"under {HOT:.0f} °C", "▅", "pending"),
+        ColourStep(inf, f"{HOT:.0f} °C and more", "█", "fault"),
     ),
 }
 LASTING = (ColourBy.STATE, ColourBy.QUEUE, ColourBy.OWNER)
 """Modes that depend on the nodes alone, not on the time."""
 UNMEASURED: Mapping[str, NodeTelemetry] = {}
-Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[Band]]]
+Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[ColourStep]]]
 """Node → the inputs of its bands, and the bands."""
 
 
-class Look:
+class GpuCellStyle:
     """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
 
     def __init__(
@@ -149,7 +149,7 @@ class Look:
         stale = telemetry is not None and telemetry.stale(self._now)
         return [(band.glyph, "dim" if stale else band.role) for band in self._bands(row)]
 
-    def _bands(self, row: GpuRow) -> Sequence[Band]:
+    def _bands(self, row: GpuRow) -> Sequence[ColourStep]:
         telemetry, known = self._telemetry.get(row.node), self._known.get(row.node)
         if known is not None and known[0] is telemetry and known[1] is row:
             return known[2]
@@ -215,7 +215,7 @@ def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]
     return found
 
 
-def band_of(value: float | None, scale: Sequence[Band]) -> Band:
+def band_of(value: float | None, scale: Sequence[ColourStep]) -> ColourStep:
     """The band of a value."""
     return UNKNOWN if value is None else next((band for band in scale if value < band.below), scale[-1])
 

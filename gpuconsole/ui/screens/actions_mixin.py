@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
 from gpuconsole.ui.keymap import continuations, find, spell
 from gpuconsole.ui.menus import hints, menu
-from gpuconsole.ui.screens.asking import AskingScreen, Handler
+from gpuconsole.ui.screens.dialogs_mixin import AskingScreen, Handler
 from gpuconsole.ui.widgets.confirm import Question
-from gpuconsole.ui.widgets.palette import Entry
+from gpuconsole.ui.widgets.palette import PaletteEntry
 
 if TYPE_CHECKING:
     from gpuconsole.services.console import Console
@@ -73,9 +73,9 @@ class ActingScreen(AskingScreen):
         """Whether `explain` has nothing to explain, so that it is not offered."""
         return action.id == "object.explain" and bool(self.refusal(action))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[PaletteEntry]:
         """Entries of the palette."""
-        return [Entry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
+        return [PaletteEntry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
 
     def means(self, key: str, before: str = "") -> bool:
         """Whether the key has an action on this screen."""

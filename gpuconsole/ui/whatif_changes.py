@@ -30,48 +30,50 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.as_yaml import as_documents, as_yaml
 from gpuconsole.ui.names import called
+from gpuconsole.ui.yaml_view import as_documents, as_yaml
 
 
-class Change(Struct, frozen=True):
+class WhatIfChange(Struct, frozen=True):
     """One change of a what-if."""
 
     words: str
     commands: tuple[Command, ...]
 
 
-def submit(objects: Sequence[Object], what: str, documents: Sequence[str] = ()) -> Change:
+def submit(objects: Sequence[Object], what: str, documents: Sequence[str] = ()) -> WhatIfChange:
     """Submit these objects to the fork; `documents` are their manifests, if any."""
-    return Change(f"submit {what}", (Submit(tuple(objects), tuple(documents)),))
+    return WhatIfChange(f"submit {what}", (Submit(tuple(objects), tuple(documents)),))
 
 
-def later(change: Change, after: Span) -> Change:
+def later(change: WhatIfChange, after: Span) -> WhatIfChange:
     """The same change after a delay."""
     if not after:
         return change
-    return Change(f"after {format_exactly(after)}: {change.words}", tuple(Later(after, c) for c in change.commands))
+    return WhatIfChange(
+        f"after {format_exactly(after)}: {change.words}", tuple(Later(after, c) for c in change.commands)
+    )
 
 
-def asked(command: Command) -> Change:
+def command_change(command: Command) -> WhatIfChange:
     """Any command, in the words of a scenario's step."""
     moment = f"after {format_exactly(command.after)}: " if isinstance(command, Later) else ""
     order = command.command if isinstance(command, Later) else command
     if isinstance(order, Submit):
-        names = ", ".join(called(thing.key) for thing in order.objects[:3])
-        return Change(f"{moment}submit {names}{' …' if len(order.objects) > 3 else ''}", (command,))
+        names = ", ".join(called(obj.key) for obj in order.objects[:3])
+        return WhatIfChange(f"{moment}submit {names}{' …' if len(order.objects) > 3 else ''}", (command,))
     fields = msgspec.to_builtins(order)
     words = " ".join(
         "no limit" if value is None else clean(str(value), 60)
         for name, value in fields.items()
         if name != "type" and value != ""
     )
-    return Change(f"{moment}{fields['type']} {words}", (command,))
+    return WhatIfChange(f"{moment}{fields['type']} {words}", (command,))
 
 
-def tried(words: str, commands: Sequence[Command]) -> Change:
+def tried(words: str, commands: Sequence[Command]) -> WhatIfChange:
     """A change that an answer tested, in its words; objects with their manifests, where these are complete."""
-    return Change(words, tuple(_documented(command) for command in commands))
+    return WhatIfChange(words, tuple(_documented(command) for command in commands))
 
 
 def _documented(command: Command) -> Command:
@@ -82,12 +84,12 @@ def _documented(command: Command) -> Command:
     return msgspec.structs.replace(command, documents=as_documents(text)) if whole else command
 
 
-def copy(snapshot: Snapshot, workload: Workload) -> Change:
+def copy(snapshot: Snapshot, workload: Workload) -> WhatIfChange:
     """Submit the same job again under another name."""
     name = free_name(snapshot, workload)
     wanted = counted(*in_one_unit(wanted_units(snapshot, workload)))
     what = f"{workload.namespace}/{name}, {wanted}, priority {workload.priority}"
-    return Change(f"submit {what}", (Copy(workload.owner or workload.key, name),))
+    return WhatIfChange(f"submit {what}", (Copy(workload.owner or workload.key, name),))
 
 
 def free_name(snapshot: Snapshot, workload: Workload) -> str:
@@ -104,37 +106,39 @@ def _is_taken(snapshot: Snapshot, kind: str, namespace: str, name: str) -> bool:
     return f"{namespace}/{name}" in snapshot.workloads or f"{kind}/{namespace}/{name}" in snapshot.jobs
 
 
-def stop(workload: Workload) -> Change:
-    return Change(f"stop {called(workload.key)}", (SetActive(workload.key, False),))
+def stop(workload: Workload) -> WhatIfChange:
+    return WhatIfChange(f"stop {called(workload.key)}", (SetActive(workload.key, False),))
 
 
-def requeue(workload: Workload) -> Change:
-    return Change(f"requeue {called(workload.key)}", (Requeue(workload.key),))
+def requeue(workload: Workload) -> WhatIfChange:
+    return WhatIfChange(f"requeue {called(workload.key)}", (Requeue(workload.key),))
 
 
-def priority(workload: Workload, value: int) -> Change:
-    return Change(f"{called(workload.key)} priority {workload.priority} → {value}", (SetPriority(workload.key, value),))
+def priority(workload: Workload, value: int) -> WhatIfChange:
+    return WhatIfChange(
+        f"{called(workload.key)} priority {workload.priority} → {value}", (SetPriority(workload.key, value),)
+    )
 
 
-def lose(node: str) -> Change:
-    return Change(f"fail node {node}", (FailNode(node),))
+def lose(node: str) -> WhatIfChange:
+    return WhatIfChange(f"fail node {node}", (FailNode(node),))
 
 
-def drain(node: str) -> Change:
-    return Change(f"drain node {node}", (Drain(node),))
+def drain(node: str) -> WhatIfChange:
+    return WhatIfChange(f"drain node {node}", (Drain(node),))
 
 
-def cordon(node: str) -> Change:
-    return Change(f"cordon node {node}", (Cordon(node, True),))
+def cordon(node: str) -> WhatIfChange:
+    return WhatIfChange(f"cordon node {node}", (Cordon(node, True),))
 
 
-def hold(queue: str) -> Change:
-    return Change(f"hold queue {queue}", (SetStopPolicy(queue, StopPolicy.HOLD),))
+def hold(queue: str) -> WhatIfChange:
+    return WhatIfChange(f"hold queue {queue}", (SetStopPolicy(queue, StopPolicy.HOLD),))
 
 
-def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> Change:
+def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> WhatIfChange:
     """Set another nominal quota; the limits stay."""
     old = queue.quotas().get((flavor, resource), Quota())
     words = f"{queue.name} {flavor} {fmt.resource(resource)} {fmt.amount(resource, old.nominal)}"
     command = SetQuota(queue.name, flavor, resource, nominal)
-    return Change(f"{words} → {fmt.amount(resource, nominal)}", (command,))
+    return WhatIfChange(f"{words} → {fmt.amount(resource, nominal)}", (command,))

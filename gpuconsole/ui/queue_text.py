@@ -115,7 +115,7 @@ def _limits(row: TreeRow) -> str:
 
 def _by_flavor(uses: Sequence[QuotaUse], limits: Sequence[int | None]) -> str:
     """The limits of several flavors one by one: a limit holds for its flavor alone."""
-    told = [fmt.limit(use.resource, limit) for use, limit in zip(uses, limits, strict=True)]
+    limit_texts = [fmt.limit(use.resource, limit) for use, limit in zip(uses, limits, strict=True)]
     if len(uses) < 2 or all(limit is None for limit in limits):
-        return told[0] if told else fmt.limit("", None)
-    return ", ".join(f"{_name(use, uses)} {limit}" for use, limit in zip(uses, told, strict=True))
+        return limit_texts[0] if limit_texts else fmt.limit("", None)
+    return ", ".join(f"{_name(use, uses)} {limit}" for use, limit in zip(uses, limit_texts, strict=True))
