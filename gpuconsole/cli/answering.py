@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
@@ -46,7 +46,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     """The data is of a simulation, so its time is not wall-clock time."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class QuestionContext(Struct, frozen=True, kw_only=True):
     """The cluster that a question is about. Its `simulation` is not shared: it may be advanced and forked."""
 
     simulation: Simulation
@@ -85,7 +85,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return Origin(source=self.source, mode=self.mode, now=now, assumed=self.assumed, staged=staged)
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class CommandAnswer(Struct, frozen=True, kw_only=True):
     """What is printed: `lines` for people, or `body` in a document of this `kind`."""
 
     kind: str
@@ -104,16 +104,16 @@ UNKNOWN = 2
 """Exit status where no answer is possible, as for an unreachable cluster."""
 
 
-def nothing_said(kind: str, unknown: tuple[str, ...], version: int = 1) -> Answer:
+def nothing_said(kind: str, unknown: tuple[str, ...], version: int = 1) -> CommandAnswer:
     """The answer where RBAC forbids reading what it depends on."""
-    return Answer(kind=kind, body=None, lines=(NOTHING,), version=version, status=UNKNOWN, unknown=unknown)
+    return CommandAnswer(kind=kind, body=None, lines=(NOTHING,), version=version, status=UNKNOWN, unknown=unknown)
 
 
 printing = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 """How an answer is printed."""
 
 
-def answering(function: Callable[..., Answer]) -> Callable[..., int]:
+def answering(function: Callable[..., CommandAnswer]) -> Callable[..., int]:
     """Make a command of a function from `asked` (and its own options) to an Answer.
 
     The command takes the options of every source, `--until` to run the simulation on first, and `-o`.
@@ -123,7 +123,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     @click.option("--until", type=Duration(), default="0s", show_default=True, help="Simulate this long first.")
     @printing
     @wraps(function)
-    def command(request: Request, until: Span, output: str, **options: Any) -> int:
+    def command(request: OpenRequest, until: Span, output: str, **options: Any) -> int:
         asked = open_cluster(request, until)
         with uncollected():
             answer = function(asked=asked, **options)
@@ -134,7 +134,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     return command
 
 
-def say(origin: Origin, answer: Answer, output: str) -> int:
+def say(origin: Origin, answer: CommandAnswer, output: str) -> int:
     """Print an answer; returns its exit status. With text, stderr names the cluster, the time and the age."""
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
@@ -163,15 +163,15 @@ def _age(origin: Origin) -> Span | None:
     return max(0, time.time_ns() // 1000 - origin.now)
 
 
-def open_cluster(request: Request, until: Span = 0) -> Asked:
+def open_cluster(request: OpenRequest, until: Span = 0) -> QuestionContext:
     """Open the requested cluster and advance it by `until`; notices go to stderr."""
     began = time.monotonic()
-    request, settings = configured(replace(request, tells_choices=True))
+    request, settings = configured(replace(request, traces_preemptions=True))
     opened = open_simulation(request, settings)
     opened.simulation.advance(opened.simulation.now + until)
     for notice in opened.notices:
         click.echo(clean(f"gpuconsole: {notice}"), err=True)
-    return Asked(
+    return QuestionContext(
         simulation=opened.simulation,
         source=opened.about.source,
         # What comes of running it on is a simulation's, whatever it went on from.
@@ -186,12 +186,12 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
     )
 
 
-def mode_of(request: Request) -> str:
+def mode_of(request: OpenRequest) -> str:
     """Kind of the requested cluster: `live`, `saved` or `simulated`."""
     return "live" if request.live else "saved" if request.snapshot is not None else "simulated"
 
 
-def lines_of(asked: Asked) -> list[HistoryEvent]:
+def lines_of(asked: QuestionContext) -> list[HistoryEvent]:
     """Known events of the cluster, oldest first; drains the events of the simulation."""
     if asked.found is not None:
         return list(asked.found.recent)
@@ -200,12 +200,12 @@ def lines_of(asked: Asked) -> list[HistoryEvent]:
 
 def history_of(simulation: Simulation) -> list[HistoryEvent]:
     """Drained events of a simulation, after the recent ones of its snapshot."""
-    told = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
-    before = told[0].time if told else simulation.now + 1
-    return [line for line in simulation.snapshot().recent if line.time < before] + told
+    events = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
+    before = events[0].time if events else simulation.now + 1
+    return [line for line in simulation.snapshot().recent if line.time < before] + events
 
 
-def document(origin: Origin, answer: Answer) -> dict[str, Any]:
+def document(origin: Origin, answer: CommandAnswer) -> dict[str, Any]:
     """The answer as a JSON document, with its source."""
     now, age = origin.now, _age(origin)
     return {

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
 from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unchecked_kinds
 from gpuconsole.insight.antipatterns.pattern import total_per_day
 from gpuconsole.insight.telemetry import utilization
@@ -20,7 +20,7 @@ VERSION = 3
 
 @click.command()
 @answering
-def command(asked: Asked) -> Answer:
+def command(asked: QuestionContext) -> CommandAnswer:
     """Find wasted GPUs and scheduling anti-patterns: evidence, cost per day, fix.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until simulates it first. With GPU
@@ -39,18 +39,20 @@ def command(asked: Asked) -> Answer:
     for one in body["patterns"]:
         one["since"] = format_time(one["since"]) if one["since"] is not None else None
     lines = antipatterns_lines(found, measured=len(snapshot.telemetry) > 0, average=utilization(snapshot))
-    return Answer(kind="Antipatterns", body=body, lines=lines, version=VERSION, unknown=unchecked_kinds(snapshot.seen))
+    return CommandAnswer(
+        kind="Antipatterns", body=body, lines=lines, version=VERSION, unknown=unchecked_kinds(snapshot.seen)
+    )
 
 
-def _measured(asked: Asked) -> Snapshot:
+def _measured(asked: QuestionContext) -> Snapshot:
     """The cluster with simulated GPU metrics, if it is a simulation without metrics."""
     snapshot = asked.standing().snapshot
     if asked.mode != "simulated" or len(snapshot.telemetry):
         return snapshot
     state = ClusterState(snapshot.time)
     state.seen = snapshot.seen
-    for thing in snapshot.objects():
-        state.apply(Applied(snapshot.time, thing))
+    for obj in snapshot.objects():
+        state.apply(Applied(snapshot.time, obj))
     for telemetry in measure(snapshot, asked.simulation.seed):
         state.apply(Applied(snapshot.time, telemetry))
     return state.freeze()

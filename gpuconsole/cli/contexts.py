@@ -5,17 +5,17 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.backends.kube.target import context_names
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.services.console import Console
 from gpuconsole.workers.worker import Worker
 
-Open = Callable[[Request, Worker | None], Console]
+Open = Callable[[OpenRequest, Worker | None], Console]
 
 
 class KubeContexts:
     """Opens consoles in other contexts, with the options of the first one."""
 
-    def __init__(self, request: Request, open: Open) -> None:
+    def __init__(self, request: OpenRequest, open: Open) -> None:
         self._request = request
         self._open = open
         self.namespaces: Collection[str] = request.namespace

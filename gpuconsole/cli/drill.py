@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.junit import Suite
 from gpuconsole.cli.junit import junit as as_junit
-from gpuconsole.cli.options import Request, configured, policed
+from gpuconsole.cli.options import OpenRequest, configured, policed
 from gpuconsole.cli.scenarios import LineOf
 from gpuconsole.cli.sources import FindingsError, read_drill, read_scenario
 from gpuconsole.errors import UsageError
@@ -46,7 +46,7 @@ def run_drills(
 
     FILES are scenarios, folders of scenarios, or names of bundled fixtures.
     """
-    request, _ = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
+    request, _ = configured(OpenRequest(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
     if junit is not None and not junit.parent.is_dir():
         raise UsageError(f"--junit {junit}: folder {junit.parent} does not exist; create it, or choose another path")
     suites = []
@@ -77,9 +77,9 @@ def play_drill(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("`gpuconsole drill play` needs a terminal; use `gpuconsole drill run` without one")
-    request, settings = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
+    request, settings = configured(OpenRequest(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
     scenario = playable(read_scenario([*resolve((file,)), *manifests], request), file)
-    from gpuconsole.cli.playing import show
+    from gpuconsole.cli.drill_console import show
 
     return show(scenario, request.seed, settings)
 
@@ -105,7 +105,7 @@ def _scenarios(files: Sequence[str]) -> Iterator[str]:
         yield from dict.fromkeys([*loaded.origins, *lost]) or [file]
 
 
-def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:
+def _run(file: str, manifests: Sequence[str], request: OpenRequest) -> Suite:
     """Run one drill; a file that cannot be read is a failure and does not stop the others."""
     begun, name = time.perf_counter(), Path(file).stem
     try:

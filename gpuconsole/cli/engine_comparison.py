@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.answering import Answer, Asked, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, nothing_said
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.errors import SourceError
 from gpuconsole.insight.data_gaps import missing_for_forecast
@@ -37,7 +37,7 @@ MOST = 50
 NOTHING = "–"
 
 
-def compared(asked: Asked, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> Answer:
+def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> CommandAnswer:
     """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare."""
     if lacking := missing_for_forecast(asked.simulation.snapshot()):
         return nothing_said(KIND, lacking, VERSION)
@@ -48,7 +48,7 @@ def compared(asked: Asked, chosen: Sequence[str], horizon: Span | None, conf: Pa
     loads = [scenario, *(_under(scenario, name, text) for name in dict.fromkeys(chosen))]
     runs = [(engine_name(load.policy), build(load, seed=seed, gpus_per_node=asked.gpus_per_node)) for load in loads]
     answer = compare_engines(runs, HORIZON if horizon is None else horizon)
-    return Answer(kind=KIND, body=as_body(answer), lines=list(as_text(answer)), version=VERSION)
+    return CommandAnswer(kind=KIND, body=as_body(answer), lines=list(as_text(answer)), version=VERSION)
 
 
 def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
@@ -97,15 +97,15 @@ def _with_utilization(totals: EngineTotals) -> dict[str, Any]:
     return plain
 
 
-def _plain(thing: Struct) -> dict[str, Any]:
-    return dict(_field(thing, name, getattr(thing, name)) for name in thing.__struct_fields__)
+def _plain(obj: Struct) -> dict[str, Any]:
+    return dict(_field(obj, name, getattr(obj, name)) for name in obj.__struct_fields__)
 
 
-def _field(thing: Struct, name: str, value: Any) -> tuple[str, Any]:
+def _field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
     if name in _SPANS:
         spans = [None if span is None else span / SECOND for span in (value if isinstance(value, tuple) else (value,))]
         return f"{name}_seconds", spans if isinstance(value, tuple) else spans[0]
-    if name in _MOMENTS and not isinstance(thing, EngineTotals | ComparedQueue):
+    if name in _MOMENTS and not isinstance(obj, EngineTotals | ComparedQueue):
         return name, None if value is None else format_time(value)
     return name, msgspec.to_builtins(value)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
 from gpuconsole.insight.calibration import PastEstimate, calibrate, coverage
@@ -34,7 +34,7 @@ VERSION = 3
 @click.option("--horizon", type=Duration(least=MINUTE), default="3d", show_default=True, help="How far to look ahead.")
 @click.option("--chance", type=int, default=0, show_default=True, help="Random seed of the runs.")
 @answering
-def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) -> Answer:
+def command(asked: QuestionContext, workload: str, runs: int, horizon: Span, chance: int) -> CommandAnswer:
     """Estimate when a pending workload starts (80% interval), and show its position in the queues.
 
     WORKLOAD is namespace/name of a Workload, a job or a pod; the name is enough if it is unique. FILES are manifests,
@@ -44,11 +44,11 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     snapshot = asked.found or asked.simulation.snapshot()
     key = whole_named(snapshot, workload)
     if lacking := missing_for_forecast(snapshot, *PLACES):
-        answer, told = current_position(snapshot, key), explain(snapshot, key)
-        ended = not waits(answer, told) and told.code is not PendingReason.UNSEEN
+        answer, explanation = current_position(snapshot, key), explain(snapshot, key)
+        ended = not waits(answer, explanation) and explanation.code is not PendingReason.UNSEEN
         open_end = () if ended else tuple(f"ETA: {text}" for text in lacking)
         text = list(as_text(answer, known=not open_end))
-        return Answer(
+        return CommandAnswer(
             kind="Eta",
             body=_body(answer),
             lines=text,
@@ -58,7 +58,7 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     answer = as_recorded(asked, found)
     text, unknown = list(as_text(answer)), tuple(_misplaced(snapshot, answer))
-    return Answer(kind="Eta", body=_body(answer), lines=text, version=VERSION, unknown=unknown)
+    return CommandAnswer(kind="Eta", body=_body(answer), lines=text, version=VERSION, unknown=unknown)
 
 
 def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
         yield f"position in its cohort: {why}"
 
 
-def as_recorded(asked: Asked, answer: Eta) -> Eta:
+def as_recorded(asked: QuestionContext, answer: Eta) -> Eta:
     """Calibrate the estimate with those that the console recorded for this live cluster. Raises HistoryError."""
     if asked.mode != "live":
         return answer
@@ -120,7 +120,7 @@ def _when(answer: Eta, start: Estimate) -> Iterator[str]:
         yield f"no start before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
 
 
-def _earlier(asked: Asked) -> Sequence[PastEstimate]:
+def _earlier(asked: QuestionContext) -> Sequence[PastEstimate]:
     """The console's earlier estimates for this live cluster, with the actual starts. Raises HistoryError."""
     path = asked.settings.history_file
     if not path.exists():

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import click
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import UNKNOWN, Answer, Origin, mode_of, nothing_said, printing, say
+from gpuconsole.cli.answering import UNKNOWN, CommandAnswer, Origin, mode_of, nothing_said, printing, say
 from gpuconsole.cli.forecast_report import as_json, as_text
-from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.saved import as_told, saved_in
+from gpuconsole.cli.saved import saved_in, with_overrides
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
@@ -33,7 +33,7 @@ VERSION = 3
 KEPT = 200
 
 
-class Sight(NamedTuple):
+class ClusterView(NamedTuple):
     """One observation of a cluster, with Kueue's settings and the cluster's name."""
 
     snapshot: Snapshot
@@ -67,7 +67,7 @@ class Moments(NamedTuple):
 @click.option("--history", is_flag=True, help="With --check: use the decisions recorded by live sessions.")
 @printing
 def command(
-    request: Request,
+    request: OpenRequest,
     until: Span,
     check: bool,
     lasting: Span,
@@ -92,60 +92,60 @@ def command(
             sight = next(sights)
         if lacking := missing_for_admission(sight.snapshot):
             return say(_origin(request, sight, until), nothing_said("Forecast", lacking), output)
-        foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.warnings)
-        return say(_origin(request, sight, until), _answer(foreseen, None), output)
-    sight, foreseen, said = _checked(request, settings, against, Moments(until, lasting, every))
-    answer = replace(_answer(foreseen, said), unknown=missing_for_admission(sight.snapshot))
+        predicted = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.warnings)
+        return say(_origin(request, sight, until), _answer(predicted, None), output)
+    sight, predicted, said = _checked(request, settings, against, Moments(until, lasting, every))
+    answer = replace(_answer(predicted, said), unknown=missing_for_admission(sight.snapshot))
     if sight.lost:
         since = f"Kueue's decisions since {format_time(sight.snapshot.time)}: {sight.lost}"
         answer = replace(answer, status=UNKNOWN, unknown=(*answer.unknown, since))
     return say(_origin(request, sight, until), answer, output)
 
 
-def _origin(request: Request, sight: Sight, until: Span) -> Origin:
+def _origin(request: OpenRequest, sight: ClusterView, until: Span) -> Origin:
     snapshot, mode = sight.snapshot, "simulated" if until else mode_of(request)
     return Origin(source=sight.source, mode=mode, now=snapshot.time, assumed=snapshot.seen.warnings)
 
 
-def _answer(foreseen: Forecast | None, said: ForecastDifferences | None) -> Answer:
-    return Answer(
+def _answer(predicted: Forecast | None, said: ForecastDifferences | None) -> CommandAnswer:
+    return CommandAnswer(
         kind="Forecast",
-        body=as_json(foreseen, said),
-        lines=as_text(foreseen, said),
+        body=as_json(predicted, said),
+        lines=as_text(predicted, said),
         version=VERSION,
         status=int(said is not None and said.of(DifferenceCause.DISAGREEMENT) > 0),
-        assumed=foreseen.queues if foreseen is not None else (),
+        assumed=predicted.queues if predicted is not None else (),
     )
 
 
-def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: Request, until: Span) -> None:
+def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: OpenRequest, until: Span) -> None:
     if (against or history) and not check:
         raise UsageError("--against and --history need --check")
     if against and request.snapshot is None:
         raise UsageError("--against needs --snapshot FILE: the Snapshot to compare with")
     if against and until:
         raise UsageError("--against compares saved Snapshots and --until runs a simulation: use only one of them")
-    if history and (until or request != Request()):
+    if history and (until or request != OpenRequest()):
         raise UsageError("--history reads recorded decisions: leave out FILES and the options that name a cluster")
 
 
 def _checked(
-    request: Request, settings: Config, against: tuple[Path, ...], moments: Moments
-) -> tuple[Sight, Forecast, ForecastDifferences]:
-    observer, said, foreseen = ForecastChecker(), ForecastDifferences(), Forecast()
-    sight = Sight(EMPTY, SimPolicy(), "")
+    request: OpenRequest, settings: Config, against: tuple[Path, ...], moments: Moments
+) -> tuple[ClusterView, Forecast, ForecastDifferences]:
+    observer, said, predicted = ForecastChecker(), ForecastDifferences(), Forecast()
+    sight = ClusterView(EMPTY, SimPolicy(), "")
     with _sights(request, settings, against, moments) as sights:
         for sight in sights:
             seen = sight.snapshot.seen
-            foreseen, new = observer.look(sight.snapshot, sight.policy, seen.warnings, seen.decisive_gaps)
+            predicted, new = observer.look(sight.snapshot, sight.policy, seen.warnings, seen.decisive_gaps)
             said += new
-    return sight, foreseen, said
+    return sight, predicted, said
 
 
 @contextmanager
 def _sights(
-    request: Request, settings: Config, against: tuple[Path, ...], moments: Moments
-) -> Iterator[Iterator[Sight]]:
+    request: OpenRequest, settings: Config, against: tuple[Path, ...], moments: Moments
+) -> Iterator[Iterator[ClusterView]]:
     """Observations of the requested cluster, in order."""
     if request.live and not moments.until:
         from gpuconsole.cli.live import connected
@@ -158,36 +158,36 @@ def _sights(
         yield _simulated(request, moments)
 
 
-def _simulated(request: Request, moments: Moments) -> Iterator[Sight]:
+def _simulated(request: OpenRequest, moments: Moments) -> Iterator[ClusterView]:
     opened = open_simulation(request)
     simulation, source = opened.simulation, opened.about.source
     # Before the first cycle nothing is decided: the first observation has to be forecast completely.
     if moments.until:
         simulation.advance(simulation.now + moments.until)
     end = simulation.now + moments.lasting
-    yield Sight(simulation.snapshot(), simulation.policy, source)
+    yield ClusterView(simulation.snapshot(), simulation.policy, source)
     while simulation.now < end:
         simulation.advance(min(end, simulation.now + moments.every))
-        yield Sight(simulation.snapshot(), simulation.policy, source)
+        yield ClusterView(simulation.snapshot(), simulation.policy, source)
 
 
-def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
+def _saved(request: OpenRequest, against: tuple[Path, ...]) -> Iterator[ClusterView]:
     for file in (request.snapshot, *against):
         assert file is not None, "--against needs --snapshot"
         saved, policy = saved_in(file)
-        snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
-        yield Sight(snapshot, with_kueue(policy or SimPolicy(), request), file.name)
+        snapshot = ClusterState.from_file(with_overrides(saved, request)).freeze()
+        yield ClusterView(snapshot, with_kueue(policy or SimPolicy(), request), file.name)
 
 
-def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
+def _seen(backend: Any, source: str, moments: Moments) -> Iterator[ClusterView]:
     """Observations of a live cluster after its initial lists; watch events are applied between two observations.
 
     If the cluster is unreachable at the end, the last observation says why.
     """
     from gpuconsole.cli.live import look
 
-    def sight(snapshot: Snapshot) -> Sight:
-        return Sight(snapshot, backend.policy, source)
+    def sight(snapshot: Snapshot) -> ClusterView:
+        return ClusterView(snapshot, backend.policy, source)
 
     last = sight(look(backend))
     yield last

@@ -28,18 +28,18 @@ FATES = {
 }
 
 
-def as_text(foreseen: Forecast | None, said: ForecastDifferences | None) -> list[str]:
+def as_text(forecast: Forecast | None, said: ForecastDifferences | None) -> list[str]:
     """The comparison as text, if there is one, otherwise the forecast."""
     if said is not None:
-        return _check_as_text(said, foreseen)
-    return _forecast_as_text(foreseen) if foreseen is not None else []
+        return _check_as_text(said, forecast)
+    return _forecast_as_text(forecast) if forecast is not None else []
 
 
-def _forecast_as_text(foreseen: Forecast) -> list[str]:
+def _forecast_as_text(forecast: Forecast) -> list[str]:
     """The forecast as text, admissions first."""
-    order = foreseen.in_order()
-    counts = [f"{sum(one.fate is fate for one in order)} {words}" for fate, words in FATES.items()]
-    lines = [f"At {seconds(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
+    order = forecast.in_order()
+    counts = [f"{sum(one.fate is action for one in order)} {words}" for action, words in FATES.items()]
+    lines = [f"At {seconds(forecast.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
     lines += table(
         ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
         [
@@ -47,10 +47,10 @@ def _forecast_as_text(foreseen: Forecast) -> list[str]:
             for one in order
         ],
     )
-    return [*lines, *_assumed(foreseen)]
+    return [*lines, *_assumed(forecast)]
 
 
-def _check_as_text(said: ForecastDifferences, foreseen: Forecast | None) -> list[str]:
+def _check_as_text(said: ForecastDifferences, forecast: Forecast | None) -> list[str]:
     """Number of agreements, differences by cause, and each difference."""
     lines = [
         _agreement(said),
@@ -62,14 +62,14 @@ def _check_as_text(said: ForecastDifferences, foreseen: Forecast | None) -> list
             ],
         ),
     ]
-    told = [one for one in said.differences if one.cause is not DifferenceCause.TIMING]
+    differing = [one for one in said.differences if one.cause is not DifferenceCause.TIMING]
     if before := sum(said.earlier.values()):
         total = len(said.differences) + before
         listed = f"The newest {len(said.differences):,} of {total:,} differences, without those of cause timing:"
         lines += ["", listed]
-    for one in told:
+    for one in differing:
         lines += ["", *_difference(one)]
-    return [*lines, *(_assumed(foreseen) if foreseen is not None else ())]
+    return [*lines, *(_assumed(forecast) if forecast is not None else ())]
 
 
 def _agreement(said: ForecastDifferences) -> str:
@@ -78,11 +78,11 @@ def _agreement(said: ForecastDifferences) -> str:
     return f"{counted(said.decisions, 'Kueue decision')} compared, {said.agreement:.1%} agreement"
 
 
-def as_json(foreseen: Forecast | None, said: ForecastDifferences | None) -> dict[str, Any]:
+def as_json(forecast: Forecast | None, said: ForecastDifferences | None) -> dict[str, Any]:
     """The fields of the JSON document; parts that were not requested are omitted."""
     document: dict[str, Any] = {}
-    if foreseen is not None:
-        document["forecast"] = [_prospect(one) for one in foreseen.in_order()]
+    if forecast is not None:
+        document["forecast"] = [_prospect(one) for one in forecast.in_order()]
     if said is not None:
         document["agreement"] = {
             "decisions": said.decisions,
@@ -110,6 +110,6 @@ def _difference(one: ForecastDifference) -> Iterator[str]:
     yield f"  Kueue:    {named(one.fact)}"
 
 
-def _assumed(foreseen: Forecast) -> list[str]:
-    assumed = (*foreseen.assumed, *foreseen.queues)
+def _assumed(forecast: Forecast) -> list[str]:
+    assumed = (*forecast.assumed, *forecast.queues)
     return ["", *assumed] if assumed else []

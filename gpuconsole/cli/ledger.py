@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import QUOTA
 from gpuconsole.insight.loan_ledger import ledger
@@ -15,7 +15,7 @@ VERSION = 3
 
 @click.command()
 @answering
-def command(asked: Asked) -> Answer:
+def command(asked: QuestionContext) -> CommandAnswer:
     """Show borrowed GPUs with lender and borrower, what a reclaim would evict, and starved queues.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture. The victims of a reclaim are those that
@@ -31,4 +31,4 @@ def command(asked: Asked) -> Answer:
     body = msgspec.to_builtins(answer)
     for loan in body["loans"]:
         loan["since"] = format_time(loan["since"])
-    return Answer(kind="Ledger", body=body, lines=ledger_lines(answer, snapshot.time), version=VERSION)
+    return CommandAnswer(kind="Ledger", body=body, lines=ledger_lines(answer, snapshot.time), version=VERSION)

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.bundled import resolve
-from gpuconsole.cli.linting import Cluster, Gathered, gather
-from gpuconsole.cli.options import Request, policed
+from gpuconsole.cli.linting import Gathered, LintedCluster, gather
+from gpuconsole.cli.options import OpenRequest, policed
 from gpuconsole.insight.linting import LintFinding, LintLevel, comments, lint
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.documents.findings import path_text
@@ -21,7 +21,7 @@ FORMAT = 1
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class LintLine(Struct, frozen=True, kw_only=True):
     """A finding with file and line, as it is printed."""
 
     code: str
@@ -58,7 +58,7 @@ def command(
     FILES are manifests, scenarios, a volcano-scheduler.conf, folders, or names of bundled fixtures; - is stdin. Exits
     with 1 if there are errors.
     """
-    request = Request(catalogue=catalogue, kueue_config=kueue_config, feature_gates=feature_gates)
+    request = OpenRequest(catalogue=catalogue, kueue_config=kueue_config, feature_gates=feature_gates)
     # Scenarios that share manifests have the same findings about them.
     lines = list({line.text: line for line in _lines(gather(resolve(files), request))}.values())
     counts = Counter(line.level for line in lines)
@@ -72,7 +72,7 @@ def command(
     return 1 if counts[LintLevel.ERROR] else 0
 
 
-def _lines(gathered: Gathered) -> Iterator[Line]:
+def _lines(gathered: Gathered) -> Iterator[LintLine]:
     for one in gathered.unusable:
         yield _unusable(one)
     for cluster in gathered.clusters:
@@ -83,8 +83,8 @@ def _lines(gathered: Gathered) -> Iterator[Line]:
             yield _line(finding, source.name, finding.line, "")
 
 
-def _unusable(one: Unusable) -> Line:
-    return Line(
+def _unusable(one: Unusable) -> LintLine:
+    return LintLine(
         code=one.code,
         level=LintLevel.ERROR,
         file=one.file,
@@ -96,7 +96,7 @@ def _unusable(one: Unusable) -> Line:
     )
 
 
-def _placed(finding: LintFinding, cluster: Cluster) -> Line:
+def _placed(finding: LintFinding, cluster: LintedCluster) -> LintLine:
     """Add file and line of the object that a finding is about."""
     entry = cluster.places.get(finding.object)
     if entry is None:
@@ -106,8 +106,8 @@ def _placed(finding: LintFinding, cluster: Cluster) -> Line:
     return _line(finding, place.report.file, place.report.line_of(place.at(*finding.path)), finding.object)
 
 
-def _line(finding: LintFinding, file: str, line: int, about: str) -> Line:
-    return Line(
+def _line(finding: LintFinding, file: str, line: int, about: str) -> LintLine:
+    return LintLine(
         code=finding.code,
         level=finding.level,
         file=file,

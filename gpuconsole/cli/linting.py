@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import not_yet_told, scenario_findings, wrong_expectations
+from gpuconsole.cli.scenarios import scenario_findings, unreported, wrong_expectations
 from gpuconsole.cli.sources import catalogue_for
 from gpuconsole.insight.linting import LintEngines, LintFacts
 from gpuconsole.insight.linting.facts import placed_by
@@ -31,7 +31,7 @@ Places = Mapping[str, LoadedObject]
 """Object name in findings → its position."""
 
 
-class Cluster(Struct, frozen=True):
+class LintedCluster(Struct, frozen=True):
     """One cluster to lint, with the positions of its objects."""
 
     facts: LintFacts
@@ -45,13 +45,13 @@ class Cluster(Struct, frozen=True):
 class Gathered(Struct, frozen=True, kw_only=True):
     """Contents of all files."""
 
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[LintedCluster, ...]
     unusable: tuple[Finding, ...]
     """Objects that cannot be used as written."""
     sources: tuple[SourceText, ...]
 
 
-def gather(files: Sequence[str], request: Request) -> Gathered:
+def gather(files: Sequence[str], request: OpenRequest) -> Gathered:
     """Read files, folders and `-`. Raises SourceError and FindingsError for a catalogue that cannot be read."""
     stdin = sys.stdin.read() if "-" in files else None
     sources = tuple(read_sources(files, stdin))
@@ -62,15 +62,15 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
         for one in loaded.findings
         if one.severity is Severity.ERROR and one.file not in schedulers and one.code not in OWN
     ]
-    clusters: list[Cluster] = []
+    clusters: list[LintedCluster] = []
     for number, origin in enumerate(loaded.origins):
         try:
             scenario = _scenario(loaded, number, request)
         except ScenarioError as error:
-            unusable += not_yet_told(scenario_findings(error, origin, loaded.lines[number]), loaded)
+            unusable += unreported(scenario_findings(error, origin, loaded.lines[number]), loaded)
         else:
             clusters.append(_of_scenario(loaded, number, request, scenario))
-            unusable += not_yet_told(wrong_expectations(scenario, origin, loaded.lines[number]), loaded)
+            unusable += unreported(wrong_expectations(scenario, origin, loaded.lines[number]), loaded)
     if not loaded.scenario:
         clusters += _of_manifests(loaded, schedulers, request)
     return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
@@ -86,22 +86,22 @@ def _scheduler(source: SourceText) -> ParsedVolcanoConfiguration | None:
 
 
 def _of_manifests(
-    loaded: LoadedManifests, schedulers: Mapping[str, ParsedVolcanoConfiguration], request: Request
-) -> Iterator[Cluster]:
+    loaded: LoadedManifests, schedulers: Mapping[str, ParsedVolcanoConfiguration], request: OpenRequest
+) -> Iterator[LintedCluster]:
     """The cluster that manifests define; one for each scheduler configuration."""
     places = _places(loaded.entries, "")
     policy = with_kueue(SimPolicy(), request, loaded.configurations, loaded.objects)
     known = request.kueue_config is not None or bool(request.feature_gates) or bool(loaded.configurations)
     kueue = policy.kueue if known or (policy.kueue is not None and policy.kueue.transformations) else None
     if not schedulers:
-        yield Cluster(LintFacts(loaded.objects, LintEngines(kueue=kueue)), places, "")
+        yield LintedCluster(LintFacts(loaded.objects, LintEngines(kueue=kueue)), places, "")
     for name, read in schedulers.items():
-        yield Cluster(
+        yield LintedCluster(
             LintFacts(loaded.objects, LintEngines(kueue=kueue, volcano=read, volcano_name=name)), places, name
         )
 
 
-def _scenario(loaded: LoadedManifests, number: int, request: Request) -> Scenario:
+def _scenario(loaded: LoadedManifests, number: int, request: OpenRequest) -> Scenario:
     """Raises ScenarioError."""
     document, origin = loaded.scenario[number], loaded.origins[number]
     return load_scenario(
@@ -113,26 +113,26 @@ def _scenario(loaded: LoadedManifests, number: int, request: Request) -> Scenari
     )
 
 
-def _of_scenario(loaded: LoadedManifests, number: int, request: Request, scenario: Scenario) -> Cluster:
+def _of_scenario(loaded: LoadedManifests, number: int, request: OpenRequest, scenario: Scenario) -> LintedCluster:
     """The cluster of a scenario, with everything that its steps create."""
     origin = loaded.origins[number]
     facts = LintFacts(_objects(scenario), _engines(scenario.policy, request, origin))
     places = {**_places(loaded.entries, ""), **_places(loaded.entries, origin)}
-    return Cluster(facts, places, origin, loaded.lines[number](("engine", "placement", "conf")))
+    return LintedCluster(facts, places, origin, loaded.lines[number](("engine", "placement", "conf")))
 
 
 def _objects(scenario: Scenario) -> list[Object]:
     created = (
-        thing
+        obj
         for step in scenario.steps
         for command in step.commands
         if isinstance(command, Submit)
-        for thing in command.objects
+        for obj in command.objects
     )
     return [*scenario.objects, *created]
 
 
-def _engines(policy: SimPolicy, request: Request, origin: str) -> LintEngines:
+def _engines(policy: SimPolicy, request: OpenRequest, origin: str) -> LintEngines:
     volcano = read_configuration(policy.placement.conf) if isinstance(policy.placement, VolcanoPolicy) else None
     return LintEngines(
         placement=placed_by(policy.placement),

@@ -11,7 +11,7 @@ from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.rate_limiter import RateLimiter
 from gpuconsole.backends.kube.target import RequestedCluster, find
 from gpuconsole.cli.measuring import measure
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
@@ -34,7 +34,7 @@ class LiveCluster(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
+def open_live(request: OpenRequest, settings: Config | None = None) -> LiveCluster:
     """Set up the backend of the requested cluster. Raises UsageError, ClusterError."""
     target = RequestedCluster(
         kubeconfig=request.kubeconfig,
@@ -56,7 +56,7 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
 
 
 @contextmanager
-def connected(request: Request, settings: Config | None = None) -> Iterator[LiveCluster]:
+def connected(request: OpenRequest, settings: Config | None = None) -> Iterator[LiveCluster]:
     """Connect to the requested cluster, and close the connection at the end. Raises UsageError, ClusterError."""
     opened = open_live(request, settings)
     try:
@@ -66,7 +66,7 @@ def connected(request: Request, settings: Config | None = None) -> Iterator[Live
         opened.backend.close()
 
 
-def _kueue(request: Request) -> KueueConfig | None:
+def _kueue(request: OpenRequest) -> KueueConfig | None:
     """The Configuration given on the command line, which replaces the cluster's own."""
     if request.kueue_config is None and not request.feature_gates:
         return None

@@ -12,12 +12,12 @@ from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.backends.telemetry.source import TelemetrySource
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import TelemetrySettings
 from gpuconsole.errors import UsageError
 
 
-def measure(backend: KubeBackend, request: Request, settings: TelemetrySettings) -> None:
+def measure(backend: KubeBackend, request: OpenRequest, settings: TelemetrySettings) -> None:
     """Attach the configured sources of GPU telemetry and Kueue metrics to a backend.
 
     Sends no request yet. Raises UsageError.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.mig_changes import MigNodeChange, mig_changes
 from gpuconsole.insight.tables import table
@@ -17,7 +17,7 @@ from gpuconsole.model.text import clean
 @answering
 @click.option("--config", "name", required=True, help="Name of a mig-parted configuration, such as all-balanced.")
 @click.option("--mig-parted", "file", type=click.Path(path_type=Path), help="File with mig-parted configurations.")
-def command(asked: Asked, name: str, file: Path | None) -> Answer:
+def command(asked: QuestionContext, name: str, file: Path | None) -> CommandAnswer:
     """Show the pods that a MIG reconfiguration would evict.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Exits with 1 if the
@@ -25,7 +25,7 @@ def command(asked: Asked, name: str, file: Path | None) -> Answer:
     """
     answer = mig_changes(asked.simulation.snapshot(), name, {} if file is None else _configs(file))
     status = int(any(node.problem for node in answer))
-    return Answer(kind="MigChanges", body=answer, lines=as_text(answer), status=status)
+    return CommandAnswer(kind="MigChanges", body=answer, lines=as_text(answer), status=status)
 
 
 def as_text(answer: tuple[MigNodeChange, ...]) -> list[str]:

@@ -16,7 +16,7 @@ from gpuconsole.config import Config, load
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class OpenRequest(Struct, frozen=True, kw_only=True):
     """The cluster to open, as given on the command line. None = not given."""
 
     files: tuple[str, ...] = ()
@@ -39,14 +39,14 @@ class Request(Struct, frozen=True, kw_only=True):
     prometheus: str = ""
     dcgm: tuple[str, ...] = ()
     kueue_metrics: str = ""
-    tells_choices: bool = False
+    traces_preemptions: bool = False
     """Whether the simulation records how victims were chosen; set by the command, not by an option."""
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def configured(request: Request, **options: Any) -> tuple[Request, Config]:
+def configured(request: OpenRequest, **options: Any) -> tuple[OpenRequest, Config]:
     """Fill in settings from the environment and the configuration file. Raises ConfigError."""
     options["prices"] = None if request.prices is None else str(request.prices)
     simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": options.pop("speed", None)}
@@ -98,7 +98,7 @@ def clustered(function: Function) -> Function:
 
     @wraps(function)
     def gathered(**options: Any) -> Any:
-        request = Request(**{name: options.pop(name) for name in Request.__struct_fields__ if name in options})
+        request = OpenRequest(**{name: options.pop(name) for name in OpenRequest.__struct_fields__ if name in options})
         return function(request=request, **options)
 
     command: Any = policed(gathered)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.errors import UsageError
@@ -32,7 +32,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--wait", type=Duration(), default="10m", show_default=True, help="Target wait (p95).")
 @click.option("--horizon", type=Duration(), default="1h", show_default=True, help="Simulated time per option.")
 @answering
-def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Answer:
+def command(asked: QuestionContext, wanted: Path, wait: Span, horizon: Span = HOUR) -> CommandAnswer:
     """Find the cheapest change of quota, nodes or policy that lets workloads run within a target wait.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each option is simulated in
@@ -46,7 +46,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     answer = plan(asked.simulation, changes.commands, wait, horizon)
     if not answer.workloads and not answer.obstacles:
         raise UsageError(f"{wanted}: it creates no workload; add jobs, or changes that create some")
-    return Answer(
+    return CommandAnswer(
         kind="Plan",
         body=as_body(answer),
         lines=plan_lines(answer),
@@ -74,5 +74,5 @@ def _option(option: PlanOption, answer: CapacityPlan) -> dict[str, Any]:
     plain = msgspec.structs.asdict(option)
     p95 = plain.pop("p95_wait")
     before = p95 is not None and p95 <= answer.horizon
-    steps = as_changes(option.commands, answer.horizon, lambda thing: {})["steps"]
+    steps = as_changes(option.commands, answer.horizon, lambda obj: {})["steps"]
     return {**plain, "commands": steps, "p95_wait_seconds": p95 / SECOND if before else None}

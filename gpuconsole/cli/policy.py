@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.gates import gates_of
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.errors import InputError, UsageError
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
@@ -27,7 +27,7 @@ class PolicyError(InputError):
 
 
 def with_kueue(
-    policy: SimPolicy, request: Request, beside: Sequence[Reader] = (), objects: Iterable[Object] = ()
+    policy: SimPolicy, request: OpenRequest, configurations: Sequence[Reader] = (), objects: Iterable[Object] = ()
 ) -> SimPolicy:
     """The policy with the requested Kueue configuration; `beside` are Configurations among the FILES.
 
@@ -35,7 +35,7 @@ def with_kueue(
     these transformations, with a notice on stderr.
     Raises PolicyError where the Configuration cannot be used, UsageError where there is no Kueue to configure.
     """
-    config = _configured(request.kueue_config, beside)
+    config = _configured(request.kueue_config, configurations)
     if config is None and policy.kueue is not None and not policy.kueue.transformations:
         policy = replace(policy, kueue=_with_hami(policy.kueue, objects))
     if config is None and not request.feature_gates:
@@ -45,7 +45,7 @@ def with_kueue(
             "engine.admission of this scenario is none, so there is no Kueue to configure;"
             " remove --kueue-config and --feature-gates"
         )
-    named = request.kueue_config is not None or bool(beside)
+    named = request.kueue_config is not None or bool(configurations)
     return replace(policy, kueue=_gated(config or policy.kueue, request.feature_gates, named))
 
 
@@ -70,15 +70,15 @@ def with_configurations(loaded: LoadedManifests) -> LoadedManifests:
     return replace(loaded, findings=tuple(findings))
 
 
-def _configured(file: Path | None, beside: Sequence[Reader]) -> KueueConfig | None:
+def _configured(file: Path | None, configurations: Sequence[Reader]) -> KueueConfig | None:
     if file is not None:
         loaded = load(file)
         _refuse_errors(loaded.findings)
         return loaded.config
-    if len(beside) > 1:
-        where = ", ".join(f"{place.report.file}:{place.report.line_of(place.path)}" for place in beside)
-        raise UsageError(f"found {len(beside)} Kueue Configurations ({where}); choose one with --kueue-config")
-    for place in beside:
+    if len(configurations) > 1:
+        where = ", ".join(f"{place.report.file}:{place.report.line_of(place.path)}" for place in configurations)
+        raise UsageError(f"found {len(configurations)} Kueue Configurations ({where}); choose one with --kueue-config")
+    for place in configurations:
         config, findings = _read(place)
         _refuse_errors(findings)
         return config

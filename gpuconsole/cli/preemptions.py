@@ -8,10 +8,10 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, nothing_said, say
+from gpuconsole.cli.answering import CommandAnswer, Origin, QuestionContext, answering, lines_of, nothing_said, say
 from gpuconsole.cli.bundled import fixtures
-from gpuconsole.cli.options import Request, configured
-from gpuconsole.cli.preemptions_report import Body, Preemption, as_document, as_text
+from gpuconsole.cli.options import OpenRequest, configured
+from gpuconsole.cli.preemptions_report import Body, PreemptionEntry, as_document, as_text
 from gpuconsole.cli.subjects import subject_named
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.preemption_stats import about, chain, preemption_stats
@@ -37,7 +37,7 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
     @wraps(function)
     def command(files: tuple[str, ...], history: bool, output: str, **options: Any) -> int:
         alone = history or options["live"] or options["snapshot"] is not None
-        named = files and _names(files[0], beside=bool(files[1:]) or alone)
+        named = files and _names(files[0], has_cluster=bool(files[1:]) or alone)
         workload, files = (files[0], files[1:]) if named else ("", files)
         if not history:
             return function(files=files, output=output, workload=workload, **options)
@@ -49,18 +49,18 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-def _names(text: str, *, beside: bool) -> bool:
+def _names(text: str, *, has_cluster: bool) -> bool:
     """True for `namespace/name` that is not a file; also for a bare name if a cluster is given (`beside`)."""
     path = Path(text)
     if not path.parts or path.is_absolute() or path.suffix or path.exists():
         return False
-    return len(path.parts) > 1 or (beside and text not in fixtures())
+    return len(path.parts) > 1 or (has_cluster and text not in fixtures())
 
 
 @click.command()
 @_naming
 @answering
-def command(asked: Asked, workload: str) -> Answer:
+def command(asked: QuestionContext, workload: str) -> CommandAnswer:
     """Show preemptions: victim, preemptor, rule, lost work.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until simulates it first. A workload
@@ -79,7 +79,7 @@ def _others(lacking: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"other preemptions: {text}" for text in lacking)
 
 
-def answer_about(lines: Sequence[HistoryEvent], workload: str, snapshot: Snapshot) -> Answer:
+def answer_about(lines: Sequence[HistoryEvent], workload: str, snapshot: Snapshot) -> CommandAnswer:
     """The preemptions among these lines (oldest first), optionally of one workload, job or pod only.
 
     Raises UsageError for a name that neither the lines nor the current cluster have.
@@ -89,7 +89,7 @@ def answer_about(lines: Sequence[HistoryEvent], workload: str, snapshot: Snapsho
     found = about(everything, {name, *pods_of(snapshot, name)}) if name else everything
     summary = preemption_stats(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
-    return Answer(kind="Preemptions", body=as_document(body), lines=as_text(body), version=VERSION)
+    return CommandAnswer(kind="Preemptions", body=as_document(body), lines=as_text(body), version=VERSION)
 
 
 def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
@@ -101,7 +101,7 @@ def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
 
     Raises UsageError, HistoryError.
     """
-    _, settings = configured(Request())
+    _, settings = configured(OpenRequest())
     if not settings.history_file.exists():
         raise UsageError(UNRECORDED)
     with earlier_sessions(settings.history_file) as db:
@@ -114,8 +114,8 @@ def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
     return origin, lines, session.unseen
 
 
-def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Preemption:
-    return Preemption(
+def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> PreemptionEntry:
+    return PreemptionEntry(
         time=format_time(row.time),
         victim=row.victim,
         victim_queue=row.victim_queue,

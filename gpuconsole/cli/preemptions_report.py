@@ -20,7 +20,7 @@ PAIRS = 5
 """Maximum number of pairs of a preemption loop in the text output."""
 
 
-class Preemption(Struct, frozen=True, kw_only=True):
+class PreemptionEntry(Struct, frozen=True, kw_only=True):
     """One preemption in the JSON output."""
 
     time: str
@@ -64,7 +64,7 @@ class Body(Struct, frozen=True):
 
     workload: str
     summary: PreemptionStats
-    preemptions: tuple[Preemption, ...]
+    preemptions: tuple[PreemptionEntry, ...]
 
 
 def as_document(body: Body) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def as_text(body: Body) -> list[str]:
     lines = _sums(summary)
     if body.workload:
         for one in found[:MOST]:
-            lines += ["", *_told(one)]
+            lines += ["", *_preemption_text(one)]
     else:
         lines += ["", *table(HEAD, [_row(one) for one in found[:MOST]])]
     if len(found) > MOST:
@@ -108,8 +108,8 @@ def _sums(summary: PreemptionStats) -> list[str]:
         lines.append(f"{counted(summary.unplaced, 'preemptor')} still unscheduled")
     if summary.in_vain:
         lines.append(f"{counted(summary.in_vain, 'preemption')} wasted: the preemptor ended before it was scheduled")
-    for what, circles in (("queues", summary.queue_cycles), ("workloads", summary.cycles)):
-        lines += [text for circle in circles[:MOST] for text in _loop(what, circle)]
+    for what, cycles in (("queues", summary.queue_cycles), ("workloads", summary.cycles)):
+        lines += [text for cycle in cycles[:MOST] for text in _loop(what, cycle)]
     return lines
 
 
@@ -120,20 +120,20 @@ def _lost(summed: PreemptionStats | EvictionCycle, times: int) -> str:
     return f"{hours} GPU-hours lost, {cost}"
 
 
-def _loop(what: str, circle: EvictionCycle) -> Iterator[str]:
+def _loop(what: str, cycle: EvictionCycle) -> Iterator[str]:
     """A preemption loop: its sums, then who preempted whom, the most frequent first."""
-    times = counted(circle.times, "preemption")
-    yield f"preemption loop of {len(circle.names)} {what}, {times}: {_lost(circle, circle.times)}"
-    shown = circle.pairs[:PAIRS]
+    times = counted(cycle.times, "preemption")
+    yield f"preemption loop of {len(cycle.names)} {what}, {times}: {_lost(cycle, cycle.times)}"
+    shown = cycle.pairs[:PAIRS]
     yield from (f"  {pair.times:>4}×  {called(pair.victim)} ← {called(pair.by)}" for pair in shown)
-    if more := len(circle.pairs) - len(shown):
+    if more := len(cycle.pairs) - len(shown):
         yield f"         and {counted(more, 'more pair')}; -o json lists all"
 
 
 HEAD = ("WHEN", "VICTIM", "GPUS", "PREEMPTOR", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "RELEASED AFTER", "TIMES")
 
 
-def _row(one: Preemption) -> tuple[object, ...]:
+def _row(one: PreemptionEntry) -> tuple[object, ...]:
     mine, other = one.victim_priority, one.by_priority
     higher = mine is not None and other is not None and mine < other
     priorities = f"{_given(mine)}{' < ' if higher else ', '}{_given(other)}"
@@ -143,7 +143,7 @@ def _row(one: Preemption) -> tuple[object, ...]:
     return one.time, victim, _held(one), by, one.rule, priorities, lost, cost, _freed(one), again
 
 
-def _held(one: Preemption) -> object:
+def _held(one: PreemptionEntry) -> object:
     return "–" if one.gpus is None else device_cell(one.gpus, one.unit)
 
 
@@ -155,28 +155,28 @@ def _number(amount: float | None, digits: int) -> str:
     return "–" if amount is None else f"{amount:.{digits}f}"
 
 
-def _freed(one: Preemption) -> str:
+def _freed(one: PreemptionEntry) -> str:
     if one.freed_after_seconds is None:
         return "–" if one.freed_unknown else "not yet"
     return f"{'≤ ' if one.freed_at_most else ''}{format_span(round(one.freed_after_seconds * SECOND))}"
 
 
-def _told(one: Preemption) -> list[str]:
+def _preemption_text(one: PreemptionEntry) -> list[str]:
     gpus = (counted(one.gpus, one.unit),) if one.gpus is not None else ()
     victim = _about(one.victim_path or one.victim_queue, one.victim_priority, *gpus)
     by = _about(one.by_path or one.by_queue, one.by_priority)
-    fate = f"{called(one.by)} was admitted at {one.by_admitted}"
+    outcome = f"{called(one.by)} was admitted at {one.by_admitted}"
     if not one.by_known:
-        fate = "outcome of the preemptor unknown"
+        outcome = "outcome of the preemptor unknown"
     elif one.by_admitted is None:
-        fate = f"{called(one.by)} {'ended before it was scheduled' if one.in_vain else 'is still unscheduled'}"
+        outcome = f"{called(one.by)} {'ended before it was scheduled' if one.in_vain else 'is still unscheduled'}"
     freed = "quota release time unknown" if one.freed_unknown else "quota not released yet"
     if one.freed_after_seconds is not None:
         freed = f"quota released after {_freed(one).replace('≤', 'at most')}"
     lines = [
         f"{one.time}  {called(one.victim)} ({victim})",
         f"  preempted by {called(one.by)} ({by}): {one.rule}",
-        f"  lost {_loss(one)}; {freed}; {fate}",
+        f"  lost {_loss(one)}; {freed}; {outcome}",
     ]
     if len(one.chain) > 2:
         lines.append(f"  chain: {' <- '.join(map(called, one.chain))}")
@@ -188,7 +188,7 @@ def _about(queue: str, priority: int | None, *more: str) -> str:
     return ", ".join((*filter(None, (queue,)), said, *more))
 
 
-def _loss(one: Preemption) -> str:
+def _loss(one: PreemptionEntry) -> str:
     if one.lost_gpu_hours is None:
         return "unknown GPU-hours (it ran before it was observed)"
     cost = "cost unknown" if one.cost is None else f"${one.cost:.2f}"

@@ -37,7 +37,7 @@ VERSION = 4
 `gpus` counts what `unit` names, since 4 also of `pools`."""
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EventRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of `-o jsonl`: unset fields are omitted, `t` is RFC 3339."""
 
     t: str
@@ -52,16 +52,16 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str | None = None
 
 
-class Detail(Record, frozen=True, kw_only=True, omit_defaults=True):
+class Detail(EventRecord, frozen=True, kw_only=True, omit_defaults=True):
     """An event of `-o json`, with its pod and the scheduler's message."""
 
     pod: str | None = None
     message: str | None = None
 
 
-def record(line: HistoryEvent) -> Record:
+def record(line: HistoryEvent) -> EventRecord:
     """The short record of an event; a pod without a Workload object counts as its own workload."""
-    return Record(**_facts(line))
+    return EventRecord(**_facts(line))
 
 
 def _detail(line: HistoryEvent) -> Detail:
@@ -100,7 +100,7 @@ class QueueRow(Struct, rename="camel"):
         return self.waited // self.admitted if self.admitted else 0
 
 
-class WorkloadRow(Struct, rename="camel"):
+class WorkloadTotals(Struct, rename="camel"):
     """Outcome of a workload. Mutable while events are added up."""
 
     workload: str
@@ -116,7 +116,7 @@ class WorkloadRow(Struct, rename="camel"):
     evictions: int = 0
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class SimulationReport(Struct, frozen=True, kw_only=True):
     """The whole report that `simulate` prints."""
 
     start: Time
@@ -124,13 +124,13 @@ class Report(Struct, frozen=True, kw_only=True):
     seed: int
     counts: dict[str, int]
     queues: list[QueueRow]
-    workloads: list[WorkloadRow]
+    workloads: list[WorkloadTotals]
     events: list[Detail]
 
 
-def report(lines: Sequence[HistoryEvent], *, before: Snapshot, after: Snapshot, seed: int) -> Report:
+def report(lines: Sequence[HistoryEvent], *, before: Snapshot, after: Snapshot, seed: int) -> SimulationReport:
     """Summarize the events between two snapshots."""
-    return Report(
+    return SimulationReport(
         start=before.time,
         end=after.time,
         seed=seed,
@@ -141,7 +141,7 @@ def report(lines: Sequence[HistoryEvent], *, before: Snapshot, after: Snapshot, 
     )
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: SimulationReport) -> dict[str, Any]:
     """The report as JSON values: times as RFC 3339, durations in seconds."""
     return {
         "version": VERSION,
@@ -193,12 +193,12 @@ def pools_as_text(rows: Sequence[MachinePool]) -> list[str]:
     return [*table(heads, cells), ""] if cells else []
 
 
-def _moments(row: WorkloadRow) -> dict[str, str | None]:
+def _moments(row: WorkloadTotals) -> dict[str, str | None]:
     moments = {"submitted": row.submitted, "started": row.started, "ended": row.ended}
     return {name: None if time is None else format_time(time) for name, time in moments.items()}
 
 
-def as_text(report: Report) -> list[str]:
+def as_text(report: SimulationReport) -> list[str]:
     """The report as text; times are relative to the start."""
     queues = [_cells(row) for row in report.queues]
     workloads = [
@@ -226,7 +226,7 @@ def _cells(row: QueueRow) -> tuple[object, ...]:
     return row.queue, row.admitted, row.preempted, row.evicted, row.finished, format_span(row.mean_wait), lost, cost
 
 
-def _since(report: Report, time: Time | None) -> str:
+def _since(report: SimulationReport, time: Time | None) -> str:
     if time is None:
         return "–"
     sign = "+" if time >= report.start else ""
@@ -253,10 +253,10 @@ def _queues(lines: Iterable[HistoryEvent]) -> list[QueueRow]:
     return sorted(rows.values(), key=lambda row: row.queue)
 
 
-def _at_first(before: Snapshot, workload: Workload) -> WorkloadRow:
+def _at_first(before: Snapshot, workload: Workload) -> WorkloadTotals:
     gpus, unit = amount_of(before, workload)
     began = workload.condition("Admitted")
-    return WorkloadRow(
+    return WorkloadTotals(
         workload=workload.key,
         queue=workload.cluster_queue,
         gpus=gpus,
@@ -268,7 +268,7 @@ def _at_first(before: Snapshot, workload: Workload) -> WorkloadRow:
     )
 
 
-def _workloads(lines: Iterable[HistoryEvent], before: Snapshot, after: Snapshot) -> list[WorkloadRow]:
+def _workloads(lines: Iterable[HistoryEvent], before: Snapshot, after: Snapshot) -> list[WorkloadTotals]:
     rows = {workload.key: _at_first(before, workload) for workload in before.workloads.all()}
     own = {line.workload for line in lines if line.what is HistoryEventKind.SUBMITTED}
     for line in lines:
@@ -279,7 +279,7 @@ def _workloads(lines: Iterable[HistoryEvent], before: Snapshot, after: Snapshot)
             continue
         row = rows.get(name)
         if row is None:
-            row = rows[name] = WorkloadRow(name)
+            row = rows[name] = WorkloadTotals(name)
         row.state = _STATES[line.what]
         row.queue = line.queue or row.queue
         row.gpus, row.unit = (line.gpus, line.unit) if line.gpus else (row.gpus, row.unit)

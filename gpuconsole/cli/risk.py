@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast, missing_for_placement
 from gpuconsole.insight.risk import EFFORT, LIMIT, RUNS, EvictionRiskProgress, Risk, eviction_risk_steps, reclaim_risk
@@ -33,7 +33,7 @@ LEAST = 1.5
 @click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="How far to look ahead.")
 @click.option("--chance", type=int, default=0, show_default=True, help="Random seed of the runs.")
 @answering
-def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answer:
+def command(asked: QuestionContext, runs: int | None, horizon: Span, chance: int) -> CommandAnswer:
     """Show the preemption risk of running workloads: probability, cause, lost work, preemption order.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The risk comes from many
@@ -42,7 +42,9 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
     if lacking := missing_for_placement(asked.simulation.snapshot()):
         answer = reclaim_risk(asked.standing())
         unknown = tuple(f"preemption risk and lost work: {text}" for text in lacking)
-        return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION, unknown=unknown)
+        return CommandAnswer(
+            kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION, unknown=unknown
+        )
     if lacking := missing_for_forecast(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Risk", lacking, VERSION)
     found = asked.standing() if asked.found is not None else None
@@ -57,11 +59,11 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
         clock=time.monotonic,
         limit=min(LIMIT, max(LEAST, asked.began + WITHIN - time.monotonic())),
     )
-    answer = _told(pieces, runs or RUNS, asked.began)
-    return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)
+    answer = _last_answer(pieces, runs or RUNS, asked.began)
+    return CommandAnswer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)
 
 
-def _told(pieces: Iterator[EvictionRiskProgress], runs: int, began: float) -> Risk:
+def _last_answer(pieces: Iterator[EvictionRiskProgress], runs: int, began: float) -> Risk:
     """The result of all runs; slow runs print the result so far to stderr."""
     said, answer = began, None
     for piece in pieces:
@@ -81,7 +83,7 @@ def _body(answer: Risk) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(answer)
     for name in ("time", "horizon", "wanted_horizon"):
         body[name] = format_time(body[name])
-    for danger in body["dangers"]:
-        median = danger.pop("median")
-        danger["median_seconds"] = median / SECOND if median is not None else None
+    for workload_risk in body["dangers"]:
+        median = workload_risk.pop("median")
+        workload_risk["median_seconds"] = median / SECOND if median is not None else None
     return body

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
 from gpuconsole.cli.logs import log_to
-from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
 from gpuconsole.garbage import collect_seldom
@@ -44,7 +44,7 @@ LOG = logging.getLogger(__name__)
     "--no-audit", is_flag=True, default=None, help="Allow changes of a live cluster when the audit cannot be written."
 )
 @click.option("--worker/--no-worker", default=None, help="Compute what-ifs in a separate process (default).")
-def command(request: Request, speed: float | None, **options: Any) -> int:
+def command(request: OpenRequest, speed: float | None, **options: Any) -> int:
     """Open the console.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; none opens the default fixture.
@@ -74,20 +74,20 @@ def _leave_on_signals() -> None:
             signal.signal(getattr(signal, name), leave)
 
 
-def _contexts(request: Request, settings: Config) -> "Contexts":
+def _contexts(request: OpenRequest, settings: Config) -> "Contexts":
     from gpuconsole.cli.contexts import KubeContexts
 
     return KubeContexts(request, partial(_connected, settings))
 
 
-def _simulated(request: Request, settings: Config) -> Console:
+def _simulated(request: OpenRequest, settings: Config) -> Console:
     """Connect backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
     from gpuconsole.backends.simulated import SimulatedBackend
     from gpuconsole.cli.sources import open_simulation
 
     worker = Worker(settings.log_file) if settings.worker else None
     try:
-        opened = open_simulation(replace(request, tells_choices=True))
+        opened = open_simulation(replace(request, traces_preemptions=True))
     except ConsoleError:
         if worker is not None:
             worker.close()
@@ -102,7 +102,7 @@ def _simulated(request: Request, settings: Config) -> Console:
     )
 
 
-def _live(request: Request, settings: Config) -> Console:
+def _live(request: OpenRequest, settings: Config) -> Console:
     """Connect a live cluster and its worker."""
     worker = Worker(settings.log_file) if settings.worker else None
     try:
@@ -118,7 +118,7 @@ def _import_screens() -> None:
         import_module(f"gpuconsole.ui.{module}")
 
 
-def _connected(settings: Config, request: Request, worker: Worker | None) -> Console:
+def _connected(settings: Config, request: OpenRequest, worker: Worker | None) -> Console:
     """Connect to a live cluster; errors are reported before the screen is drawn."""
     from gpuconsole.cli.live import open_live, protection
 

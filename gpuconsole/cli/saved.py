@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.errors import SourceError
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.sanity_limits import insane_values
@@ -114,12 +114,12 @@ def _keys(document: dict[str, Any]) -> str:
 
 def _name(objects: Any, number: int) -> str:
     """The object of this number as its own fields name it."""
-    thing = objects[number] if isinstance(objects, list) and number < len(objects) else None
-    fields = (thing.get(key) for key in ("type", "namespace", "name")) if isinstance(thing, dict) else ()
+    obj = objects[number] if isinstance(objects, list) and number < len(objects) else None
+    fields = (obj.get(key) for key in ("type", "namespace", "name")) if isinstance(obj, dict) else ()
     return "/".join(clean(part) for part in fields if isinstance(part, str) and part) or f"objects[{number}]"
 
 
-def as_told(saved: SnapshotFile, request: Request) -> SnapshotFile:
+def with_overrides(saved: SnapshotFile, request: OpenRequest) -> SnapshotFile:
     """The file without what was assumed of Kueue, where its Configuration is named now."""
     if request.kueue_config is None and not request.feature_gates:
         return saved

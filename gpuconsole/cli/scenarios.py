@@ -34,11 +34,11 @@ def with_scenarios(loaded: LoadedManifests) -> LoadedManifests:
         else:
             objects += scenario.objects
             problems = wrong_expectations(scenario, origin, line_of)
-        findings += not_yet_told(problems, loaded)
+        findings += unreported(problems, loaded)
     return replace(loaded, objects=tuple(objects), findings=tuple(findings))
 
 
-def not_yet_told(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Finding]:
+def unreported(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Finding]:
     """The problems of a scenario without those that were already found when its files were loaded."""
     known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
     return [

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.insight.data_gaps import TURNS
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.shares import shares
@@ -15,7 +15,7 @@ VERSION = 2
 
 @click.command()
 @answering
-def command(asked: Asked) -> Answer:
+def command(asked: QuestionContext) -> CommandAnswer:
     """Show the fair share of each queue and cohort, and the admission order.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture. Kueue's shares are also shown if fair
@@ -30,4 +30,4 @@ def command(asked: Asked) -> Answer:
     for turn in body["kueue"]["turns"] if found is not None else ():
         turn["queued"] = format_time(turn["queued"])
     lines = shares_lines(found, queues, snapshot.time)
-    return Answer(kind="Shares", body=body, lines=lines, version=VERSION)
+    return CommandAnswer(kind="Shares", body=body, lines=lines, version=VERSION)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, report
 from gpuconsole.cli.scenarios import misread_expectations
 from gpuconsole.cli.sources import open_simulation
@@ -61,14 +61,14 @@ class Duration(click.ParamType[Span]):
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Save the final state as a snapshot.")
 @click.option("--cycles", type=click.File("rb"), help="Run bare scenarios, one JSON object per line; - is stdin.")
 def command(
-    request: Request, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: BinaryIO | None
+    request: OpenRequest, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: BinaryIO | None
 ) -> int:
     """Run a headless simulation.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin.
     """
     if cycles is not None:
-        if request != Request():
+        if request != OpenRequest():
             raise UsageError("--cycles runs bare scenarios; remove FILES and the options of clusters")
         return _run_bare(cycles)
     request, settings = configured(request)

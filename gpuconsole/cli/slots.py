@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.insight.data_gaps import PLACES, IdleBound, bound_of_idle, missing_for_admission
 from gpuconsole.insight.slots import slots
 from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
@@ -14,7 +14,7 @@ VERSION = 4
 
 @click.command()
 @answering
-def command(asked: Asked) -> Answer:
+def command(asked: QuestionContext) -> CommandAnswer:
     """Show schedulable capacity: the pods and gangs that fit now.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each size is counted on its
@@ -36,4 +36,4 @@ def command(asked: Asked) -> Answer:
         body["fragments"] = None
     body["queues"] = found if not undecided else None
     lines, unknown = slots_lines(answer, found, bound), (*lacking, *starts_unknown(undecided))
-    return Answer(kind="Slots", body=body, lines=lines, version=VERSION, unknown=unknown)
+    return CommandAnswer(kind="Slots", body=body, lines=lines, version=VERSION, unknown=unknown)

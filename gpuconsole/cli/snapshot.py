@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import history_of
-from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import UsageError
@@ -34,7 +34,7 @@ def command() -> None:
 @clustered
 @click.option("--until", type=Duration(), default="0s", show_default=True, help="Simulate this long before saving.")
 @click.option("--redact", is_flag=True, help=_REDACT)
-def save(target: Path, request: Request, redact: bool, until: Span, **options: Any) -> None:
+def save(target: Path, request: OpenRequest, redact: bool, until: Span, **options: Any) -> None:
     """Save a live cluster (--live) or a simulation, at its start or after --until, to FILE."""
     request, settings = configured(request, **options)
     if request.live:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from gpuconsole import assets
 from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.findings import as_line
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.saved import as_told, saved_in
+from gpuconsole.cli.saved import saved_in, with_overrides
 from gpuconsole.cli.scenarios import LineOf, placed, wrong_expectations
 from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
@@ -53,7 +53,7 @@ class FindingsError(InputError):
     """The input has errors, one per line."""
 
 
-class Opened(Struct, frozen=True, kw_only=True):
+class OpenedSimulation(Struct, frozen=True, kw_only=True):
     """A simulation that is ready to run, with its status and notices."""
 
     simulation: Simulation
@@ -67,7 +67,7 @@ class Opened(Struct, frozen=True, kw_only=True):
     """The scenario of the simulation; None for a live or saved cluster."""
 
 
-def open_simulation(request: Request, settings: Config | None = None) -> Opened:
+def open_simulation(request: OpenRequest, settings: Config | None = None) -> OpenedSimulation:
     """Open the requested cluster; `settings` limit how fast a live cluster is read.
 
     Raises UsageError, or FindingsError where the input has errors.
@@ -92,7 +92,7 @@ def open_simulation(request: Request, settings: Config | None = None) -> Opened:
     return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)
 
 
-def read_scenario(files: Sequence[str], request: Request) -> Scenario:
+def read_scenario(files: Sequence[str], request: OpenRequest) -> Scenario:
     """Read files as one scenario, for the requested Kueue configuration; plain manifests have no steps.
 
     Raises FindingsError, and what `with_kueue` raises.
@@ -101,13 +101,13 @@ def read_scenario(files: Sequence[str], request: Request) -> Scenario:
     return scenario
 
 
-def read_drill(files: Sequence[str], request: Request) -> tuple[Scenario, LineOf]:
+def read_drill(files: Sequence[str], request: OpenRequest) -> tuple[Scenario, LineOf]:
     """Read files as `read_scenario` does; also returns the lines of the fields of the scenario."""
     scenario, loaded = _read(files, request, Prices())
     return scenario, loaded.lines[0] if loaded.lines else lambda path: 1
 
 
-def _prices(request: Request) -> Prices:
+def _prices(request: OpenRequest) -> Prices:
     """The requested price table. Raises SourceError."""
     if request.prices is None:
         return Prices()
@@ -120,13 +120,13 @@ def _prices(request: Request) -> Prices:
 
 
 def catalogue_for(
-    request: Request, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
+    request: OpenRequest, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
 ) -> InstanceTypeCatalogue:
     """The instance-type catalogue: the requested one, else the bundled one if a scenario or NodePool needs it.
 
     Raises SourceError, or FindingsError with every wrong line.
     """
-    if request.catalogue is None and not scenarios and not any(isinstance(thing, NodePool) for thing in objects):
+    if request.catalogue is None and not scenarios and not any(isinstance(obj, NodePool) for obj in objects):
         return InstanceTypeCatalogue()
     file = request.catalogue or assets.catalogue()
     try:
@@ -137,7 +137,7 @@ def catalogue_for(
         raise FindingsError(str(error)) from error
 
 
-def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scenario, LoadedManifests]:
+def _read(files: Sequence[str], request: OpenRequest, prices: Prices) -> tuple[Scenario, LoadedManifests]:
     loaded = _loaded(files, admit_all_namespaces=request.admit_all_namespaces)
     origin = next(iter(loaded.origins), ", ".join(files))
     folder = Path(origin).parent if Path(origin).is_file() else None
@@ -158,17 +158,17 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
 
 
 def _policy(
-    policy: SimPolicy, request: Request, beside: Sequence[Reader] = (), objects: Iterable[Object] = ()
+    policy: SimPolicy, request: OpenRequest, configurations: Sequence[Reader] = (), objects: Iterable[Object] = ()
 ) -> SimPolicy:
-    return replace(with_kueue(policy, request, beside, objects), traces_preemptions=request.tells_choices)
+    return replace(with_kueue(policy, request, configurations, objects), traces_preemptions=request.traces_preemptions)
 
 
 def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
     """The scenario on the nodes of a file, instead of its own."""
-    nodes = [thing for thing in _loaded([str(file)]).objects if isinstance(thing, Node)]
+    nodes = [obj for obj in _loaded([str(file)]).objects if isinstance(obj, Node)]
     if not nodes:
         raise SourceError(str(file), "it has no Node manifests")
-    others = (thing for thing in scenario.objects if not isinstance(thing, Node))
+    others = (obj for obj in scenario.objects if not isinstance(obj, Node))
     return replace(scenario, objects=(*others, *nodes))
 
 
@@ -181,7 +181,9 @@ def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Load
     return loaded
 
 
-def _opened(simulation: Simulation, scenario: Scenario, loaded: LoadedManifests, request: Request) -> Opened:
+def _opened(
+    simulation: Simulation, scenario: Scenario, loaded: LoadedManifests, request: OpenRequest
+) -> OpenedSimulation:
     warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
     names = " ".join(request.files) or DEFAULT
     notices = [f"{counted(warnings, 'warning')}; run gpuconsole validate {names} for details"] if warnings else []
@@ -191,12 +193,12 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: LoadedManifests,
         notices.append(_about_provisioning(scenario, request))
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
     about = status_of(simulation, source)
-    return Opened(simulation=simulation, about=about, notices=tuple(notices), scenario=scenario)
+    return OpenedSimulation(simulation=simulation, about=about, notices=tuple(notices), scenario=scenario)
 
 
-def _about_provisioning(scenario: Scenario, request: Request) -> str:
+def _about_provisioning(scenario: Scenario, request: OpenRequest) -> str:
     """The notice that Karpenter provisions nodes because there is a NodePool."""
-    pools = counted(sum(isinstance(thing, NodePool) for thing in scenario.objects), "NodePool")
+    pools = counted(sum(isinstance(obj, NodePool) for obj in scenario.objects), "NodePool")
     known = request.catalogue
     catalogue = f"the instance-type catalogue {known.name};" if known else "the built-in instance-type catalogue;"
     other = "" if known else " --catalogue selects another one,"
@@ -204,7 +206,7 @@ def _about_provisioning(scenario: Scenario, request: Request) -> str:
     return f"Karpenter provisions nodes for {pools} from {catalogue}{other} {override}"
 
 
-def _from_cluster(request: Request, settings: Config | None) -> Opened:
+def _from_cluster(request: OpenRequest, settings: Config | None) -> OpenedSimulation:
     """Simulate from the current state of a live cluster. Raises UsageError, ClusterError."""
     from gpuconsole.cli.live import connected, look
 
@@ -214,14 +216,14 @@ def _from_cluster(request: Request, settings: Config | None) -> Opened:
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     about = status_of(simulation, opened.about.source)
     notices = tuple(dict.fromkeys((*opened.notices, *snapshot.seen.warnings)))
-    return Opened(simulation=simulation, about=about, notices=notices, found=snapshot)
+    return OpenedSimulation(simulation=simulation, about=about, notices=notices, found=snapshot)
 
 
-def _from_snapshot(file: Path, request: Request) -> Opened:
+def _from_snapshot(file: Path, request: OpenRequest) -> OpenedSimulation:
     """Simulate from a saved snapshot, with its saved policy. Raises SourceError."""
     saved, known = saved_in(file)
     policy = known or SimPolicy(prices=_prices(request), latencies=latencies.DEFAULT_LATENCIES)
-    snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
+    snapshot = ClusterState.from_file(with_overrides(saved, request)).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))
     if request.catalogue is not None:
@@ -229,7 +231,7 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
     about = status_of(simulation, file.name)
-    return Opened(
+    return OpenedSimulation(
         simulation=simulation, about=about, notices=snapshot.seen.warnings, found=snapshot, staged=saved.staged
     )
 

@@ -13,12 +13,12 @@ CLOSE = 3
 _EMPTY = "with an empty name"
 
 
-def subject_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> str:
+def subject_named(snapshot: Snapshot, name: str, known: Collection[str] = ()) -> str:
     """The key of one of `told` (which may be deleted), of a Workload, or else of a job or pod.
 
     Raises UsageError.
     """
-    found = [name] if name in told else [key for key in told if name in _names(key)]
+    found = [name] if name in known else [key for key in known if name in _names(key)]
     found = found or _workloads(snapshot, name) or _unqueued(snapshot, name)
     return _only(snapshot, name, found, "workload, job or pod")
 

@@ -87,11 +87,11 @@ def _print_stored(loaded: LoadedManifests, output: str) -> None:
         whole = {"apiVersion": "v1", "kind": "List", "items": loaded.stored}
         click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
     else:
-        click.echo("---\n".join(msgspec.yaml.encode(thing).decode() for thing in loaded.stored), nl=False)
+        click.echo("---\n".join(msgspec.yaml.encode(obj).decode() for obj in loaded.stored), nl=False)
 
 
 def _summary(loaded: LoadedManifests) -> list[str]:
-    kinds = Counter(type(thing).__name__ for thing in loaded.objects)
+    kinds = Counter(type(obj).__name__ for obj in loaded.objects)
     if loaded.configurations:
         kinds["Configuration"] = len(loaded.configurations)
     lines = [_named("read", kinds) if kinds else "no simulated objects"]
@@ -115,7 +115,7 @@ def _count(findings: Iterable[Finding], severity: Severity) -> int:
 def _as_json(loaded: LoadedManifests) -> dict[str, object]:
     return {
         "findings": loaded.findings,
-        "objects": dict(sorted(Counter(type(thing).__name__ for thing in loaded.objects).items())),
+        "objects": dict(sorted(Counter(type(obj).__name__ for obj in loaded.objects).items())),
         "known_unsimulated": dict(loaded.known_unsimulated),
         "unknown": dict(loaded.unknown),
         "errors": _count(loaded.findings, Severity.ERROR),

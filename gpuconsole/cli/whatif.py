@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.cli.engine_comparison import ENGINES, compared
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.scenarios import placed
@@ -76,13 +76,13 @@ OF_NODES = (
 @click.option("--horizon", type=Duration(), help="How far to look ahead. Default: 1h, or 24h with --engine.")
 @answering
 def command(
-    asked: Asked,
+    asked: QuestionContext,
     change: Path | None,
     against: Path | None,
     substitutes: tuple[str, ...],
     conf: Path | None,
     horizon: Span | None,
-) -> Answer:
+) -> CommandAnswer:
     """Simulate changes in a fork of a cluster, and compare the outcome with the baseline.
 
     With --engine: run the same jobs from the start under the cluster's own engines and under others, and compare.
@@ -111,7 +111,7 @@ def command(
     other_changes = against.name if against is not None else ""
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()
-    return Answer(
+    return CommandAnswer(
         kind="WhatIf",
         body=as_body(answer) | (dict.fromkeys(OF_NODES) if blind else {}),
         lines=as_text(answer, other_changes, of_nodes=not blind),
@@ -122,12 +122,12 @@ def command(
     )
 
 
-def changes_in(file: Path, now: Time, beside: Snapshot = EMPTY) -> Changes:
+def changes_in(file: Path, now: Time, snapshot: Snapshot = EMPTY) -> Changes:
     """Read a list of changes and the manifests in the same file. Raises FindingsError with every problem.
 
     Objects with a generateName get names that no object of `beside` has.
     """
-    names = GeneratedNames(str(now), partial(is_name_taken, beside))
+    names = GeneratedNames(str(now), partial(is_name_taken, snapshot))
     loaded = load([str(file)], now=now, names=names)
     errors = [as_line(finding) for finding in loaded.findings if finding.severity is Severity.ERROR]
     if errors:
@@ -145,8 +145,8 @@ def as_body(answer: WhatIf) -> dict[str, Any]:
     return {"verdict": named(verdict(answer)), **plain, **evicted, "empty": answer.empty}
 
 
-def _plain(thing: Struct) -> dict[str, Any]:
-    return dict(_field(name, getattr(thing, name)) for name in thing.__struct_fields__)
+def _plain(obj: Struct) -> dict[str, Any]:
+    return dict(_field(name, getattr(obj, name)) for name in obj.__struct_fields__)
 
 
 def _field(name: str, value: Any) -> tuple[str, Any]:

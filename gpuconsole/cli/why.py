@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering
 from gpuconsole.cli.subjects import subject_named
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.pending_reasons import PendingReason
@@ -24,7 +24,7 @@ from gpuconsole.ui.names import called, named
 @click.argument("workload")
 @click.option("--quick", is_flag=True, help="Skip the search for changes that would unblock it.")
 @answering
-def command(asked: Asked, workload: str, quick: bool) -> Answer:
+def command(asked: QuestionContext, workload: str, quick: bool) -> CommandAnswer:
     """Explain why a workload is pending and what would admit it.
 
     WORKLOAD is namespace/name of a Workload, a job or a pod, Kind/namespace/name of a job, or a unique name. FILES are
@@ -39,7 +39,7 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
     found = None if quick else unblocking(snapshot, rehearsal, answer, lambda: asked.simulation)
     known = snapshot.workloads.get(answer.subject)
     waits = answer.code is PendingReason.UNSEEN or (known is not None and not known.reserved and not known.finished)
-    return Answer(
+    return CommandAnswer(
         kind="Why",
         body=_body(answer, found, snapshot),
         lines=list(_text(answer, found, snapshot)),
@@ -49,11 +49,13 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
 
 
 def _text(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:
-    told = answer.explanation
-    yield f"{called(told.subject)}  {told.code}" + (f"  in {told.queue}" if told.queue else "")
-    yield f"  {named(told.headline)}"
-    if told.position is not None:
-        place = told.position
+    explanation = answer.explanation
+    yield f"{called(explanation.subject)}  {explanation.code}" + (
+        f"  in {explanation.queue}" if explanation.queue else ""
+    )
+    yield f"  {named(explanation.headline)}"
+    if explanation.position is not None:
+        place = explanation.position
         yield f"  position {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
     for title, lines in _sections(answer, found, snapshot):
         if lines:
@@ -68,7 +70,7 @@ def _sections(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot)
     if not answer.considered:
         yield "DETAILS", list(answer.explanation.lines)
     if found is not None:
-        yield "WOULD UNBLOCK IT", [_marked(*told) for told in suggestion_texts(answer, found, snapshot)]
+        yield "WOULD UNBLOCK IT", [_marked(*explanation) for explanation in suggestion_texts(answer, found, snapshot)]
     yield "EVIDENCE", list(evidence_lines(answer, snapshot.time))
 
 
@@ -77,19 +79,19 @@ def _marked(mark: Mark, text: str) -> str:
 
 
 def _body(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot) -> dict[str, Any]:
-    told = answer.explanation
+    explanation = answer.explanation
     return {
-        "subject": told.subject,
-        "code": told.code,
-        "headline": told.headline,
-        "cluster_queue": told.queue,
-        "position": told.position,
-        "parked": told.inadmissible,
+        "subject": explanation.subject,
+        "code": explanation.code,
+        "headline": explanation.headline,
+        "cluster_queue": explanation.queue,
+        "position": explanation.position,
+        "parked": explanation.inadmissible,
         "never_fits": answer.never,
         "behind": answer.head,
         "considered": answer.considered,
         "arithmetic": [{**msgspec.to_builtins(room), "short": room.short} for room in answer.rooms],
-        "details": () if answer.considered else told.lines,
+        "details": () if answer.considered else explanation.lines,
         "evidence": [
             {**msgspec.to_builtins(one), "since": format_time(one.since) if one.since is not None else None}
             for one in answer.evidence

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import FindingsError, open_simulation
 from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
 from tests.cli.line import Line
@@ -44,7 +44,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def test_a_scenario_that_names_no_catalogue_gets_the_one_that_comes_along(scenario: Path) -> None:
-    opened = open_simulation(Request(files=(str(scenario),), seed=0))
+    opened = open_simulation(OpenRequest(files=(str(scenario),), seed=0))
     capacity = opened.simulation.policy.capacity
     assert isinstance(capacity, KarpenterPolicy)
     assert "g5.xlarge" in capacity.catalogue.types
@@ -70,7 +70,7 @@ def test_a_catalogue_that_is_wrong_is_named_with_its_line(scenario: Path, tmp_pa
     file = tmp_path / "wrong.yaml"
     file.write_text("zones: [z]\ntypes: {a.1: {onDemand: cheap}}\n")
     with pytest.raises(FindingsError, match=r"wrong\.yaml:2: types\[a\.1\]\.onDemand: 'cheap' is no such number"):
-        open_simulation(Request(files=(str(scenario),), seed=0, catalogue=file))
+        open_simulation(OpenRequest(files=(str(scenario),), seed=0, catalogue=file))
 
 
 POOL = """
@@ -109,7 +109,7 @@ def test_a_scenario_without_capacity_provisions_for_its_node_pools_with_the_cata
     (tmp_path / "sold.yaml").write_text(CATALOGUE)
     (tmp_path / "s.yaml").write_text("name: s\nfiles: [pool.yaml]\n")
     (tmp_path / "pool.yaml").write_text(POOL)
-    opened = open_simulation(Request(files=(str(tmp_path / "s.yaml"),), seed=0, catalogue=tmp_path / "sold.yaml"))
+    opened = open_simulation(OpenRequest(files=(str(tmp_path / "s.yaml"),), seed=0, catalogue=tmp_path / "sold.yaml"))
     capacity = opened.simulation.policy.capacity
     assert isinstance(capacity, KarpenterPolicy)
     assert set(capacity.catalogue.types) == {"dear.1"}
@@ -120,6 +120,6 @@ def test_a_scenario_without_capacity_provisions_for_its_node_pools_with_the_cata
 def test_a_scenario_that_says_capacity_is_taken_at_its_word(tmp_path: Path) -> None:
     (tmp_path / "pool.yaml").write_text(POOL)
     (tmp_path / "s.yaml").write_text("engine: {capacity: {gpusPerNode: 4}}\nfiles: [pool.yaml]\n")
-    opened = open_simulation(Request(files=(str(tmp_path / "s.yaml"),), seed=0))
+    opened = open_simulation(OpenRequest(files=(str(tmp_path / "s.yaml"),), seed=0))
     assert isinstance(opened.simulation.policy.capacity, FixedCapacity)
     assert not any("Karpenter" in notice for notice in opened.notices)

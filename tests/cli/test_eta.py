@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import Asked
+from gpuconsole.cli.answering import QuestionContext
 from gpuconsole.cli.eta import as_recorded
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
@@ -293,7 +293,7 @@ def test_what_the_console_recorded_of_a_live_cluster_corrects_the_answer_there(t
     snapshot = SNAPSHOT.freeze()
     simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=None), seed=0)
     settings = Config(state_dir=str(tmp_path))
-    asked = Asked(simulation=simulation, source="prod", mode="live", settings=settings, found=snapshot)
+    asked = QuestionContext(simulation=simulation, source="prod", mode="live", settings=settings, found=snapshot)
     found = expected_start(simulation, "a/second", runs=2)
     assert found.start is not None
     assert as_recorded(asked, found) == found, "nobody watched it before"

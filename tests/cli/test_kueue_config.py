@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from yaml import safe_load
 
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import EMPTY, encode
@@ -146,11 +146,11 @@ prices: {gpu-hour: {l4: 7}}
 def test_a_saved_snapshot_goes_on_with_its_policy(gpuconsole: Line, cluster: Path, tmp_path: Path) -> None:
     saved = tmp_path / "saved.json"
     gpuconsole("simulate", wrote(tmp_path, SAVED, "scenario.yaml"), "--until", "0s", "--save", saved)
-    policy = open_simulation(Request(snapshot=saved)).simulation.policy
+    policy = open_simulation(OpenRequest(snapshot=saved)).simulation.policy
     assert policy == load_scenario([safe_load(SAVED)], folder=tmp_path).policy
     usual = wrote(tmp_path, HEAD)
     other = wrote(tmp_path, "gpu-hour: {l4: 8}\n", "prices.yaml")
-    chosen = Request(snapshot=saved, kueue_config=usual, prices=other, own_prices=True)
+    chosen = OpenRequest(snapshot=saved, kueue_config=usual, prices=other, own_prices=True)
     changed = open_simulation(chosen).simulation.policy
     assert changed == replace(policy, kueue=load(usual).config, prices=load_prices(other.read_text(), "prices.yaml"))
 
@@ -158,14 +158,14 @@ def test_a_saved_snapshot_goes_on_with_its_policy(gpuconsole: Line, cluster: Pat
 def test_a_saved_snapshot_goes_on_with_its_seed(gpuconsole: Line, cluster: Path, tmp_path: Path) -> None:
     saved = tmp_path / "saved.json"
     gpuconsole("simulate", wrote(tmp_path, SAVED, "scenario.yaml"), "--until", "0s", "--seed", "7", "--save", saved)
-    assert open_simulation(Request(snapshot=saved)).simulation.seed == 7
-    assert open_simulation(Request(snapshot=saved, seed=0)).simulation.seed == 0
+    assert open_simulation(OpenRequest(snapshot=saved)).simulation.seed == 7
+    assert open_simulation(OpenRequest(snapshot=saved, seed=0)).simulation.seed == 0
 
 
 def test_a_snapshot_without_a_policy_is_simulated_with_the_usual_one(tmp_path: Path) -> None:
     saved = tmp_path / "live.json"
     saved.write_bytes(encode(EMPTY))
-    assert open_simulation(Request(snapshot=saved)).simulation.policy == SimPolicy()
+    assert open_simulation(OpenRequest(snapshot=saved)).simulation.policy == SimPolicy()
 
 
 def test_a_policy_that_cannot_be_read_is_said(gpuconsole: Line, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import gpuconsole
 from gpuconsole.backends.kube.wire import FORMS as KUBERNETES
 from gpuconsole.cli import COMMANDS, INTERRUPTED, cli
 from gpuconsole.cli.answering import UNKNOWN
-from gpuconsole.cli.lint import Line as LintLine
+from gpuconsole.cli.lint import LintLine as LintLine
 from gpuconsole.cli.preemptions_report import Body
-from gpuconsole.cli.report import Detail, QueueRow, Record, WorkloadRow
+from gpuconsole.cli.report import Detail, EventRecord, QueueRow, WorkloadTotals
 from gpuconsole.config import PREFIX, Config
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.antipatterns.pattern import AntiPattern
@@ -110,8 +110,8 @@ ROOTS: dict[str, Any] = {
     "simulate: events": Detail,
     "simulate: pools": MachinePool,
     "simulate: queues": QueueRow,
-    "simulate: workloads": WorkloadRow,
-    "simulate: a line of jsonl": Record,
+    "simulate: workloads": WorkloadTotals,
+    "simulate: a line of jsonl": EventRecord,
     "simulate: types of events": HistoryEventKind,
     "validate: findings": Finding,
     "mode": ConsoleMode,

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.insight.admission_view import view_on
 from gpuconsole.insight.data_gaps import IdleBound, bound_of_idle, missing_for_placement
@@ -34,7 +34,7 @@ def opened(file: SnapshotFile) -> Snapshot:
 @pytest.fixture(scope="module")
 def cluster() -> Snapshot:
     """The bundled cluster when some of it is idle; without topologies, so that decisions do not rest on nodes."""
-    simulation = open_simulation(Request(files=("default",))).simulation
+    simulation = open_simulation(OpenRequest(files=("default",))).simulation
     simulation.advance(simulation.now + 4 * HOUR)
     file = decode(encode(simulation.snapshot()))
     plain = (replace(one, topology="") if isinstance(one, ResourceFlavor) else one for one in file.objects)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli import run, sources
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import Config
 from gpuconsole.errors import SourceError
 from gpuconsole.workers import worker_client
@@ -56,12 +56,12 @@ def test_it_is_forked_before_there_is_a_cluster_which_it_would_keep_beside_its_o
         def close(self) -> None:
             order.append("closed")
 
-    def broken(request: Request) -> None:
+    def broken(request: OpenRequest) -> None:
         order.append("cluster")
         raise SourceError("here", "there is none")
 
     monkeypatch.setattr(run, "Worker", Started)
     monkeypatch.setattr(sources, "open_simulation", broken)
     with pytest.raises(SourceError):
-        run._simulated(Request(), Config())
+        run._simulated(OpenRequest(), Config())
     assert order == ["worker", "cluster", "closed"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.services.console import Console
 from gpuconsole.ui.app import ConsoleApp
@@ -22,7 +22,7 @@ PICTURES: dict[str, Sequence[str]] = {"dashboard": (), "nodes": ("4", "B")}
 
 def opened() -> Console:
     """The default fixture after some minutes of its first hour."""
-    source = open_simulation(Request())
+    source = open_simulation(OpenRequest())
     console = Console(SimulatedBackend(source.simulation, speed=60), about=source.about)
     for _ in range(MINUTES):
         console.tick(1.0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.run import _simulated
 from gpuconsole.config import Config
 from gpuconsole.errors import ReadOnlyError
@@ -101,7 +101,7 @@ def test_a_write_that_fails_in_the_middle_refuses_changes_until_it_succeeds(tmp_
 
 def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
-    console = _simulated(Request(files=("default",)), Config(state_dir=str(tmp_path), worker=False))
+    console = _simulated(OpenRequest(files=("default",)), Config(state_dir=str(tmp_path), worker=False))
     why = f"{tmp_path}/history.db: this is a directory; move it away, or set GPUCONSOLE_STATE_DIR to another folder"
     assert console.status.history == why
     assert console.notices[-1] == f"Cannot write the history: {why}"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpuconsole.cli.bundled import DEFAULT, fixtures
-from gpuconsole.cli.options import Request
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, MINUTE
@@ -46,7 +46,7 @@ def refusals(text: str) -> list[tuple[str, str]]:
 
 def cluster(name: str) -> Snapshot:
     """A bundled fixture after ten minutes."""
-    simulation = open_simulation(Request(files=(name,))).simulation
+    simulation = open_simulation(OpenRequest(files=(name,))).simulation
     simulation.advance(simulation.now + 10 * MINUTE)
     return simulation.snapshot()
 
@@ -76,7 +76,7 @@ def test_what_y_shows_is_accepted_by_strict_validation(name: str) -> None:
 
 
 def test_the_default_fixture_after_an_hour_is_accepted_as_one_file() -> None:
-    simulation = open_simulation(Request(files=(DEFAULT,))).simulation
+    simulation = open_simulation(OpenRequest(files=(DEFAULT,))).simulation
     simulation.advance(simulation.now + HOUR)
     snapshot = simulation.snapshot()
     things = [thing for table in TABLES.values() for thing in getattr(snapshot, table).all()]
