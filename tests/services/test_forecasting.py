@@ -24,7 +24,7 @@ from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import simulation
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted, preempted
-from tests.insight.test_reconstruction import WANTS, WHOLE, preemption
+from tests.insight.test_preemption_replay import WANTS, WHOLE, preemption
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue
 
 OBJECTS = (*ORG_QUEUES, WAITS)

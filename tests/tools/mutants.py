@@ -37,7 +37,7 @@ TIMED_TESTS = ("tests/scheduling/kueue/test_timed_conformance.py",)
 KUEUE_TESTS = ("tests/scheduling/kueue",)
 QUOTA_RELEASE_TESTS = ("tests/sim/test_quota_release.py",)
 INADMISSIBLE_TESTS = ("tests/insight/test_inadmissible.py",)
-QUIET_TESTS = ("tests/scheduling/kueue/test_quiet.py",)
+QUIET_TESTS = ("tests/scheduling/kueue/test_inadmissible_skip.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
 VOLCANO_TESTS = ("tests/scheduling/volcano",)
 KAI_TESTS = ("tests/scheduling/kai",)
@@ -72,21 +72,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "        closed, self.inadmissible_hashes = self.inadmissible_hashes, {}"
         "\n        self._inadmissible_prefix.clear()",
         "        closed, self.inadmissible_hashes = self.inadmissible_hashes, {}",
-        ("tests/scheduling/kueue/test_lanes.py",),
+        ("tests/scheduling/kueue/test_equivalence_queue.py",),
     ),
     Mutant(
         "whoever comes to hold quota is evicted first",
         f"{KUEUE}/workload_index.py",
         "at = bisect_right(ranked, holding.rank, key=_rank)",
         "at = 0",
-        ("tests/scheduling/kueue/test_roster.py",),
+        ("tests/scheduling/kueue/test_workload_index.py",),
     ),
     Mutant(
         "a queue that borrows nothing hopes for its own workloads only",
         f"{KUEUE}/preemption/upper_bound.py",
         "    return all(\n        usage.used(at, column) >=",
         "    return any(\n        usage.used(at, column) <",
-        ("tests/scheduling/kueue/test_hope.py",),
+        ("tests/scheduling/kueue/test_preemption_upper_bound.py",),
     ),
     Mutant(
         "no fill-back: victims that are not needed stay victims",

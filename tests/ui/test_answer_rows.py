@@ -20,7 +20,7 @@ from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.confirm import ChoiceDialog
 from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.test_rehearsing import waiting_org
+from tests.ui.test_whatif_links import waiting_org
 from tests.ui.worlds import KUEUE, org_cohort, snapshot_of
 
 WHY = "1 of nodes could not be read"

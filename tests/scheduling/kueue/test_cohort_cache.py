@@ -11,7 +11,7 @@ from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQue
 from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination, nomination_cache
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
-from tests.scheduling.kueue.test_hope import members
+from tests.scheduling.kueue.test_preemption_upper_bound import members
 
 Change = tuple[str, int, int, int]
 changes = st.tuples(

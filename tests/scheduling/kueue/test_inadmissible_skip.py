@@ -13,8 +13,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.scheduling.kueue.messages import without_amounts
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, World, cohort, pods, queue, workload
-from tests.scheduling.kueue.test_findings import Slow
-from tests.scheduling.kueue.test_outcomes import SETTINGS, happen, queues_of
+from tests.scheduling.kueue.test_cohort_cache import Slow
+from tests.scheduling.kueue.test_cycle_cache import SETTINGS, happen, queues_of
 
 STEPS, MOST = 32, 20
 """Steps of a story; after every fourth, as many cycles as change something."""

@@ -6,7 +6,7 @@ from gpuconsole.insight.workload_outlook import WorkloadOutlook, outlook_steps, 
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.cli.test_standing import LENT
+from tests.cli.test_saved_simulations import LENT
 from tests.insight.test_eta import after
 from tests.insight.test_risk import returning
 from tests.insight.world import world

@@ -15,7 +15,7 @@ from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Preemption
 from gpuconsole.scheduling.kueue import cycle_cache, unchanged_cohorts
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, cohort, queue, workload
-from tests.scheduling.kueue.test_findings import Slow
+from tests.scheduling.kueue.test_cohort_cache import Slow
 
 STEPS = 30
 SETTINGS = {
