@@ -10,6 +10,8 @@ from gpuconsole.model.clock import Time, format_span, format_tenths
 
 NAMED = 3
 """Maximum number of victims by name; the tables below the verdict have all."""
+PRODUCTS = ("Kueue", "Volcano")
+"""Names with a single capital letter with which a reason may start."""
 
 
 def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
@@ -177,9 +179,11 @@ def _others(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as a clause of another one; names are unchanged."""
+    """Turn a sentence into a clause of another one: lower case at the start, unless it starts with a name."""
     words = sentence.removesuffix(".")
-    return f"it{words[2:]}" if words.startswith("It ") else words
+    first = words.partition(" ")[0]
+    is_name = first.startswith(PRODUCTS) or first[1:] != first[1:].lower()
+    return words if is_name else f"{words[:1].lower()}{words[1:]}"
 
 
 def _after(moment: Time, now: Time, about: str = "") -> str:

@@ -186,7 +186,7 @@ def test_the_reason_of_work_that_is_not_admitted_goes_on_in_the_sentence() -> No
         one, admitted=None, started=None, code=PendingReason.CHECKS, why="Quota reserved in q; waiting for c."
     )
     found: WhatIf = replace(answer, outcomes=(waits,), evictions=())
-    assert verdict(found) == ("lender/owner is not admitted before the horizon: Quota reserved in q; waiting for c.")
+    assert verdict(found) == ("lender/owner is not admitted before the horizon: quota reserved in q; waiting for c.")
 
 
 def test_what_is_drained_and_preempted_at_one_moment_is_evicted_by_both_and_counts_its_gpus_once() -> None:
