@@ -65,9 +65,9 @@ def test_nobody_is_asked_unless_it_was_said() -> None:
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        (OpenRequest(prometheus="prometheus:9090"), "prometheus:9090: no URL; write it as http://"),
-        (OpenRequest(dcgm=("{node}:9400",)), "node:9400: no URL"),
-        (OpenRequest(kueue_metrics="kueue:8443"), "kueue:8443: no URL"),
+        (OpenRequest(prometheus="prometheus:9090"), "prometheus:9090: not a URL; write it as http://"),
+        (OpenRequest(dcgm=("{node}:9400",)), "node:9400: not a URL"),
+        (OpenRequest(kueue_metrics="kueue:8443"), "kueue:8443: not a URL"),
         (OpenRequest(prometheus="service:p"), "write it as service:NAMESPACE/NAME:PORT"),
         (OpenRequest(prometheus="http://p", dcgm=("http://a",)), "not both"),
     ],

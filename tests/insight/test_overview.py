@@ -170,7 +170,7 @@ def test_losses_that_nobody_knows_are_counted_and_not_taken_for_none() -> None:
     ]
     found = last_hour(history, START)
     assert (found.lost_gpu_hours, found.cost, found.losses, found.unknown, found.unpriced) == (2.0, 2.0, 3, 1, 2)
-    assert "".join(text for text, _ in painted(lately_lines(found)[2])) == "lost     at least 2.0 GPU-h at least 2.00 $"
+    assert "".join(text for text, _ in painted(lately_lines(found)[2])) == "lost     at least 2.0 GPU-h at least $2.00"
     alone = last_hour(history[:2], START)
     assert "".join(text for text, _ in painted(lately_lines(alone)[2])) == "lost     unknown GPU-h cost unknown"
 

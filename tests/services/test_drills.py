@@ -30,7 +30,11 @@ def test_a_drill_that_is_opened_tells_how_victims_are_chosen() -> None:
         pytest.param("steps: []\n", "it has no steps, so there is nothing to predict", id="nothing happens"),
         pytest.param("steps: [\n", "line 2: ", id="no YAML"),
         pytest.param("steps: [{delete: [nobody/]}]\n", "steps[0].delete[0]: 'nobody/' is no name", id="a wrong name"),
-        pytest.param(f"steps: [{{}}]\n{CONFIGURATION}", "gpuconsole drill play reads that, too", id="Kueue's own file"),
+        pytest.param(
+            f"steps: [{{}}]\n{CONFIGURATION}",
+            "it has a separate Kueue Configuration; open it with",
+            id="Kueue's own file",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_played_says_what_is_wrong(tmp_path: Path, text: str, problem: str) -> None:

@@ -26,7 +26,7 @@ async def test_every_node_has_its_verdict_and_its_scores(size: tuple[int, int]) 
             ("node-3", False, False),
         ]
         assert "research/llm-ft" in stage.line("kube-scheduler")
-        assert "1 of 3 nodes fit" in stage.line("kube-scheduler")
+        assert "1 of 3 nodes feasible" in stage.line("kube-scheduler")
         assert "● chosen" in stage.line("▌")
         assert "NodeResourcesFit" in stage.text
         await stage.press("end")
@@ -42,7 +42,7 @@ async def test_of_a_workload_without_pods_its_template_is_asked_about() -> None:
         await stage.press("3", "slash")
         await stage.write("huge")
         await stage.press("enter", "f")
-        assert "no node of 3 fits" in stage.text
+        assert "none of 3 nodes is feasible" in stage.text
         assert "FailedScheduling  0/3 nodes are available" in stage.text
 
 
@@ -63,7 +63,7 @@ async def test_another_pod_can_be_chosen_and_the_answer_is_renewed_on_demand() -
 async def test_a_recording_says_that_it_cannot_tell() -> None:
     async with staged(recorded(org_cohort())) as stage:
         await stage.press("3", "f")
-        assert "A recording has no other future" in stage.text
+        assert "A recording has no what-ifs" in stage.text
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name])

@@ -156,7 +156,7 @@ async def test_a_recording_says_that_it_has_no_other_future() -> None:
         try_out(stage.app, whatif_changes.lose("node-1"))
         await stage.settle()
         await stage.press("enter")
-        assert "✖ Failed: A recording has no other future" in stage.text
+        assert "✖ Failed: A recording has no what-ifs" in stage.text
 
 
 class SlowAnswers(AnalysisService):
