@@ -53,7 +53,7 @@ class PastEstimate(Struct, frozen=True, kw_only=True):
     """None while it is pending."""
 
     def known(self, now: Time) -> Time | None:
-        """The start as far as it is known at `now`; None if it is still open.
+        """Return the start as known at `now`; None if the workload may still start within its interval.
 
         A workload that is pending beyond its interval starts now at the earliest.
         """
@@ -63,7 +63,7 @@ class PastEstimate(Struct, frozen=True, kw_only=True):
 
 
 class Calibration(Struct, frozen=True):
-    """The calibration that earlier estimates give."""
+    """Stretch factor of intervals, learned from earlier estimates."""
 
     off: float = 1.0
     """Factor with which the intervals would have had the target coverage."""
@@ -89,7 +89,7 @@ class CoverageRecord(Struct, frozen=True):
 
 
 def calibrate(earlier: Iterable[PastEstimate], now: Time) -> Calibration:
-    """The calibration from estimates whose outcome is known at `now`; the default if they are few."""
+    """Compute the calibration from estimates whose outcome is known at `now`; the initial one if they are too few."""
     known = [(estimate, start) for estimate in earlier if (start := estimate.known(now)) is not None]
     looks = len({estimate.asked_at for estimate, _ in known})
     if len(known) < ENOUGH or looks < LOOKS:
@@ -99,13 +99,13 @@ def calibrate(earlier: Iterable[PastEstimate], now: Time) -> Calibration:
 
 
 def coverage(earlier: Iterable[PastEstimate], now: Time) -> CoverageRecord:
-    """Coverage of the estimates of the last moments, as far as it is known at `now`."""
-    verdicts = list(_verdicts(sorted(earlier, key=attrgetter("asked")), now))
+    """Compute the coverage of the most recent estimates, as far as their outcome is known at `now`."""
+    verdicts = list(_verdicts(sorted(earlier, key=attrgetter("asked_at")), now))
     return CoverageRecord(len(verdicts), sum(verdicts))
 
 
 def _verdicts(earlier: list[PastEstimate], now: Time) -> Iterator[bool]:
-    moments = [(asked, list(estimate)) for asked, estimate in groupby(earlier, key=attrgetter("asked"))]
+    moments = [(asked, list(estimate)) for asked, estimate in groupby(earlier, key=attrgetter("asked_at"))]
     for asked, estimate in moments[-MAX_ESTIMATES_OF_COVERAGE:]:
         learned = calibrate((one for one in earlier if one.asked_at < asked), asked)
         for one in estimate:
@@ -117,14 +117,14 @@ def _verdicts(earlier: list[PastEstimate], now: Time) -> Iterator[bool]:
 
 
 def stretched(interval: Interval, median: Time, asked: Time, learned: Calibration, known: Span) -> Interval:
-    """The interval, stretched about its median by the calibration; `known` is the length of the history."""
+    """Stretch an interval about its median by the calibration; `known` is the length of the history."""
     stretch = learned.stretch(known)
     early, late = _halves(interval, median, asked)
     return Interval(max(asked, median - round(stretch * early)), median + round(stretch * late))
 
 
 def _off(estimate: PastEstimate, start: Time) -> float:
-    """Distance of the start from the median, in half widths."""
+    """Return the distance of the start from the median, in half widths of the interval."""
     early, late = _halves(estimate.interval, estimate.median, estimate.asked_at)
     return (start - estimate.median) / late if start >= estimate.median else (estimate.median - start) / early
 
