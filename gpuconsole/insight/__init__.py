@@ -1,1 +1,1 @@
-"""Answers, as data: each module takes Snapshots and returns a struct."""
+"""Analyses of a cluster: each module computes one answer from Snapshots and returns it as data."""

@@ -1,7 +1,7 @@
-"""Admission engine behind the forecast: it follows the cluster's changes, and decides in forks.
+"""Admission engine behind the forecast: it follows the cluster's changes and runs scheduling cycles in forks.
 
-It is updated with the changes since the last observation. No pod is placed: quota alone decides. Cycles run until
-another one would change nothing; no time passes.
+It applies the changes since the last observation. No pod is scheduled: quota alone decides. Cycles run until another
+one would change nothing; no time passes.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class ForecastReservation(Struct, frozen=True):
-    """Quota reservation of a workload, with the number of its cycle (from 1)."""
+    """Quota reservation of a workload, with the number (from 1) of the cycle that makes it."""
 
     cycle: int
     admission: Admission
 
 
 class CyclesResult(Struct):
-    """Result of the cycles. Filled while they run, read-only afterwards."""
+    """Reservations, preemptions and refusals of the simulated cycles. Filled while they run, read-only afterwards."""
 
     reserved: dict[str, ForecastReservation] = field(default_factory=dict)
     said: dict[str, Condition] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class CyclesResult(Struct):
 
 
 class AdmissionForecaster:
-    """Admission engine that follows a cluster. Mutates by `ask`; its decisions stay in forks."""
+    """Runs the next scheduling cycles of an observed cluster. Mutates by `ask`; its decisions stay in forks."""
 
     def __init__(self, config: KueueConfig) -> None:
         self.config = config
@@ -104,7 +104,7 @@ class AdmissionForecaster:
         return _Cycles(session, supposed, choices=True).run()
 
     def with_possible_state(self, supposed: Snapshot, workload: str, other: str) -> Iterator[CyclesResult]:
-        """Results on a hypothetical Snapshot for each possible in-memory state of Kueue (see `memories`)."""
+        """Yield a result for each possible in-memory state of Kueue on a hypothetical Snapshot."""
         session = self._session.fork()
         _tell(session, change_events(self._at, supposed), supposed, self._with_pods)
         for possible in possible_scheduler_states(session, supposed, workload, other):
@@ -119,7 +119,7 @@ def _tell(
     observed: Observation | None = None,
     now: Time | None = None,
 ) -> bool:
-    """Update a session with changes as of `now` (default: then); True if it places pods and knows all of them."""
+    """Apply changes to a session as of `now` (default: then); return True if it places pods and has all of them."""
     now = after.time if now is None else now
     pods: list[Applied | Deleted] = []
     for event in changes:
@@ -228,7 +228,7 @@ class _Cycles:
         return True
 
     def _see_obstacles(self) -> None:
-        """Note the conditions that Kueue's workload controller writes for workloads outside of all cycles."""
+        """Record the conditions that Kueue's workload controller, not its scheduler, writes for pending workloads."""
         session, granular = self._settled, self._settled.config.granular
         for workload in self._snapshot.workloads.all():
             if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:

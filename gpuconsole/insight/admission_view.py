@@ -1,7 +1,7 @@
-"""The present state of a cluster with an admission engine that has not decided anything yet.
+"""Present state of a cluster with an admission engine that has not decided anything yet.
 
-A simulation that starts from a live or saved cluster has already run its first cycle; what it admitted or evicted is
-not a fact. Answers about the present use this instead.
+A simulation that starts from a live or saved cluster has already run a cycle, whose decisions are not facts. Answers
+about the present use this state instead.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AdmissionView(NamedTuple):
-    """One moment of a cluster."""
+    """A Snapshot of a cluster with the admission engine and the settings at that time."""
 
     snapshot: Snapshot
     session: KueueSession | None
@@ -25,11 +25,11 @@ class AdmissionView(NamedTuple):
 
 
 def view_of(simulation: "Simulation") -> AdmissionView:
-    """The state of a simulated cluster, decisions of the engine included."""
+    """Return the state of a simulated cluster, with the decisions of the engine."""
     return AdmissionView(simulation.snapshot(), simulation.session, simulation.policy)
 
 
 def view_on(snapshot: Snapshot, policy: SimPolicy) -> AdmissionView:
-    """The state of a live or saved cluster, with its settings as far as they are known."""
+    """Return the state of a live or saved cluster, with its settings as far as they are known."""
     rehearsal = rehearsal_on(snapshot, policy.kueue)
     return AdmissionView(snapshot, rehearsal.session if rehearsal is not None else None, policy)

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 
 
 class Advice(Struct, frozen=True):
-    """The text of an answer; `remedies` are those that need no arithmetic (see `shortage.remedies` for the others)."""
+    """Text of an explanation; `remedies` are those that need no arithmetic (see `shortage.remedies` for the others)."""
 
     headline: str
     lines: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ _RESUBMIT = Remedy(True, "correct its resource requests and submit it again")
 
 
 def _deactivated(workload: Workload) -> Advice:
-    """Only Kueue gives a cause for the deactivation, in condition Evicted; a user who sets spec.active gives none."""
+    """Explain a deactivated workload. Only Kueue gives a cause (condition Evicted), not a user who sets spec.active."""
     said = workload.condition("Evicted")
     cause = said.message if said is not None and said.status and said.reason.startswith("Deactivated") else ""
     due_to = cause.partition(" due to ")[2]
@@ -110,7 +110,7 @@ def _quota_headline(
 
 
 def _needs(workload: Workload, gap: FlavorShortage) -> str:
-    """The amount needed, and up to which pod set if that leaves some out."""
+    """Format the amount needed, and name the last pod set that it includes if it leaves some out."""
     needs = show(gap.resource, gap.needed)
     if not gap.up_to:
         return needs

@@ -1,4 +1,4 @@
-"""One problem that needs an operator's attention, and the kinds of problems."""
+"""Alerts: problems that need an operator's attention, and their kinds."""
 
 from enum import StrEnum
 

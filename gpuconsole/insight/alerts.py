@@ -211,5 +211,5 @@ def _thrash(history: Sequence[HistoryEvent]) -> Iterator[Alert]:
     for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
             lost = f"{at_least(f'{victim.lost_gpu_hours:.1f}', victim.unknown, victim.times)} GPU-hours lost"
-            text = f"{victim.name}: preemption loop, preempted {victim.times} times in the newest events, {lost}"
+            text = f"{victim.name}: preemption loop, preempted {victim.times} times in recent events, {lost}"
             yield Alert(trouble=AlertKind.THRASH, text=text, table="workloads", key=victim.name)

@@ -69,6 +69,6 @@ def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> GpuConnection | None:
 
 
 def _joined(node: Node, gpus: set[int]) -> bool:
-    """True if one NVLink domain has all of them; a node with unknown topology is assumed to have one domain."""
+    """True if one NVLink domain has all of these GPUs; a node with unknown topology is assumed to have one domain."""
     wiring = wiring_of(node.gpus, node.labels, node.annotations)
     return wiring is None or len({wiring.nvlink[gpu] for gpu in gpus}) == 1

@@ -1,6 +1,6 @@
-"""Reason why the admission engine does not admit a workload, by Kueue's rules rather than by its messages.
+"""Reason code of a workload that the admission engine does not admit, from its decision instead of Kueue's messages.
 
-The engine tries the workload on the current cluster (`Session.examine`); its entry has the result.
+The engine tries the workload on the current cluster (`KueueSession.examine`); its entry has the result.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ def dominant_blocker(entry: CycleEntry) -> PendingReason:
 
 
 def _unfit(entry: CycleEntry) -> PendingReason:
-    """Return the code of a workload whose flavors were not evaluated at all."""
+    """Return the code of a workload that was refused before its flavors were evaluated."""
     if entry.message == messages.FAILED_CHECKS:
         return PendingReason.CHECKS
     if entry.cause is GranularReason.SUSPENDED:
@@ -55,7 +55,7 @@ def _unfit(entry: CycleEntry) -> PendingReason:
 
 
 def _obstacles(result: PodSetResult) -> Iterator[PendingReason]:
-    """Yield the code of each resource group of a pod set; a group is as bad as its best flavor."""
+    """Yield the code of each resource group of a pod set: that of its flavor that is closest to fitting."""
     if result.mode == FlavorAssignmentMode.FIT:
         return
     if result.failure:
@@ -66,7 +66,7 @@ def _obstacles(result: PodSetResult) -> Iterator[PendingReason]:
         searched = [search for search in result.searches if not _fits(result, search)]
         yield from (_least(search.noted) for search in searched)
         if not searched:
-            # There is quota for everything, so only topology can be the reason.
+            # There is quota for every resource, so only topology can be the reason.
             yield PendingReason.TOPOLOGY
 
 
@@ -85,13 +85,13 @@ def _fits(result: PodSetResult, search: FlavorSearch) -> bool:
 
 
 def _least(noted: Iterable[FlavorResult]) -> PendingReason:
-    """Of the flavors that do not fit, the one closest to fitting."""
+    """Return the code of the flavor that is closest to fitting."""
     codes = [cause(one) for one in noted if one.reasons]
     return min(codes, key=lambda code: SEVERITY[code], default=PendingReason.QUOTA)
 
 
 def cause(noted: FlavorResult) -> PendingReason:
-    """Return why a flavor does not fit; `not-waiting` if it does."""
+    """Return the reason code of a flavor that does not fit; `not-waiting` if it fits."""
     return (
         PendingReason.NOT_WAITING
         if noted.mode == FlavorAssignmentMode.FIT

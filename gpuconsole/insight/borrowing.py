@@ -33,7 +33,7 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
 
 @memoized("workloads", "local_queues", "cluster_queues")
 def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
-    """ClusterQueues that workloads are in but that are not in the Snapshot: not visible, or deleted."""
+    """List the ClusterQueues that hold workloads and are not in the Snapshot: not visible, or deleted."""
     found = queue_index(snapshot).by_queue.items()
     return tuple(
         sorted(

@@ -37,7 +37,7 @@ class QuotaCapacity:
         return self.tree.children[node] + self.tree.queue_children[node]
 
     def reach(self, node: int | None, pair: FlavorResource) -> QuotaHeadroom:
-        """The reach of a node; all zero if not in the tree. A cohort includes quota that its members do not lend."""
+        """Return the quota of a node, all zero if not in the tree; a cohort includes quota its members do not lend."""
         column = self.tree.numbers.get(pair)
         if node is None or column is None:
             return QuotaHeadroom()
@@ -48,7 +48,7 @@ class QuotaCapacity:
         )
 
     def hidden(self, node: int, column: int) -> int:
-        """Quota below a cohort that its members do not lend."""
+        """Return the quota below a cohort that its members do not lend."""
         total, waiting = 0, list(self.members(node) or ())
         while waiting:
             member = waiting.pop()
@@ -75,7 +75,9 @@ class QuotaCapacity:
         return lent(root, self.members, net, lambda node: tree.nominal[node * tree.width + column])
 
     def weighted_share(self, node: int) -> int:
-        """Kueue's status.weightedShare of a node: its dominant resource share in ‰ by its weight, rounded up (§8.1)."""
+        """Kueue's status.weightedShare of a node: its dominant resource share in ‰ divided by its weight, rounded up
+        (§8.1).
+        """
         return share(self.usage, node).rounded
 
 
@@ -85,7 +87,7 @@ def capacity(snapshot: Snapshot) -> QuotaCapacity:
     tree = _tree(snapshot)
     held = {name: index.usage for name, index in queue_index(snapshot).by_queue.items() if name in tree.queues}
     unknown = {pair for usage in held.values() for pair in usage if pair not in tree.numbers}
-    if unknown:  # Quota that was removed while workloads use it.
+    if unknown:  # The quota was removed while workloads use it.
         tree = QuotaTree(snapshot.cluster_queues, snapshot.cohorts, (*tree.columns, *sorted(unknown)))
     filled = UsageTree(tree)
     for name, usage in held.items():
@@ -94,7 +96,7 @@ def capacity(snapshot: Snapshot) -> QuotaCapacity:
 
 
 def cohort_cycle(snapshot: Snapshot, cohort: str) -> str:
-    """Reason why a cohort in or below a cohort cycle admits no workloads; empty otherwise."""
+    """Return why a cohort in or below a cohort cycle admits no workloads; empty for other cohorts."""
     if cohort not in _tree(snapshot).broken:
         return ""
     return f"cohort {cohort} is its own ancestor, or below one that is: nothing in it is admitted"

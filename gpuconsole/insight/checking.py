@@ -27,12 +27,12 @@ class Checking(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> str:
-        """The checks that it waits for, or its topology assignment."""
+        """Name the admission checks that are pending, or the topology assignment."""
         return ", ".join(check.name for check in self.open) or "topology assignment"
 
 
 def open_checks(workload: Workload) -> tuple[CheckState, ...]:
-    """The admission checks that are not Ready."""
+    """Return the admission checks of a workload that are not Ready."""
     return tuple(check for check in workload.checks if check.state != READY)
 
 
@@ -40,7 +40,7 @@ def open_checks(workload: Workload) -> tuple[CheckState, ...]:
     "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates"
 )
 def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
-    """All workloads with reserved quota that are not admitted, the longest wait first."""
+    """List the workloads with reserved quota that are not admitted, the longest wait first."""
     found = []
     for index in queue_index(snapshot).by_queue.values():
         if index.count.reserved > index.count.admitted:

@@ -56,14 +56,14 @@ def outcome_of(
 
 
 def subjects_with_pods(course: FutureEvents, final: Snapshot) -> set[str]:
-    """Keys of the requested work, and of the pods of jobs without a Workload, as there pods preempt."""
+    """Return the keys of the requested work, and of the pods of its jobs without a Workload: there the pods preempt."""
     bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
     waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
     return course.asked | bound | waiting
 
 
 def _first_places(lines: Iterable[HistoryEvent], key: str) -> Iterator[HistoryEvent]:
-    """POD_BOUND lines of its pods at the first start, up to its first loss of a pod."""
+    """Yield the POD_BOUND lines of its pods at the first start, up to its first loss of a pod."""
     placed = False
     for line in lines:
         if line.what is HistoryEventKind.POD_BOUND and key in (line.workload, line.pod):
@@ -74,13 +74,13 @@ def _first_places(lines: Iterable[HistoryEvent], key: str) -> Iterator[HistoryEv
 
 
 def _amount(snapshot: Snapshot, twin: Workload | None, bound: Sequence[HistoryEvent]) -> tuple[int, str]:
-    """Amount and unit of a job without a Workload: requested, or held, as a pod that shares a GPU requests none."""
+    """Return amount and unit of a job without a Workload: the request, else what its pods hold (of shared GPUs)."""
     wanted = in_one_unit(wanted_units(snapshot, twin)) if twin is not None else (0, WHOLE_GPU.noun)
     return max(wanted, (sum(line.gpus for line in bound), unit_of_lines(bound)), key=lambda amount: amount[0])
 
 
 def _let_in(course: FutureEvents, later: Snapshot, key: str) -> Time | None:
-    """Admission in a fork, or before the fork if it is still admitted."""
+    """Return the time of admission in a fork, or before the fork if the workload is still admitted."""
     let_in = course.let_in(key)
     if key not in later.workloads:
         held = [
@@ -106,7 +106,7 @@ def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
 def shifts_of(
     without: FutureEvents, tried: FutureEvents, subjects: set[str], moments: Sequence[Snapshot]
 ) -> tuple[StartShift, ...]:
-    """Other workloads whose admission time differs between the forks, largest first.
+    """Return other workloads whose admission time differs between the forks, largest first.
 
     Workloads count if they held no quota at the fork, by their first admission; jobs without a Workload by the times at
     which their pods are bound. `moments` are the start of the forks and the ends of both.
@@ -131,7 +131,7 @@ def shifts_of(
 def _placed_elsewhen(
     without: FutureEvents, tried: FutureEvents, subjects: set[str], ends: Sequence[Snapshot]
 ) -> Iterator[StartShift]:
-    """Jobs and lone pods without a Workload, by the first bindings that only one of the forks has."""
+    """Yield jobs and lone pods without a Workload whose first bindings differ between the forks."""
     for key in sorted((without.placed.keys() | tried.placed.keys()) - subjects):
         before, after = (
             Counter((line.time, line.gpus) for line in one.placed.get(key, ())) for one in (without, tried)
@@ -149,7 +149,7 @@ def _placed_elsewhen(
 
 
 def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
-    """Queues that differ, from three states: now, baseline, changed."""
+    """Return the queues that differ between three states: now, baseline, changed."""
     changes = []
     for name in sorted(states[1].keys() | states[2].keys()):
         start, before, after = (state.get(name, _ABSENT) for state in states)
@@ -175,7 +175,7 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
 
 
 def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -> tuple[ClosedQueue, ...]:
-    """Queues that admit no workloads, for a reason that the baseline does not have."""
+    """Return the queues that admit no workloads for a reason that does not exist in the baseline."""
     return tuple(
         ClosedQueue(queue=name, why=node.shut)
         for name, node in sorted(after.items())

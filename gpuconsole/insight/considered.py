@@ -1,4 +1,4 @@
-"""Flavors that were tried for a pending workload, with the result of each, from the engine's entry."""
+"""Flavors that the engine tried for a pending workload, with the result of each."""
 
 from collections.abc import Iterator
 

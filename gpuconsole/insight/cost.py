@@ -57,7 +57,7 @@ _hourly: list[Priced] = []
 def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
     """USD per hour for the GPUs of all nodes; only nodes that changed since the last sum are priced again."""
     rows = snapshot.nodes.rows
-    # Replaced as one tuple: at worst, threads do the same work twice.
+    # Replaced as one tuple, so that threads do the same work twice at worst.
     before, known, costs = _hourly[0] if _hourly else NOTHING_PRICED
     if known is not prices:
         before, costs = (), []
@@ -72,7 +72,7 @@ def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
 def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -> float:
     """USD per hour for one accelerator of a unit (`GPU`, `MIG 1g.10gb instance`): mean over a node, or over all.
 
-    For `MIG instance` the mean is over all profiles, for `device` over all units.
+    For unit `MIG instance` the mean is over all profiles, for unit `device` over all units.
     """
     total, count = 0.0, 0
     for row in gpu_rows(snapshot):
@@ -117,7 +117,7 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
 
 
 def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> EvictionLoss:
-    """Work that evicting a workload now would lose: since the start of its pods, or their last checkpoint."""
+    """Return the work that an eviction now would lose: since the start of the pods, or their last checkpoint."""
     return priced(snapshot, uncheckpointed_now(snapshot, workload), prices, workload)
 
 

@@ -51,6 +51,7 @@ class PoolCost(Struct, frozen=True, kw_only=True):
 
     @property
     def on_demand_hourly(self) -> float:
+        """USD per hour for nodes that are not spot."""
         return self.pool.hourly - self.spot_hourly
 
 
@@ -65,22 +66,27 @@ class CostReport(Struct, frozen=True, kw_only=True):
 
     @property
     def hourly(self) -> float:
+        """USD per hour for all nodes."""
         return sum(one.pool.hourly for one in self.pools)
 
     @property
     def idle_hourly(self) -> float:
+        """USD per hour for idle GPUs."""
         return sum(one.pool.idle_hourly for one in self.pools)
 
     @property
     def saved_hourly(self) -> float:
+        """USD per hour saved by spot nodes."""
         return sum(one.pool.saved_hourly for one in self.pools)
 
     @property
     def spent(self) -> float:
+        """Accrued cost in USD."""
         return sum(one.pool.spent for one in self.pools)
 
     @property
     def interrupted(self) -> int:
+        """Number of spot interruptions."""
         return sum(one.pool.interrupted for one in self.pools)
 
 

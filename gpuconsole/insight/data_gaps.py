@@ -1,4 +1,4 @@
-"""Objects that an answer depends on and that are not visible: without all of them the engine cannot decide."""
+"""Objects that an answer depends on and that are not visible, so that the engine cannot decide."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ class IdleBound(StrEnum):
 
 
 def bound_of_idle(snapshot: Snapshot) -> IdleBound | None:
-    """Return the accuracy; None where counts are neither bound, or whole lists are missing."""
+    """Return the accuracy of counts of idle GPUs; None if they are neither bound, or whole lists are missing."""
     if not _partly(snapshot):
         return None
     match sorted({gap.table for gap in snapshot.seen.gaps if gap.table in _ROOMS}):
@@ -69,14 +69,14 @@ def missing_for_admission(snapshot: Snapshot, *besides: type) -> tuple[str, ...]
 
 
 def missing_for_forecast(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
-    """Return the same as `undecidable`, with the queues of Volcano and KAI where they have work."""
+    """Return `missing_for_admission`, with the queues of Volcano and KAI where they have work."""
     return missing_for_admission(snapshot, *besides, *_others(snapshot)) if snapshot.seen.gaps else ()
 
 
 def missing_for_placement(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the nodes or pods that could not be parsed, where nothing that quota depends on is missing.
+    """Return the nodes or pods that could not be parsed, if nothing that quota depends on is missing.
 
-    Empty where all are visible, and where more than that is missing.
+    Empty if all are visible, and if other objects are missing, too.
     """
     if missing_for_forecast(snapshot) or not _partly(snapshot):
         return ()
@@ -121,7 +121,7 @@ def run_times(policy: SimPolicy) -> tuple[str, ...]:
 
 
 def queue_assumptions(simulation: "Simulation") -> tuple[str, ...]:
-    """Describe what a forecast assumes of Kueue's internal queues, which the API does not show."""
+    """Describe what a forecast assumes about Kueue's internal queues, which the API does not show."""
     return in_sentences(simulation.session.assumptions) if simulation.session is not None else ()
 
 
@@ -158,5 +158,5 @@ def _tenths(span: Span) -> str:
 
 
 def not_known(lacking: tuple[str, ...]) -> str:
-    """Return the end of a sentence that names the missing objects."""
+    """Return the end of a sentence, `unknown: …`, that names the missing objects."""
     return f"unknown: {'; '.join(lacking)}"

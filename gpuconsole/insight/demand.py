@@ -42,7 +42,7 @@ def pod_accelerators(template: PodTemplate) -> dict[str, int]:
 
 
 def wanted_accelerators(workload: Workload) -> dict[str, int]:
-    """The same for all its pods together."""
+    """Return whole GPUs, time-slicing replicas and MIG instances that all pods of a workload request, by resource."""
     total: dict[str, int] = {}
     for pod_set in workload.pod_sets:
         for name, amount in pod_accelerators(pod_set.template).items():
@@ -51,12 +51,13 @@ def wanted_accelerators(workload: Workload) -> dict[str, int]:
 
 
 def wanted_gpus(workload: Workload) -> int:
-    """Whole GPUs that all its pods request together."""
+    """Return the number of whole GPUs that all pods of a workload request."""
     return sum(pod_gpus(pod_set.template) * pod_set.count for pod_set in workload.pod_sets)
 
 
 def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
-    """Quota that it holds by (flavor, resource); a pair may come more than once. Empty without an admission.
+    """Yield the quota that a workload holds by (flavor, resource); a pair may come more than once. Empty without an
+    admission.
 
     Reclaimable pods hold no quota; they are counted by Kueue's rule.
     """
@@ -74,12 +75,12 @@ def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
 
 
 def held_gpus(workload: Workload) -> int:
-    """Whole GPUs of quota that it holds."""
+    """Return the number of whole GPUs of quota that a workload holds."""
     return sum(amount for (_, resource), amount in held(workload) if resource in GPU_RESOURCES)
 
 
 def waiting_since(workload: Workload) -> Time:
-    """Start of its current wait: its creation, or the last eviction."""
+    """Return the start of the current wait of a workload: its creation, or its last eviction."""
     for condition in workload.conditions:
         if condition.type == "Evicted":
             return max(workload.created, condition.since) if condition.status else workload.created
@@ -87,13 +88,13 @@ def waiting_since(workload: Workload) -> Time:
 
 
 def admitted_since(workload: Workload) -> Time | None:
-    """Time of admission; None while it is not admitted."""
+    """Return the time of admission; None if the workload is not admitted."""
     admitted = workload.condition("Admitted")
     return admitted.since if admitted is not None and admitted.status else None
 
 
 def work_since(workload: Workload, job: Job | None) -> Time | None:
-    """Start of its current run, as far as known; None while it holds no quota."""
+    """Return the start of the current run of a workload, as far as known; None if it holds no quota."""
     since = admitted_since(workload)
     if since is None:
         return None
@@ -104,7 +105,7 @@ def work_since(workload: Workload, job: Job | None) -> Time | None:
 
 
 def ends_at(workload: Workload, job: Job | None, now: Time) -> Time | None:
-    """Estimated end by its declared duration; None if it declares none, or that time is past."""
+    """Return the estimated end of a workload by its declared duration; None without one, or if that time is past."""
     since = work_since(workload, job)
     duration = job.duration if job is not None else annotated(workload, "gpuconsole.io/duration")
     if since is None or duration is None:

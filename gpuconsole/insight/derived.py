@@ -10,11 +10,11 @@ Answer = TypeVar("Answer")
 
 
 def memoized(*tables: str) -> Callable[[Callable[[Snapshot], Answer]], Callable[[Snapshot], Answer]]:
-    """Make a pure function of these tables of a Snapshot cache its last two answers.
+    """Decorate a pure function of these tables of a Snapshot so that it caches its last two answers.
 
     Two, since a what-if compares baseline and change. Unchanged tables are the same objects in the next Snapshot.
-    Tables and answer are replaced as one tuple, so at worst, threads compute an answer twice. The function must read
-    nothing else of the Snapshot, including its time.
+    Tables and answer are replaced as one tuple, so that threads compute an answer twice at worst. The function must not
+    read anything else of the Snapshot, not even its time.
     """
 
     def keep(question: Callable[[Snapshot], Answer]) -> Callable[[Snapshot], Answer]:

@@ -1,4 +1,4 @@
-"""The accelerators that a job can request, for the submit form: extended resources and DRA device classes."""
+"""Accelerators that a job can request, for the submit form: extended resources and DRA device classes."""
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ class DeviceChoice(Struct, frozen=True):
 
 @memoized("nodes", "cluster_queues", "cohorts", "device_classes", "resource_claim_templates", "resource_slices")
 def device_choices(snapshot: Snapshot) -> tuple[DeviceChoice, ...]:
-    """Return what nodes offer, whole GPUs first, then what only quotas name; `nvidia.com/gpu` if there is nothing."""
+    """List the accelerators of nodes, whole GPUs first, then those only in quotas; `nvidia.com/gpu` if none."""
     amounts: dict[str, list[int]] = {name: [] for name in quota_accelerators(snapshot) if is_counted(name)}
     for node in snapshot.nodes.all():
         for name, amount in node.allocatable.items():

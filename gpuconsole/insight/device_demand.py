@@ -1,4 +1,4 @@
-"""How many accelerators workloads and pods request and hold: GPUs, MIG instances, replicas, DRA devices."""
+"""Accelerators that workloads and pods request and hold: GPUs, MIG instances, time-slicing replicas, DRA devices."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -25,7 +25,7 @@ _offered = [NOTHING_OFFERED]
 
 def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
     """Map each resource to its unit on the nodes that offer it; whole GPUs if they differ or none offers it."""
-    # Replaced as a whole: threads may at worst do the same work twice.
+    # Replaced as a whole, so that threads do the same work twice at worst.
     found = _offered[0].updated(snapshot.nodes.rows)
     _offered[:] = [found]
     return found.units
@@ -33,19 +33,19 @@ def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
 
 @memoized("nodes", "resource_claim_templates", "resource_claims")
 def device_counter(snapshot: Snapshot) -> DeviceCounter:
-    """Counts accelerators by the nodes and claims of a Snapshot."""
+    """Return a counter of accelerators that knows the nodes and claims of a Snapshot."""
     return DeviceCounter.of_snapshot(snapshot)
 
 
 def in_units(snapshot: Snapshot, amounts: Mapping[str, int]) -> dict[DeviceUnit, int]:
-    """Amounts of resources in the units that the cluster's nodes offer them in; other resources are left out."""
+    """Convert amounts of resources to the units that the cluster's nodes offer; other resources are left out."""
     return device_requests.in_units(amounts, resource_units(snapshot))
 
 
 def quota_accelerators(snapshot: Snapshot) -> frozenset[str]:
-    """The resources of ClusterQueues and Cohorts whose quota is of accelerators.
+    """Return the resources of ClusterQueues and Cohorts that are accelerators.
 
-    Where devices are claimed (DRA), a resource that no node offers stands for classes of devices (Kueue:
+    Where devices are claimed (DRA), a resource that no node offers is taken for a name of device classes (Kueue:
     deviceClassMappings; its Configuration is not part of a Snapshot).
     """
     claims_devices = len(snapshot.device_classes) or len(snapshot.resource_claim_templates)
@@ -72,18 +72,17 @@ def _with_devices(snapshot: Snapshot) -> frozenset[str]:
 
 
 def counted_as(resource: str) -> str:
-    """One name for resources that are allocated in the same way: ``""`` for GPUs, the resource of MIG instances,
-    CLAIMED."""
+    """Return the name by which a resource is counted: ``""`` for GPUs, CLAIMED for DRA devices, else its own."""
     return "" if resource in GPU_RESOURCES else resource if is_counted(resource) else CLAIMED
 
 
 def quota_unit(snapshot: Snapshot, resource: str) -> DeviceUnit:
-    """The unit of one of `quota_accelerators`."""
+    """Return the unit of a resource among `quota_accelerators`."""
     return resource_units(snapshot).get(resource) or (unit_of(resource) if is_counted(resource) else DRA_DEVICE)
 
 
 def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[DeviceUnit, int]:
-    """Request of one pod; of alternatives the best, and all of a claim that pods share."""
+    """Return the request of one pod, with the first of alternative requests and all devices of a shared claim."""
     found = in_units(snapshot, template.requests)
     if not template.resource_claims:
         return found
@@ -134,5 +133,5 @@ def units_of(snapshot: Snapshot, workload: Workload) -> Units:
 
 
 def amount_of(snapshot: Snapshot, workload: Workload) -> tuple[int, str]:
-    """The same in one number, with what it counts in the singular: `8, "GPU"`, `4, "MIG 1g.5gb instance"`."""
+    """Return a workload's accelerators as one number with its singular unit: `8, "GPU"`, `4, "MIG 1g.5gb instance"`."""
     return in_one_unit(units_of(snapshot, workload))

@@ -2,7 +2,7 @@
 
 An expectation is checked right after its step, or has to hold within its `within`; the keys of one item have to hold at
 the same time. An expectation that cannot be checked (unknown key or name, no expectation at all) is a problem and does
-not pass; nor does a step whose commands were rejected.
+not pass. A step whose commands were rejected does not pass either.
 """
 
 from collections.abc import Mapping
@@ -28,6 +28,8 @@ NO_EVICTIONS = "noEvictions"
 
 
 class ExpectationVerdict(StrEnum):
+    """Result of checking one expectation."""
+
     PASSED = "passed"
     FAILED = "failed"
     PROBLEM = "problem"
@@ -53,6 +55,7 @@ class ExpectationOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
+        """True if the expectation holds."""
         return self.verdict is ExpectationVerdict.PASSED
 
     @property
@@ -147,7 +150,7 @@ class DrillRun:
         return len(twin.lines)
 
     def _ahead(self, number: int, deadline: Time) -> "_Twin":
-        """A copy that may run ahead; it also executes the steps before the deadline."""
+        """Return a fork that runs to the deadline, with the steps scheduled before it."""
         twin = self.twin.fork()
         for later in self.scenario.steps[number + 1 :]:
             if later.at <= deadline:
@@ -187,7 +190,7 @@ class DrillRun:
 
 
 def _within(item: Mapping[str, Any]) -> Span:
-    """The `within` of an item; 0 if it is invalid."""
+    """Read the `within` of an item; 0 if it is invalid."""
     try:
         return read_expectation(item).within
     except ExpectError:
@@ -195,7 +198,7 @@ def _within(item: Mapping[str, Any]) -> Span:
 
 
 class _Twin:
-    """A simulation with its history and the names in it. Mutates."""
+    """A fork of the drill's simulation with its history and the names in it. Mutates."""
 
     def __init__(self, simulation: Simulation, names: ObjectNames, lines: list[HistoryEvent]) -> None:
         self.simulation = simulation
@@ -214,7 +217,7 @@ class _Twin:
         self.simulation.schedule(step.at, *step.commands)
 
     def refusals(self, since: int) -> list[str]:
-        """Reasons of rejected commands. A workload that has finished may be finished again."""
+        """Return why commands were rejected; finishing a finished workload is not an error."""
         return [
             line.message
             for line in self.lines[since:]
@@ -242,7 +245,7 @@ class _Twin:
         return expectation.check(self.look(since))
 
     def look(self, since: int) -> ExpectationState:
-        """The current state, with the history lines after the first `since`."""
+        """Return the current state, with the history lines after the first `since`."""
         queued = self.simulation.policy.kueue is not None
         return ExpectationState(self.simulation.snapshot(), self.lines[since:], self.names, queued)
 

@@ -1,4 +1,4 @@
-"""A drill played step by step: the user predicts the victims, then sees victims, rules and other candidates.
+"""Interactive drill: before each step the user predicts the victims, then sees victims, rules and other candidates.
 
 A step lasts until the next one. A victim has the name that lists of work show: the Workload, else the job or the single
 pod; a job counts as predicted if one of its evicted pods was.
@@ -110,6 +110,7 @@ class DrillSession:
 
     @property
     def score(self) -> PredictionScore:
+        """Score of the predictions so far."""
         return PredictionScore(
             steps=len(self.played),
             right=sum(one.right for one in self.played),

@@ -1,4 +1,4 @@
-"""Trial admission on the empty cluster: Kueue never admits a workload that it refuses there."""
+"""Trial admission on an empty cluster, to find workloads that Kueue can never admit."""
 
 from collections.abc import Iterable, Sequence
 
@@ -32,7 +32,7 @@ def repaired(node: Node) -> Node:
 
 
 def all_nodes(snapshot: Snapshot, capacity: Capacity) -> tuple[Node, ...]:
-    """Return all nodes as healthy if no more can be added; empty if nodes can be provisioned or none are known."""
+    """Return all nodes as healthy if their number is fixed; empty if nodes can be provisioned or none are known."""
     fixed = isinstance(capacity, FixedCapacity) and not len(snapshot.node_pools)
     return tuple(map(repaired, snapshot.nodes.all())) if fixed else ()
 
@@ -56,11 +56,13 @@ class EmptyCluster:
                     self._cluster.apply(repaired(obj))
                 case _:
                     self._cluster.apply(obj)
-        # Compiles the applied objects once for all forks.
+        # Compile the applied objects once for all forks.
         self._cluster.wake()
 
     def refusal(self, namespace: str, queue: str, pod_sets: Sequence[PodSet]) -> Refusal | None:
-        """Return why Kueue would never admit it, as code and message; None if it would, or if that is unknown."""
+        """Return why Kueue would never admit such a workload, as code and message; None if it would, or if that is
+        unknown.
+        """
         key = f"{namespace}/{queue}", msgspec.msgpack.encode(pod_sets)
         if key not in self._known:
             self._known[key] = self._asked(namespace, queue, tuple(pod_sets))

@@ -1,4 +1,4 @@
-"""The same load under several engines: waits, starts, utilization, evictions and GPU-hours side by side."""
+"""Comparison of engines under the same load: waits, starts, utilization, evictions and GPU-hours."""
 
 from collections.abc import Sequence
 
@@ -132,7 +132,7 @@ def compare_engines(runs: Sequence[tuple[str, Simulation]], horizon: Span) -> En
 
 def _run(name: str, simulation: Simulation, until: Time) -> _Run:
     start = simulation.now
-    # Events of the first moment are not drained yet: no GPU was held before.
+    # The events of the first moment are still queued: no GPU was held before.
     run = _Run(engine=name, gpu_time=GpuTime.of_nothing(start))
     for part in range(PARTS + 1):
         simulation.advance(start + (until - start) * part // PARTS)
@@ -157,7 +157,7 @@ def _note(run: _Run, event: Event) -> None:
         case Applied(object=Workload() as workload):
             run.owners[workload.key] = workload.owner or _bare(workload)
             if not workload.owner:
-                # Under other engines it is a job with this key.
+                # Under other engines the work is a job with this key.
                 run.jobs[_bare(workload)] = _as_job(workload)
                 run.first.setdefault(_bare(workload), event.time)
         case Applied(time=time, object=Pod() as pod):
@@ -227,13 +227,13 @@ def _course(run: _Run, job: str) -> JobCourse:
 
 
 def _root(run: _Run, key: str) -> str:
-    """The job that a workload, a pod or a job is part of; empty for a lone pod."""
+    """Return the outermost job that a workload, a pod or a job is part of; empty for a lone pod."""
     owner = key if key in run.jobs else run.owners.get(key, "")
     return outermost(run.jobs.get, owner) if owner else ""
 
 
 def _jobs(runs: Sequence[_Run]) -> tuple[ComparedJob, ...]:
-    """Every job under any engine that is not part of another job, by its first submission."""
+    """List the top-level jobs of all engines, by their first submission."""
     found: dict[str, ComparedJob] = {}
     for run in runs:
         for key, job in run.jobs.items():

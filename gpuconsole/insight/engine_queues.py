@@ -1,4 +1,4 @@
-"""Quota trees of clusters without Kueue: queues of Volcano and KAI with what they deserve, else namespaces.
+"""Quota trees of clusters without Kueue: queues of Volcano and KAI with their deserved amounts, else namespaces.
 
 Accelerators of all kinds are counted. A Volcano queue deserves what its manifest says, else its share by weight as
 in the plugin proportion. A KAI queue deserves its quota; a MIG instance counts as many GPUs as it has compute slices,
@@ -57,7 +57,7 @@ class _Offer(Struct, frozen=True):
 
 
 def _offers(snapshot: Snapshot, used: Iterable[str]) -> list[_Offer]:
-    """The accelerators that nodes offer or queues use or limit; GPUs if there are none. GPUs come first."""
+    """List the accelerators that nodes offer or queues use or limit, GPUs first; only GPUs if there are none."""
     totals: dict[str, dict[DeviceUnit, int]] = {name: {} for name in used}
     for row in gpu_rows(snapshot):
         for unit, amount in row.units.items():
@@ -74,7 +74,7 @@ def _counted(unit: DeviceUnit) -> str:
 
 
 def _noun(offers: Iterable[_Offer]) -> str:
-    """The unit that is counted; `device` if there are several."""
+    """Return the unit of these accelerators; `device` if there are several."""
     one = common(offer.unit for offer in offers)
     return one.noun if one is not None else "device"
 
@@ -209,7 +209,9 @@ def _kai_use(resource: str, used: int, quota: int, limit: int) -> QuotaUse:
 
 
 def _kai_part(offer: _Offer, used: int, whole: QuotaUse) -> QuotaUse:
-    """One kind of device: how many of them the quota and the limit, which count all kinds together, still allow."""
+    """Return the use of one kind of device, with the amount that KAI's quota and limit of all kinds together still
+    allow.
+    """
     others, slices = whole.used - used * offer.slices, offer.slices
     quota, limit = max(0, whole.nominal - others) // slices, max(0, whole.used + whole.available - others) // slices
     return _kai_use(offer.resource, used, quota, limit)

@@ -1,4 +1,4 @@
-"""Shares of Volcano's and KAI's queues: usage of the deserved amount, and which queue is served next."""
+"""Shares of Volcano's and KAI's queues: usage relative to the deserved amount, and the order of service."""
 
 from msgspec import Struct
 

@@ -14,7 +14,7 @@ VOLCANO, KAI = "Volcano", "KAI"
 
 
 class SchedulerTextKind(StrEnum):
-    """What blocks a pod; of several the first wins, as a group that is not enqueued needs no node yet."""
+    """Kind of obstacle of a pod; of several the first counts, as a group that is not enqueued needs no node yet."""
 
     QUEUE_MISSING = "queue-missing"
     OVERUSED = "overused"

@@ -60,6 +60,7 @@ class EngineQueueUse(Struct):
         return {name for amounts in (self.held, self.pending) for name, amount in amounts.items() if amount}
 
     def add(self, other: "EngineQueueUse") -> None:
+        """Add the use of another queue."""
         self.held.update(other.held)
         self.wanted.update(other.wanted)
         self.held_back.update(other.held_back)
@@ -116,7 +117,7 @@ def _name(snapshot: Snapshot, one: GpuAllocation, by_namespace: bool) -> str:
 
 
 def volcano_uses(snapshot: Snapshot) -> dict[str, EngineQueueUse]:
-    """The same for Volcano, with requests that are not enqueued, and enqueued requests without nodes."""
+    """Return `uses` of Volcano's queues, with requests that are not enqueued, and enqueued requests without nodes."""
     found = uses(snapshot)
     _hold_back(snapshot, found)
     _promise(snapshot, found)
@@ -124,7 +125,7 @@ def volcano_uses(snapshot: Snapshot) -> dict[str, EngineQueueUse]:
 
 
 def _hold_back(snapshot: Snapshot, own: dict[str, EngineQueueUse]) -> None:
-    """Count requests that are not enqueued: they do not raise what a queue deserves."""
+    """Count requests that are not enqueued: they do not raise the deserved amount of a queue."""
     outside = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("", "Pending")}
     if outside:
         for held in gpu_allocations(snapshot).values():

@@ -1,4 +1,4 @@
-"""The engines of a cluster: admission, scheduling, node autoscaling and GPU sharing, each in a word or two."""
+"""Names of the engines of a cluster: admission, scheduling, node autoscaling and GPU sharing."""
 
 from typing import assert_never
 
@@ -29,7 +29,7 @@ NONE = Engine()
 
 
 class EnginesInForce(Struct, frozen=True, kw_only=True):
-    """Admission × placement × capacity × sharing."""
+    """The engines of a cluster: admission, placement, capacity (autoscaling) and GPU sharing."""
 
     admission: Engine = NONE
     placement: Engine = NONE
@@ -64,7 +64,7 @@ def _placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> Engine
 
 
 def _with_second_scheduler(engine: Engine, other: VolcanoPolicy | None) -> Engine:
-    """One scheduler, or two side by side."""
+    """Return the name of the scheduler, with the second one if there are two."""
     if other is None:
         return engine
     second = _placement(other)

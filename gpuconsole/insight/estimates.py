@@ -44,17 +44,17 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def beyond(self) -> bool:
-        """True if no run saw a start: the interval would be the assumed tail only, and is not shown."""
+        """True if the workload started in no run: the interval would be the assumed tail only, and is not shown."""
         return self.never == self.runs
 
     @property
     def as_past_estimate(self) -> PastEstimate:
-        """The record to keep of this estimate."""
+        """Return this estimate as a record for later calibration."""
         return PastEstimate(workload=self.workload, asked_at=self.asked, median=self.median, interval=self.raw)
 
 
 def estimate(found: SimulatedStarts) -> Estimate:
-    """The estimate from the runs, widened as without earlier estimates."""
+    """Make the estimate from the runs, widened by the initial factor for no earlier estimates."""
     raw = Interval(found.at(EARLY), found.at(LATE))
     given = Estimate(
         workload=found.workload,
@@ -71,7 +71,7 @@ def estimate(found: SimulatedStarts) -> Estimate:
 
 
 def corrected(found: Estimate, learned: Calibration) -> Estimate:
-    """The estimate, calibrated with earlier estimates."""
+    """Return the estimate, calibrated with earlier estimates."""
     interval = stretched(found.raw, found.median, found.asked, learned, found.past)
     return replace(found, interval=interval, stretch=learned.stretch(found.past), calibrated_by=learned.by)
 
@@ -94,7 +94,7 @@ class EstimateHistory:
 
     @property
     def earlier(self) -> Sequence[PastEstimate]:
-        """Oldest first."""
+        """The recorded estimates, oldest first."""
         return tuple(self._estimates.values())
 
     def note(self, estimates: Iterable[PastEstimate]) -> list[PastEstimate]:

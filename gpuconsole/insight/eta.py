@@ -53,7 +53,7 @@ class SimulatedStarts(Struct, frozen=True, kw_only=True):
         return low + round((high - low) * (place - int(place)))
 
     def _start(self, place: int) -> Time:
-        """The start in the run at this place from the first; a Pareto tail (of exponent two) beyond the horizon."""
+        """Return the start in the run of this rank (from 0); beyond the horizon, by a Pareto tail of exponent two."""
         start = self.times[place]
         if start is not None:
             return start
@@ -90,7 +90,7 @@ def start_steps(
 ) -> Iterator[StartsProgress]:
     """`starts` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
 
-    Work of which some pods run already starts when its other pods have nodes.
+    Partially scheduled work starts when its other pods have nodes.
     """
     snapshot = simulation.snapshot()
     waits, parts = _waiting_pods(snapshot, workloads), _parts(snapshot, workloads)
@@ -133,14 +133,14 @@ def start_steps(
 
 
 class _Part(Struct, frozen=True):
-    """A Workload some of whose pods have nodes."""
+    """A partially scheduled Workload: its number of pods, and those that have nodes."""
 
     pods: int
     placed: frozenset[str]
 
 
 def _parts(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, _Part]:
-    """Workloads of which only some pods have nodes: their STARTED line comes with the first pod."""
+    """Return the partially scheduled Workloads: they have a STARTED line already, from their first pod."""
     found: dict[str, _Part] = {}
     for key in keys:
         pods = pods_by_node(snapshot).of(key).values() if key in snapshot.workloads else ()
@@ -170,7 +170,7 @@ def _waiting_pods(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, froze
 
 
 def life(twin: "Simulation", known: WorkloadHistory, end: Time) -> Iterator[list[HistoryEvent]]:
-    """Advance a fork to `end` while past arrivals repeat; yields its events in pieces."""
+    """Advance a fork to `end` with sampled arrivals; yield its events in pieces."""
     coming = again(known, end, twin.seed)
     due = next(coming, None)
     while twin.now < end:
@@ -183,7 +183,7 @@ def life(twin: "Simulation", known: WorkloadHistory, end: Time) -> Iterator[list
 
 
 def again(known: WorkloadHistory, end: Time, seed: int) -> Iterator[PastSubmission]:
-    """Sampled arrivals from now until `end`: each future day repeats a random past day, with its hours.
+    """Sample arrivals from now until `end`: each future day repeats a random past day, at the same times of day.
 
     With less than two days of history, the history repeats from a random moment.
     """

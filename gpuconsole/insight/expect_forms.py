@@ -20,28 +20,32 @@ class ExpectError(ValueError):
 
 
 class _FormError(ExpectError):
-    """The value has the wrong form for its key."""
+    """A value has the wrong type for its key."""
 
 
 def as_list(wanted: Any) -> Sequence[Any]:
+    """Return a list value; raises _FormError for another type."""
     if not isinstance(wanted, list | tuple):
         raise _FormError(f"{clean(repr(wanted), 60)} is not a list")
     return wanted
 
 
 def as_mapping(wanted: Any) -> Mapping[str, Any]:
+    """Return a mapping value; raises _FormError for another type."""
     if not isinstance(wanted, Mapping):
         raise _FormError(f"{clean(repr(wanted), 60)} is not a mapping of names")
     return wanted
 
 
 def as_number(wanted: Any) -> int | float:
+    """Return a finite number; raises _FormError for another value."""
     if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not isfinite(wanted):
         raise _FormError(f"{clean(repr(wanted), 60)} is not a number")
     return wanted
 
 
 def as_code(text: Any) -> str:
+    """Return a reason code; raises ExpectError, with the nearest code, for an unknown one."""
     try:
         return PendingReason(str(text)).value
     except ValueError:
@@ -51,6 +55,7 @@ def as_code(text: Any) -> str:
 
 
 def as_amount(resource: str, value: Any) -> int:
+    """Return a quantity of a resource in base units; raises ExpectError if it cannot be parsed."""
     if not isinstance(value, str | int | float):
         raise ExpectError(f"{clean(repr(value), 60)} is not a quantity; write it as 8, 500m, 1.5Gi or 2e3")
     try:
@@ -128,7 +133,7 @@ FORMS: Mapping[str, tuple[Callable[[Any], object], str]] = {
 
 
 def read_form(key: str, wanted: Any) -> None:
-    """Raises ExpectError if the value of a key has the wrong form."""
+    """Check the value of a key; raises ExpectError if it has the wrong form."""
     read, written = FORMS[key.removesuffix(INCLUDES)]
     try:
         read(wanted)

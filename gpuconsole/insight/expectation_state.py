@@ -52,7 +52,7 @@ class ExpectationState:
 
     @cached_property
     def evicted(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """(victim, preemptor, reasons) of each eviction; the rule of a preemption matches as well as `Preempted`."""
+        """(victim, preemptor, reasons) of each eviction; a preemption has both its rule and `Preempted` as reasons."""
         rules = {line.workload: line.reason for line in self.lines if line.what is HistoryEventKind.PREEMPTED}
         return sorted(
             (self.names.label(subject), self.names.label(line.by), (rules.get(subject, line.reason), line.reason))
@@ -76,13 +76,13 @@ class ExpectationState:
 
     @property
     def free_nodes(self) -> int:
-        """Number of schedulable nodes without pods: they could be switched off."""
+        """Number of schedulable nodes without pods, which could be removed."""
         busy = {pod.node for pod in self.snapshot.pods.all() if not pod.done}
         return sum(node.ready and node.name not in busy for node in self.snapshot.nodes.all())
 
     @property
     def lost_gpu_hours(self) -> float:
-        """Lost work; a PREEMPTED line repeats the loss of its EVICTED line."""
+        """GPU-hours of lost work; PREEMPTED lines are left out, as they repeat the loss of their EVICTED lines."""
         return sum(line.lost_gpu_seconds for line in self.lines if line.what is not HistoryEventKind.PREEMPTED) / 3600
 
     @property

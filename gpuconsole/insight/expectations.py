@@ -49,6 +49,7 @@ Check = Callable[[ExpectationState, Any, bool], ExpectationCheck]
 
 
 def check_admitted(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `admitted`: the names of the admitted workloads."""
     keys = sorted(map(look.names.subject, as_list(wanted)), key=look.names.label)
     names = list(map(look.names.label, keys))
     codes = {name: look.code(key) for name, key in zip(names, keys, strict=True) if name not in look.admitted}
@@ -58,6 +59,7 @@ def check_admitted(look: ExpectationState, wanted: Any, includes: bool) -> Expec
 
 
 def check_pending(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `pending`: the pending workloads with their reason codes."""
     codes = {look.names.label(look.names.subject(name)): as_code(code) for name, code in as_mapping(wanted).items()}
     got = look.pending
     ok = codes.items() <= got.items() if includes else codes == got
@@ -67,6 +69,7 @@ def check_pending(look: ExpectationState, wanted: Any, includes: bool) -> Expect
 
 
 def check_evicted(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `evicted`: the evictions, with preemptor and reason where given."""
     entries = [_entry(look.names, entry) for entry in as_list(wanted)]
     left = list(look.evicted)
     ok = True
@@ -80,11 +83,13 @@ def check_evicted(look: ExpectationState, wanted: Any, includes: bool) -> Expect
 
 
 def check_no_evictions(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `noEvictions`."""
     got = [_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted]
     return ExpectationCheck(not got, "no evictions", _join(got))
 
 
 def check_usage(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `usage`: used quota by queue, flavor and resource."""
     want, got = [], []
     for queue, flavors in as_mapping(wanted).items():
         uses = {(use.flavor, use.resource): use.used for use in _queue(look, queue).flavors}
@@ -98,18 +103,22 @@ def check_usage(look: ExpectationState, wanted: Any, includes: bool) -> Expectat
 
 
 def check_borrowed(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `borrowed`: borrowed GPUs by queue."""
     return _numbers(wanted, lambda queue: _queue(look, queue).gpus.borrowed)
 
 
 def check_lent(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `lent`: lent GPUs by queue."""
     return _numbers(wanted, lambda queue: _queue(look, queue).gpus.lent)
 
 
 def check_share(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `share`: percent of the maximum capacity in use, by queue."""
     return _numbers(wanted, lambda queue: _queue(look, queue).share_percent)
 
 
 def check_nodes(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `nodes`: the pods on each node."""
     want, got, ok = [], [], True
     for node, pods in as_mapping(wanted).items():
         there = look.on_node(look.names.node(node))
@@ -121,19 +130,22 @@ def check_nodes(look: ExpectationState, wanted: Any, includes: bool) -> Expectat
 
 
 def check_free_nodes(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `freeNodes`: the number of schedulable nodes without pods."""
     return _number(wanted, look.free_nodes)
 
 
 def check_lost_gpu_hours(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `lostGpuHours`."""
     return _number(wanted, look.lost_gpu_hours)
 
 
 def check_cost(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
+    """Check key `cost`: USD of the lost work."""
     return _number(wanted, look.cost)
 
 
 def check_pools(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """The given fields of a pool have to match; money is compared to as many decimals as are written."""
+    """Check key `pools`: the given fields of each pool; costs are compared to as many decimals as are written."""
     found, want, got, ok = {pool.name: pool for pool in pools(look.snapshot)}, [], [], True
     for name, facts in as_mapping(wanted).items():
         if name not in found:
@@ -221,7 +233,7 @@ def _entry(names: ObjectNames, entry: Any) -> tuple[str, str, str]:
 
 
 def _is(entry: tuple[str, str, str], found: tuple[str, str, tuple[str, ...]]) -> bool:
-    """Compare an entry; omitted fields match anything."""
+    """Compare an expected eviction with an actual one; omitted fields match any value."""
     return entry[0] == found[0] and entry[1] in ("", found[1]) and entry[2] in ("", *found[2])
 
 

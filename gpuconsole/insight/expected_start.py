@@ -149,7 +149,7 @@ def expected_start_steps(
 
 
 def current_position(snapshot: Snapshot, workload: str) -> Eta:
-    """Position of a workload, without an estimate. Raises KeyError if there is no such workload."""
+    """Return the position of a workload, without an estimate. Raises KeyError if there is no such workload."""
     subject = _subject(snapshot, workload)
     queued = workload in snapshot.workloads
     local_queue = snapshot.local_queues.get(subject.local_queue) if queued else None
@@ -181,7 +181,7 @@ def _answered(
     explanation: PendingExplanation,
     taken: tuple[str, ...],
 ) -> Eta:
-    """The answer with the estimate and the data behind it."""
+    """Return the answer with the estimate and the data behind it."""
     subject = _subject(snapshot, answer.workload)
     # As in the simulation: work that Kueue does not queue is grouped by namespace and size only.
     queue = answer.queue if answer.workload in snapshot.workloads else ""
@@ -203,12 +203,12 @@ def _answered(
 
 
 def _subject(snapshot: Snapshot, key: str) -> Workload:
-    """The Workload, or its substitute for a job or pod without one. Raises KeyError."""
+    """Return the Workload, or the synthetic one of a job or pod without one. Raises KeyError."""
     return snapshot.workloads.get(key) or unqueued_work(snapshot)[key]
 
 
 def corrected(answer: Eta, learned: Calibration, kept: CoverageRecord) -> Eta:
-    """The answer, calibrated with earlier estimates, and their coverage."""
+    """Return the answer calibrated with earlier estimates, with their coverage."""
     if answer.start is None:
         return answer
     start = stretched(answer.start, learned)
@@ -228,7 +228,7 @@ def _trust(start: Estimate, learned: Calibration, kept: CoverageRecord) -> Itera
 
 
 def assumptions(known: WorkloadHistory, simulation: "Simulation") -> tuple[str, ...]:
-    """Assumptions of the simulation runs, in words."""
+    """Describe the assumptions of the simulation runs."""
     return (
         run_time_assumption(known),
         f"arrivals repeat those of the last {format_span(known.span)} ({counted(len(known.arrivals), 'workload')})"
@@ -241,7 +241,7 @@ def assumptions(known: WorkloadHistory, simulation: "Simulation") -> tuple[str, 
 
 
 def run_time_assumption(known: WorkloadHistory) -> str:
-    """Assumption about run times, in words."""
+    """Describe the assumption about run times."""
     ended = sum(run.ended for run in known.runs)
     if not ended:
         return "no workload has finished yet: run times are about an hour, or twice the time run so far"
@@ -254,7 +254,7 @@ def run_time_assumption(known: WorkloadHistory) -> str:
 def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPosition | None:
     """Rank among the pending workloads of the cohort tree; None without a cohort, or if it is not pending.
 
-    It has none if cohorts form a cycle either: nothing is admitted there, see `capacity.circle`.
+    None in a cohort cycle as well, where no workload is admitted (see `capacity.cohort_cycle`).
     """
     own, tree = snapshot.cluster_queues.get(queue), capacity(snapshot).tree
     if own is None or not own.cohort or queue not in tree.queues:

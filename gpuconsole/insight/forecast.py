@@ -25,7 +25,7 @@ NO_KUEUE = "Kueue is not installed in this cluster"
 
 
 class ForecastAction(StrEnum):
-    """Result of the next cycles for a workload."""
+    """Effect of the next scheduling cycles on a workload."""
 
     ADMITTED = "admitted"
     """Quota is reserved for it."""
@@ -37,7 +37,7 @@ class ForecastAction(StrEnum):
 
 
 class WorkloadForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Forecast for one workload."""
+    """Forecast of the next scheduling cycles for one workload."""
 
     workload: str
     queue: str = ""
@@ -65,7 +65,7 @@ class WorkloadForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Forecast at one moment, valid until the cluster changes."""
+    """Forecast for all workloads at one moment, valid until the cluster changes."""
 
     time: Time = 0
     prospects: Mapping[str, WorkloadForecast] = {}
@@ -76,6 +76,7 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Assumptions about Kueue's in-memory queues, in sentences."""
 
     def of(self, workload: str) -> WorkloadForecast | None:
+        """Return the forecast for a workload; None if it is neither pending nor a victim."""
         return self.prospects.get(workload)
 
     @property
@@ -97,7 +98,7 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forecaster:
-    """Repeated forecasts of one cluster, at the cost of the changes since the last one. Mutates by `forecast`."""
+    """Forecasts one cluster repeatedly, from the changes since the last forecast. Mutates by `forecast`."""
 
     def __init__(self) -> None:
         self._foresight: AdmissionForecaster | None = None
@@ -115,16 +116,16 @@ class Forecaster:
         return _as_forecast(snapshot, outcome, assumed)
 
     def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, other: str = "") -> Iterator[Forecast]:
-        """Forecasts on a hypothetical Snapshot, for the possible in-memory states of Kueue about this workload.
+        """Yield forecasts on a hypothetical Snapshot, for the possible in-memory states of Kueue about this workload.
 
-        Other refused workloads may be inadmissible, except the one named by `beside`.
+        Other refused workloads may be inadmissible, except `other`.
         """
         if policy.kueue is not None:
             for outcome in self._engine(policy.kueue).with_possible_state(supposed, workload, other):
                 yield _as_forecast(supposed, outcome, ())
 
     def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
-        """Preemptions on a hypothetical Snapshot, with the choice of their victims."""
+        """Return the preemptions on a hypothetical Snapshot, with the choice of their victims."""
         return self._engine(policy.kueue).ask(supposed, keep=False).preempted if policy.kueue is not None else ()
 
     def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
@@ -139,7 +140,7 @@ class Forecaster:
 
 
 def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:
-    """A single forecast; see `Foreseer` for repeated ones."""
+    """Make a single forecast; see `Forecaster` for repeated ones."""
     return Forecaster().forecast(snapshot, policy, assumed=assumed)
 
 
@@ -157,7 +158,7 @@ def _as_forecast(snapshot: Snapshot, outcome: CyclesResult, assumed: Iterable[st
 
 
 def assigned(admission: Admission) -> tuple[str, ...]:
-    """Flavors of each pod set, in a comparable form: `main×2 nvidia.com/gpu=h100`."""
+    """Format the flavors of each pod set so that they can be compared: `main×2 nvidia.com/gpu=h100`."""
     return tuple(
         f"{part.name}×{part.count} {','.join(f'{name}={flavor}' for name, flavor in sorted(part.flavors.items()))}"
         for part in sorted(admission.pod_sets, key=lambda part: part.name)
@@ -165,7 +166,7 @@ def assigned(admission: Admission) -> tuple[str, ...]:
 
 
 def in_words(workload_forecast: WorkloadForecast) -> str:
-    """The forecast for one workload in one line."""
+    """Format the forecast for one workload in one line."""
     match workload_forecast.fate:
         case ForecastAction.ADMITTED:
             on = f" on {', '.join(workload_forecast.flavors)}" if workload_forecast.flavors else ""

@@ -1,4 +1,4 @@
-"""Agreement of the forecast with Kueue's decisions, and the cause of each difference.
+"""Backtest of the forecast against Kueue's decisions, with the cause of each difference.
 
 Each decision of Kueue between two observations is compared with the forecast of the first one. If they differ, the
 decision is simulated again in hindsight (`forecast_trial`), to distinguish a change in between from a disagreement.
@@ -31,7 +31,7 @@ as much as several forecasts."""
 
 
 class ForecastDifference(Struct, frozen=True, kw_only=True):
-    """A decision that differs from the forecast, or a forecast decision that did not happen."""
+    """A decision of Kueue that differs from the forecast, or a forecast decision that did not happen."""
 
     time: Time
     workload: str
@@ -71,7 +71,7 @@ class ForecastDifferences(Struct, frozen=True, kw_only=True):
         )
 
     def without(self, earlier: "ForecastDifferences") -> "ForecastDifferences":
-        """The part that was added since `earlier`."""
+        """Return the counts and differences added since `earlier`."""
         return ForecastDifferences(
             decisions=self.decisions - earlier.decisions,
             agreed=self.agreed - earlier.agreed,
@@ -104,7 +104,7 @@ def compare(
     unseen: Sequence[str] = (),
     foreseer: Forecaster | None = None,
 ) -> ForecastDifferences:
-    """Compare the forecast at `before` with Kueue's decisions up to `after` (see `facts`).
+    """Compare the forecast at `before` with Kueue's decisions up to `after` (see `forecast_facts.facts`).
 
     `unseen` names objects that decisions depend on and that are not visible; `foreseer` made the forecasts so far.
     """
@@ -116,7 +116,7 @@ def compare(
         known = forecast.of(fact.workload)
         why = trial.explain(fact, deep=number < MOST_TRIES)
         if why.cause is DifferenceCause.TIMING and known is None:
-            agreed += 1  # There was no forecast for it; the engine agrees.
+            agreed += 1  # The workload had no forecast; the engine agrees with the decision.
             continue
         if why.cause is DifferenceCause.DISAGREEMENT and unseen:
             why = DifferenceExplanation(DifferenceCause.UNSEEN, "; ".join(unseen))
@@ -138,7 +138,7 @@ def compare(
 
 
 class ForecastChecker:
-    """Compares each observation with the previous forecast, and makes the next forecast. Mutates by `look`."""
+    """Compares each observed Snapshot with the previous forecast, and makes the next forecast. Mutates by `look`."""
 
     def __init__(self, patience: Span = PATIENCE) -> None:
         self._patience = patience
@@ -150,13 +150,13 @@ class ForecastChecker:
         self._reported: dict[str, ForecastDifference] = {}
 
     def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
-        """See `Foreseer.followed`."""
+        """The last observed cluster and the state of Kueue's queues; see `Forecaster.followed`."""
         return self._foreseer.followed(policy)
 
     def look(
         self, snapshot: Snapshot, policy: SimPolicy, assumed: Iterable[str] = (), unseen: Sequence[str] = ()
     ) -> tuple[Forecast, ForecastDifferences]:
-        """The next forecast, and the differences between the previous one and this observation."""
+        """Return the next forecast, and the differences between the previous one and this Snapshot."""
         said = ForecastDifferences()
         if self._before is not None:
             decided = facts(self._before, snapshot)
@@ -166,7 +166,7 @@ class ForecastChecker:
         return self._forecast, said + self._overdue(snapshot, policy, unseen)
 
     def _overdue(self, snapshot: Snapshot, policy: SimPolicy, unseen: Sequence[str]) -> ForecastDifferences:
-        """Decisions that stay forecast and do not happen."""
+        """Find decisions that stay forecast and do not happen."""
         now, expected = snapshot.time, self._forecast.expected
         self._since = {key: self._first(key, one, now) for key, one in expected.items()}
         self._reported = {key: said for key, said in self._reported.items() if key in self._since}
@@ -186,9 +186,9 @@ class ForecastChecker:
     def _why_missed(
         self, snapshot: Snapshot, policy: SimPolicy, late: WorkloadForecast, *, deep: bool
     ) -> tuple[DifferenceCause, str]:
-        """The cause of a decision that does not happen: Kueue's in-memory state, or a disagreement.
+        """Return why a forecast decision does not happen: Kueue's in-memory state, or a disagreement.
 
-        It is the in-memory state only if the engine leaves the workload pending, too, in such a state.
+        It is the in-memory state only if the engine, too, leaves the workload pending in a possible state.
         """
         if not deep:
             return DifferenceCause.DISAGREEMENT, ""

@@ -1,6 +1,6 @@
-"""Kueue's decisions between two Snapshots, and the cluster before they were made, for the check of forecasts.
+"""Kueue's decisions between two Snapshots, and the cluster before they were made, for the backtest of the forecast.
 
-Kueue decides several times between two observations. So decisions are judged in hindsight, too: on the later Snapshot
+Kueue decides several times between two observations. So decisions are also compared in hindsight: on the later Snapshot
 with the decisions undone, which contains everything that arrived and ended in between.
 """
 
@@ -35,6 +35,7 @@ class AdmissionFact(Struct, frozen=True, kw_only=True):
     """UID of its preemptor."""
 
     def in_words(self) -> str:
+        """Describe the decision in words."""
         if self.preempted:
             return "preempted"
         return f"admitted: {'; '.join(self.given)}"
@@ -64,7 +65,7 @@ def _facts(before: Workload | None, after: Workload) -> Iterator[AdmissionFact]:
 
 
 def _news(before: Workload | None, after: Workload, type: str) -> Condition | None:
-    """The condition if it became true between the two, or became true again."""
+    """Return the condition if it became true, or true again, between the two states of a workload."""
     new, old = after.condition(type), before.condition(type) if before is not None else None
     if new is None or not new.status:
         return None
@@ -74,9 +75,9 @@ def _news(before: Workload | None, after: Workload, type: str) -> Condition | No
 def hindsight(
     before: Snapshot, after: Snapshot, decided: Iterable[AdmissionFact], moment: Time | None = None
 ) -> Snapshot:
-    """The cluster of `after` with Kueue's decisions undone.
+    """Return the cluster of `after` with Kueue's decisions undone.
 
-    With a moment, as it was then: only later decisions are undone, and later arrivals and ends are unknown.
+    With a moment, the cluster as of then: only later decisions are undone, and later arrivals and ends are unknown.
     """
     undone = {fact.workload for fact in decided if moment is None or fact.time >= moment}
     state, restored = ClusterState(after.time), set[str]()
@@ -99,7 +100,7 @@ def hindsight(
 
 
 def _as_it_was(known: Workload | None, later: Workload, undone: bool, moment: Time | None) -> Workload:
-    """A workload before a decision; `known` is its state at the previous observation, if it existed."""
+    """Return a workload as before a decision; `known` is its state at the previous observation, if it existed."""
     finished = later.condition("Finished")
     if finished is not None and finished.status:
         ended_later = moment is not None and finished.since > moment
@@ -112,12 +113,12 @@ def _as_it_was(known: Workload | None, later: Workload, undone: bool, moment: Ti
 
 
 def _came_back(known: Workload, later: Workload) -> bool:
-    """True if it lost its quota and reserved it again: in between it was pending."""
+    """True if the workload lost its quota and reserved it again, so that it was pending in between."""
     old, new = known.condition("QuotaReserved"), later.condition("QuotaReserved")
     return old is not None and new is not None and old.status and new.status and new.since > old.since
 
 
 def workload_with_uid(uid: str, *snapshots: Snapshot) -> str:
-    """Key of the workload with this UID; empty if there is none."""
+    """Return the key of the workload with this UID; empty if there is none."""
     everything = (workload for snapshot in snapshots for workload in snapshot.workloads.all())
     return next((workload.key for workload in everything if workload.uid == uid), "") if uid else ""

@@ -1,6 +1,6 @@
-"""Races: decisions of Kueue that rest on a state of an object between two observations.
+"""Races: decisions of Kueue that depend on a state that an object had between two observations.
 
-Kueue decides within milliseconds, and observations are seconds apart. Each object that was created, released or changed
+Kueue decides within milliseconds, and observations are seconds apart. Each object that was created, deleted or changed
 between two of them is tried in each state that it had in between, one object at a time.
 """
 
@@ -24,7 +24,7 @@ _NAMES = {TABLES[kind]: kind for kind in _KINDS}
 
 
 class Race(Struct, frozen=True, kw_only=True):
-    """An object that changed between two observations, and on whose state in between a decision rests."""
+    """A change of an object between two observations that explains a decision of Kueue."""
 
     object: str
     """Kind and name: `Workload ns/name`."""
@@ -35,7 +35,7 @@ class Race(Struct, frozen=True, kw_only=True):
 
 
 class _Change(Struct, frozen=True):
-    """An object at both observations; None where it did not exist."""
+    """An object at two observations; None where it did not exist."""
 
     kind: type[Object]
     key: str
@@ -44,7 +44,7 @@ class _Change(Struct, frozen=True):
 
 
 class Races:
-    """Changes between two observations that admission depends on."""
+    """The changes between two observations that admission depends on, to be tried one by one."""
 
     def __init__(self, before: Snapshot, after: Snapshot) -> None:
         self._before, self._after = before, after
@@ -55,7 +55,7 @@ class Races:
         ]
 
     def supposed(self, fact: AdmissionFact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
-        """The clusters with one object in another of its states in between; the change closest in time first."""
+        """Yield the clusters with one object in another of its states; the change closest in time first."""
         tree = self._tree(fact.queue)
         concerned = [one for one in self._changes if self._is_in(one, tree)]
         certain = []
@@ -72,7 +72,7 @@ class Races:
                         yield self._race(change), _with(cluster, change, state)
 
     def _as_decided_on(self, cluster: Snapshot, fact: AdmissionFact) -> tuple[Snapshot, Race | None]:
-        """The cluster with the decision's workloads in the state that the decision implies, and that change."""
+        """Return the cluster with the decision's workloads in the state that the decision implies, and that change."""
         race = None
         by = workload_with_uid(fact.by, self._after, self._before)
         for key, holds in ((by, False), (fact.workload, fact.preempted)):
@@ -89,7 +89,7 @@ class Races:
         return Race(object=f"{change.kind.__name__} {change.key}", change=_words(change), span=span)
 
     def _distance(self, change: _Change, fact: AdmissionFact) -> tuple[bool, Span, str]:
-        """Sort key of a change: the decision's own workloads first, then by distance in time."""
+        """Return the sort key of a change: the decision's own workloads first, then by distance in time."""
         subjects = (fact.workload, workload_with_uid(fact.by, self._after, self._before))
         workload = change.new or change.old
         moment = _moment(change.old, workload) if isinstance(workload, Workload) else fact.time
@@ -103,7 +103,7 @@ class Races:
         return local_queue is not None and self._tree(local_queue.cluster_queue) == tree
 
     def _tree(self, cluster_queue: str) -> str:
-        """The root of a ClusterQueue's cohort tree; its own name without a cohort."""
+        """Return the root of a ClusterQueue's cohort tree; its own name without a cohort."""
         queue = self._after.cluster_queues.get(cluster_queue) or self._before.cluster_queues.get(cluster_queue)
         name, passed = queue.cohort if queue is not None else "", set[str]()
         while name not in passed and (parent := _parent(self._after, name)):
@@ -122,7 +122,7 @@ def _pair(before: Snapshot, after: Snapshot, event: Applied | Deleted) -> tuple[
 
 
 def _states(change: _Change, fact: AdmissionFact) -> Iterator[Object | None]:
-    """The states of an object between two observations, as far as they are known."""
+    """Yield the known states of an object between two observations."""
     if change.kind is not Workload:
         yield from (change.old, change.new)
         return
@@ -143,7 +143,7 @@ def _is_in_state(workload: Workload, *, holds: bool) -> bool:
 
 
 def _in_state(change: _Change, *, holds: bool) -> Workload | None:
-    """A workload in such a state between two observations, as far as it is known."""
+    """Return the workload in a state between two observations in which it holds quota or not; None if unknown."""
     known = [one for one in (change.old, change.new) if isinstance(one, Workload)]
     found = next((one for one in known if _is_in_state(one, holds=holds)), None)
     if found is not None or not known:
@@ -156,7 +156,7 @@ def _in_state(change: _Change, *, holds: bool) -> Workload | None:
 
 
 def _moved(old: Workload, new: Workload) -> bool:
-    """True if it reserved or lost quota."""
+    """True if the workload reserved or lost quota."""
     return old.condition("QuotaReserved") != new.condition("QuotaReserved") or old.admission != new.admission
 
 
@@ -174,7 +174,7 @@ def _with(cluster: Snapshot, change: _Change, state: Object | None) -> Snapshot:
 
 
 def _moment(old: Object | None, new: Workload) -> Time:
-    """Time of a workload's last change, in whole seconds."""
+    """Return the time of a workload's last change, in whole seconds."""
     known = old.conditions if isinstance(old, Workload) else ()
     return max((one.since for one in new.conditions if one not in known), default=new.created)
 

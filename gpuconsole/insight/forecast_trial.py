@@ -1,7 +1,7 @@
 """Cause of a difference between the forecast and a decision of Kueue, found by simulating the decision in hindsight.
 
-If the engine decides differently on the cluster at the time of the decision, too, Kueue may have chosen an equal
-workload, or its in-memory state is different (see `remembered`).
+If the engine decides differently on the cluster at the time of the decision, too, Kueue may have chosen a workload of
+equal priority and age, or its in-memory state is different (see `possible_scheduler_states`).
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class DifferenceCause(StrEnum):
     UNSEEN = "unseen"
     """Objects that decisions depend on are not visible."""
     RACE = "race"
-    """It rests on a state of an object between the two observations."""
+    """The decision depends on a state that an object had between the two observations."""
     MEMORY = "memory"
     """The engine agrees with another in-memory state: inadmissible workloads, or the flavor to try next."""
     DISAGREEMENT = "disagreement"
@@ -42,7 +42,7 @@ class DifferenceCause(StrEnum):
 
 
 class DifferenceExplanation(Struct, frozen=True):
-    """Cause of one difference, with its evidence."""
+    """Cause of one difference between forecast and decision, with its evidence."""
 
     cause: DifferenceCause
     detail: str = ""
@@ -52,7 +52,7 @@ class DifferenceExplanation(Struct, frozen=True):
 
 
 class HindsightTrial:
-    """Simulation of the decisions of one observation with what is known in hindsight."""
+    """Simulates the decisions of one observation in hindsight, to find the cause of each difference."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class HindsightTrial:
 
     @cached_property
     def everything(self) -> Forecast:
-        """Forecast with all decisions of the observation undone."""
+        """The forecast on the cluster with all decisions of the observation undone."""
         return self._forecast(None)
 
     def explain(self, fact: AdmissionFact, *, deep: bool) -> DifferenceExplanation:
-        """The cause of a difference; only with `deep` are all explanations tried."""
+        """Return the cause of a difference; all explanations are tried only with `deep`."""
         if self._right(self.everything, fact):
             return DifferenceExplanation(DifferenceCause.TIMING, "the cluster had changed before the decision")
         if deep and self._right(self._forecast(fact.time), fact):
@@ -96,7 +96,7 @@ class HindsightTrial:
         return DifferenceExplanation(DifferenceCause.DISAGREEMENT)
 
     def _race(self, fact: AdmissionFact) -> Race | None:
-        """The object with whose state in between the engine agrees; None if there is none."""
+        """Return the change of an object that makes the engine agree with the decision; None if there is none."""
         clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
         for race, supposed in islice(self._races.supposed(fact, clusters), min(MOST_RACES, self._left)):
             self._left -= 1
@@ -109,14 +109,14 @@ class HindsightTrial:
         return Races(self._before, self._after)
 
     def _remembered(self, fact: AdmissionFact) -> bool:
-        """True if the engine agrees with another in-memory state."""
+        """True if the engine agrees with the decision in another possible in-memory state."""
         subject = workload_with_uid(fact.by, self._after, self._before) if fact.preempted else fact.workload
         clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
         possible = (one for supposed in clusters for one in self._foreseer.possible(supposed, self._policy, subject))
         return any(self._right(one, fact) for one in possible)
 
     def _last(self, fact: AdmissionFact) -> Snapshot:
-        """The cluster with only this decision undone."""
+        """Return the cluster with only this decision undone."""
         return hindsight(self._before, self._after, [fact])
 
     def _forecast(self, moment: Time | None) -> Forecast:
@@ -127,7 +127,7 @@ class HindsightTrial:
         return agrees(forecast, fact, self._before, self._after)
 
     def _equal(self, fact: AdmissionFact) -> str:
-        """A workload that the engine chose instead, with the same priority and timestamp."""
+        """Return a workload that the engine chose instead, with the same priority and timestamp; empty if none."""
         if fact.preempted:
             mine = self._known(fact.workload)
             taken = {one.workload for one in self._decided if one.preempted}
@@ -138,7 +138,7 @@ class HindsightTrial:
         return self._rivals()
 
     def _rivals(self) -> str:
-        """A workload that the engine would have admitted instead of an equal one that Kueue admitted."""
+        """Return a workload that the engine would have admitted instead of an equal one that Kueue admitted."""
         admitted = {one.workload for one in self._decided if not one.preempted}
         expected = self._workloads_with(ForecastAction.ADMITTED) | self._workloads_with(ForecastAction.AFTER_VICTIMS)
         preferred = {_waited(self._known(key)) for key in admitted - expected}
@@ -154,19 +154,20 @@ class HindsightTrial:
 
 
 def _waited(workload: Workload) -> tuple[int, Time]:
-    """Sort key of pending workloads, in whole seconds as the API server stores them."""
+    """Return the sort key of a pending workload, in whole seconds as the API server stores times."""
     evicted = workload.condition("Evicted")
     since = evicted.since if evicted is not None and evicted.status else workload.created
     return workload.priority, since // SECOND
 
 
 def _held(workload: Workload) -> tuple[int, Time]:
-    """Sort key of victims, in whole seconds."""
+    """Return the sort key of a victim, in whole seconds."""
     since = workload.condition("QuotaReserved")
     return workload.priority, (since.since if since is not None else workload.created) // SECOND
 
 
 def agrees(forecast: Forecast, fact: AdmissionFact, before: Snapshot, after: Snapshot) -> bool:
+    """True if a forecast contains this decision of Kueue."""
     prospect = forecast.of(fact.workload)
     if prospect is None:
         return False

@@ -1,8 +1,8 @@
 """Schedulable capacity of idle GPUs: slots that fit now, the largest gang, and the FGD fragmentation measure.
 
 A slot of N GPUs is one pod if a node has N GPUs, otherwise a gang of the largest pods that nodes allow. Idle GPUs are
-those that a new pod could get: on ready, schedulable nodes, and not reserved for a preemptor. Slots count only GPUs;
-the measure includes cpu and memory.
+those that a new pod could get: on ready, schedulable nodes, and not reserved for a preemptor. Slots consider only GPUs;
+the FGD measure includes cpu and memory.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ class FlavorSlots(Slots, frozen=True, kw_only=True, rename="camel"):
 
 
 class TypicalPod(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A typical pod of the cluster."""
+    """A typical pod of the cluster, by its requests, with its frequency."""
 
     gpus: int
     """Whole GPUs."""
@@ -121,7 +121,7 @@ def usefulness_at_most(snapshot: Snapshot) -> Usefulness:
 
 
 def idle_at_most(snapshot: Snapshot) -> dict[str, GpuRow]:
-    """The GPU rows with all GPUs idle that no visible pod has."""
+    """Return the GPU rows with all GPUs as idle that no visible pod has."""
     return {row.node: _at_most(row) for row in gpu_rows(snapshot)}
 
 
@@ -168,7 +168,7 @@ def _domains(
                 if all(level in node.labels for level in levels[:depth]):
                     values = tuple(node.labels[level] for level in levels[:depth])
                     above.setdefault((levels[depth - 1], *values), []).append(rows[node.name])
-            # Two topologies may begin with the same levels: those domains are the same.
+            # Two topologies may begin with the same levels, which are the same domains.
             found.update((key, above[key]) for key in sorted(above) if key not in found)
     return tuple(
         slots for (level, *values), own in found.items() for slots in _by_unit("/".join(values), own, limits, level)
@@ -181,7 +181,7 @@ def units_of(rows: Sequence[GpuRow]) -> list[DeviceUnit]:
 
 
 def _by_unit(name: str, rows: Sequence[GpuRow], limits: GangLimits, level: str = "") -> list[FlavorSlots]:
-    """The slots of these nodes in each of their units."""
+    """Compute the slots of these nodes in each of their units."""
     gangs = limits.gangs(rows)
     return [
         FlavorSlots(
@@ -199,7 +199,7 @@ def slots_of(name: str, rows: Sequence[GpuRow], level: str = "", unit: DeviceUni
     states = [row.by_unit[unit] for row in rows if unit in row.by_unit]
     idle = [counts.get(GpuState.IDLE, 0) for counts in states]
     sizes = [sum(counts.values()) for counts in states]
-    # A pod that requests several replicas of a shared GPU does not get more of it.
+    # A pod that requests several replicas of a shared GPU does not get more compute.
     many = unit.kind in (UnitKind.GPU, UnitKind.MIG, UnitKind.DRA)
     widest = max(sizes, default=0) if many else 1
     return Slots(

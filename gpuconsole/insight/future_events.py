@@ -1,4 +1,4 @@
-"""History of a fork: its events so far, with the evictions and losses that follow from them."""
+"""Events of a what-if fork so far, with its evictions and lost work."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -65,26 +65,28 @@ class FutureEvents(Struct, kw_only=True):
     """The requested work (`subjects_of`), deleted work included."""
 
     def first_admission(self, key: str) -> Time | None:
+        """Return the time of the first admission of a workload; None if it was not admitted."""
         lines = self.admitted.get(key)
         return lines[0].time if lines else None
 
     def let_in(self, key: str) -> Time | None:
-        """Its first admission; without a Workload, when its first pod is bound, otherwise its start."""
+        """Return the first admission; of a job without a Workload the first binding of a pod, otherwise the start."""
         admitted, placed = self.first_admission(key), self.placed.get(key)
         if admitted is None and placed:
             return placed[0].time
         return self.started.get(key) if admitted is None else admitted
 
     def waits(self) -> list[Span]:
+        """Return the wait of each admission."""
         return [line.waited for lines in self.admitted.values() for line in lines]
 
     def lost(self) -> tuple[float, float]:
-        """Lost work in GPU-hours and USD. A PREEMPTED line repeats the loss of its eviction."""
+        """Return the lost work in GPU-hours and USD, without PREEMPTED lines, which repeat the loss of an eviction."""
         paid = [line for line in self.lines if line.what is not HistoryEventKind.PREEMPTED]
         return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
 
     def evictions(self) -> list[WhatIfEviction]:
-        """Evictions, one per time, workload (or lone pod) and preemptor.
+        """Return the evictions, one per time, workload (or lone pod) and preemptor.
 
         A workload that loses its pods to a drain may be preempted at the same moment: that is a separate eviction.
         """
@@ -118,13 +120,13 @@ class FutureEvents(Struct, kw_only=True):
 
 
 def unit_of_lines(lines: Iterable[HistoryEvent]) -> str:
-    """Common unit of the accelerators in these lines."""
+    """Return the common unit of the accelerators in these lines."""
     units = {line.unit for line in lines if line.gpus}
     return units.pop() if len(units) == 1 else ANY_DEVICE if units else WHOLE_GPU.noun
 
 
 def more_evictions(course: Iterable[WhatIfEviction], other: Iterable[WhatIfEviction]) -> tuple[WhatIfEviction, ...]:
-    """Evictions of `course` that exceed those of `other`, counted per workload and preemptor."""
+    """Return the evictions of `course` that exceed those of `other`, counted per workload and preemptor."""
     known = Counter((victim.workload, victim.by) for victim in other)
     more = []
     for victim in course:

@@ -33,7 +33,7 @@ _WAITING = (HistoryEventKind.PENDING, HistoryEventKind.GANG_WAITING)
 
 
 class FutureTotals(Struct, frozen=True):
-    """Totals of one Snapshot."""
+    """Totals of one Snapshot, by which two forks are compared."""
 
     queues: Mapping[str, QuotaNode]
     """Queues that serve work, by name."""
@@ -42,7 +42,7 @@ class FutureTotals(Struct, frozen=True):
 
 
 def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
-    """Every ClusterQueue below these roots, and every queue of Volcano or KAI that takes jobs, by name."""
+    """Map names to all ClusterQueues below these roots and all queues of Volcano or KAI that accept jobs."""
     found: dict[str, QuotaNode] = {}
     for queue in queues_below(roots):
         if queue.kind is NodeKind.CLUSTER_QUEUE:
@@ -53,7 +53,7 @@ def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
 
 
 def sums_of(snapshot: Snapshot) -> FutureTotals:
-    """The totals by which two forks are compared."""
+    """Compute the totals of a Snapshot."""
     return FutureTotals(serving_queues(queues(snapshot)), gpu_totals(snapshot), waiting(snapshot))
 
 
@@ -75,13 +75,13 @@ class FutureRunner(Protocol):
     """A fork that is advanced here or in another process."""
 
     def advancing(self, until: Time) -> Steps[None]:
-        """Advance to a moment, in pieces; a fork elsewhere may not be there yet after the last one."""
+        """Advance to a moment, in pieces; a fork in another process may not be there yet after the last one."""
 
     def look(self) -> FutureStatus:
-        """The state at the moment to which it was advanced."""
+        """Return the state at the moment to which the fork was advanced."""
 
     def close(self) -> None:
-        """Release its resources."""
+        """Release the resources of the fork."""
 
 
 Elsewhere = Callable[["Future", Time], FutureRunner]
@@ -92,7 +92,7 @@ class Future:
     """A fork on its way to the horizon, with its history. Mutates by `advance`."""
 
     def __init__(self, base: "Simulation", commands: Sequence[Command] = (), places: Iterable[str] = ()) -> None:
-        """Applies the commands; `places` are their positions in the file, for refusals."""
+        """Apply the commands; `places` are their positions in the file, for refusals."""
         self.simulation = base.ahead(subjects_of(commands, base.snapshot()))
         self.simulation.drain()
         self.begun = self.simulation.snapshot()
@@ -125,7 +125,7 @@ class Future:
     def advancing(self, until: Time) -> Steps[None]:
         """`advance` piece by piece."""
         while self._moments and self._moments[0] <= until:
-            # Requested work may start and end between two looks.
+            # Requested work may start and end between two checks.
             yield from self._going(self._moments.pop(0))
             self._meet()
         yield from self._going(until)
@@ -138,15 +138,15 @@ class Future:
         self.gpus.count(until)
 
     def _meet(self) -> None:
-        """Record the work that the commands are about; deleted work stays recorded."""
+        """Record the work that the commands name; deleted work stays recorded."""
         snapshot = self.simulation.snapshot()
         gone = {key for key in self.course.asked if not is_there(key, snapshot)}
         self.course.asked = gone | subjects_of(self.commands, snapshot)
 
     def look(self) -> FutureStatus:
-        """The present state."""
+        """Return the present state."""
         self._meet()
-        # Whether other workloads are inadmissible is not needed here.
+        # The state of inadmissible workloads is not needed here.
         self.simulation.show_inadmissible(self.course.asked)
         snapshot = self.simulation.snapshot()
         return FutureStatus(

@@ -39,33 +39,35 @@ class PartiallyScheduledGang(Struct, frozen=True, kw_only=True):
 
 
 class GangDeadlock(Struct, frozen=True):
-    """Gangs that hold GPUs and wait for those of each other."""
+    """Gangs that hold GPUs while each waits for GPUs of the others."""
 
     gangs: tuple[PartiallyScheduledGang, ...]
 
     @property
     def held_gpus(self) -> int:
+        """Devices that the gangs hold together."""
         return sum(gang.held_gpus for gang in self.gangs)
 
     @property
     def unit(self) -> str:
+        """The unit of the devices; generic if there are several units."""
         units = {gang.unit for gang in self.gangs}
         return units.pop() if len(units) == 1 else ANY_DEVICE
 
     @property
     def held(self) -> str:
-        """The same as text: `8 GPUs`, `4 MIG 1g.10gb instances`."""
+        """The held devices as text: `8 GPUs`, `4 MIG 1g.10gb instances`."""
         return counted(self.held_gpus, self.unit)
 
 
 def gang_key(pod: Pod) -> tuple[str, str]:
-    """Namespace and gang name: a gang name is unique only within its namespace."""
+    """Return namespace and gang name of a pod, as a gang name is unique only within its namespace."""
     return pod.namespace, pod.gang
 
 
 @memoized("pods", "pod_groups", "kai_pod_groups", "nodes", "resource_claim_templates", "resource_claims")
 def waiting_gangs(snapshot: Snapshot) -> tuple[PartiallyScheduledGang, ...]:
-    """Gangs of which too few pods are scheduled, the longest pending first.
+    """List the gangs of which too few pods are scheduled, the longest pending first.
 
     Once enough pods are scheduled, the gang runs, and its other pods are pending like any pods.
     """
@@ -105,7 +107,7 @@ def _gang(snapshot: Snapshot, pods: list[Pod]) -> PartiallyScheduledGang:
 
 
 def _least(snapshot: Snapshot, pod: Pod) -> int:
-    """Number of pods that the gang's PodGroup requires to run at once; 0 without a PodGroup.
+    """Return the number of pods that the gang's PodGroup requires to run at once; 0 without a PodGroup.
 
     Volcano's minTaskMember does not require more: it counts only if its sum is within minMember.
     """
@@ -115,7 +117,7 @@ def _least(snapshot: Snapshot, pod: Pod) -> int:
 
 
 def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> GangDeadlock | None:
-    """The gangs that block each other, if at least two hold GPUs and none can be completed from what is free.
+    """Return the gangs that block each other: at least two hold GPUs, and the free GPUs complete none.
 
     `free_gpus` is node → accelerators that a new pod could take; only these decide whether a gang can be completed.
     """

@@ -1,6 +1,6 @@
-"""One GPU with its metrics and its owner, and the alarm rules that look at one GPU.
+"""Alarm rules for one GPU, from its metrics and its owner.
 
-The thresholds are ours; the meaning of XID codes is NVIDIA's. A missing value never counts as 0.
+The thresholds are ours; the meaning of XID codes is NVIDIA's. A missing value does not count as 0.
 """
 
 from collections.abc import Iterator
@@ -67,6 +67,7 @@ class MeasuredGpu(Struct, frozen=True, kw_only=True):
     """A GPU, a MIG instance, or a replica where the source names each replica."""
 
     def value(self, measure: GpuMetric) -> float | None:
+        """Return the value of a metric; None if it is not measured."""
         return self.telemetry.value(self.position, measure)
 
     @property

@@ -1,4 +1,4 @@
-"""Allocated parts of each node by owner and queue, updated incrementally from Snapshot to Snapshot."""
+"""GPU allocations of pods by node, owner and queue, updated incrementally from Snapshot to Snapshot."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 
 
 class GpuAllocation(Struct, frozen=True):
-    """One pod on a node, or one unscheduled pod."""
+    """GPU allocation of one scheduled pod, or request of one unscheduled pod."""
 
     pod: str
     owner: str
@@ -46,7 +46,7 @@ _kept: list[Kept] = [{}]
 
 
 def gpu_allocations(snapshot: Snapshot) -> GpuAllocations:
-    """Holdings of all unfinished pods; those of unchanged nodes are the same objects."""
+    """Return the allocations of all unfinished pods; those of unchanged nodes are the same objects."""
     before, now = _kept[0], Kept()
     for name, pods in pods_by_node(snapshot).by_node.items():
         node = snapshot.nodes.get(name)
@@ -89,7 +89,7 @@ def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
 
 
 def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float:
-    """Fraction of the node's GPUs that a pod uses; a MIG instance counts by its compute slices, a device as one."""
+    """Return the share of the node's GPUs that a pod uses; a MIG instance counts by compute slices, a device as one."""
     if node is None:
         return 0.0
     division = division_of(node.allocatable, node.labels, node.annotations)
@@ -104,7 +104,7 @@ def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float
 
 
 def queue_of(snapshot: Snapshot, holding: GpuAllocation) -> str:
-    """The queue of a pod: Kueue's ClusterQueue, else Volcano's or KAI's queue; may be empty."""
+    """Return the queue of a pod: Kueue's ClusterQueue, else Volcano's or KAI's queue; may be empty."""
     workload = snapshot.workloads.get(holding.workload) if holding.workload else None
     if workload is not None and workload.cluster_queue:
         return workload.cluster_queue

@@ -12,10 +12,10 @@ GpuIndices = tuple[int, ...]
 
 
 def known_gpu_indices(pods: Iterable[Pod], reported: NodeTelemetry | None, gpus: int) -> Mapping[str, GpuIndices]:
-    """Pod → the indices of its whole GPUs on a node with `gpus` GPUs; pods with unknown indices are left out.
+    """Map pods to the indices of their whole GPUs on a node with `gpus` GPUs; pods with unknown indices are left out.
 
-    The pod's own indices count, unless they were guessed. Telemetry counts if it names as many GPUs as the pod has: a
-    sample taken while a pod starts or ends may name fewer.
+    The pod's own indices are used, unless they were guessed. Telemetry is used if it names as many GPUs as the pod has:
+    a sample taken while a pod starts or ends may name fewer.
     """
     owned: dict[str, GpuIndices] = {}
     for device in reported.devices if reported is not None else ():
@@ -43,7 +43,7 @@ def _wanted(pod: Pod) -> int:
 
 
 def nodes_with_new_owners(old: TableView[NodeTelemetry], new: TableView[NodeTelemetry]) -> set[str]:
-    """Nodes whose GPU owners changed in telemetry."""
+    """Return the nodes whose GPU owners changed in telemetry."""
     if old is new:
         return set()
     gone, come = row_changes(old.rows, new.rows)

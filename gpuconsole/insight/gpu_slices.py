@@ -16,7 +16,7 @@ _ROUNDING = 1e-9
 
 
 def gpu_slice_of(pod: Pod) -> str:
-    """The requested parts, `1 × mig-1g.10gb` or `0.5 GPU`; empty for whole GPUs, or none."""
+    """Format the requested parts, `1 × mig-1g.10gb` or `0.5 GPU`; empty for whole GPUs, or none."""
     mig = {name: count for name, count in pod.template.requests.items() if is_mig(name) and count}
     if mig:
         return ", ".join(f"{count} × {name.rpartition('/')[2]}" for name, count in sorted(mig.items()))
@@ -43,7 +43,7 @@ def takes(node: Node, here: Sequence[Pod], pod: Pod) -> bool:
 
 
 def _left(node: Node, here: Sequence[Pod]) -> list[float]:
-    """Free fraction of each GPU of a node; 0 if a pod has the whole GPU."""
+    """Return the free fraction of each GPU of a node; 0 if a pod has the whole GPU."""
     left = [_WHOLE] * node.gpus
     state = node_of(node)
     for pod in here:

@@ -24,7 +24,7 @@ NO_NODE = Node(name="")
 
 
 class Held(Struct, frozen=True):
-    """Devices of one pod."""
+    """Devices that one pod holds."""
 
     node: str = ""
     gpus: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ class Holdings(Struct, frozen=True):
 
 @memoized("pods", "nodes", "resource_claim_templates", "resource_claims")
 def holdings_of(snapshot: Snapshot) -> Holdings:
-    """Pod → its devices."""
+    """Return the devices of each pod."""
     counter = DeviceCounter.of_snapshot(snapshot)
     by_pod = {
         pod.key: held
@@ -74,7 +74,7 @@ def _held(pod: Pod, node: Node | None, counter: DeviceCounter) -> Held:
 
 @memoized("nodes", "resource_slices")
 def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
-    """GPU shares of each ready node."""
+    """Return the GPU shares of each ready node."""
     devices = dra_devices_of(snapshot)
     return {node.name: _provided(node, devices.get(node.name, 0)) for node in snapshot.nodes.all() if node.ready}
 
@@ -85,19 +85,19 @@ def _provided(node: Node, devices: int) -> int:
 
 @memoized("resource_slices")
 def dra_devices_of(snapshot: Snapshot) -> Mapping[str, int]:
-    """GPUs that each node offers by DRA; all partitions of one GPU count once."""
+    """Return the number of GPUs that each node offers by DRA; all partitions of one GPU count once."""
     return gpus_claimable(snapshot.resource_slices.all())
 
 
 def _devices_in(offered: ResourceSlice) -> int:
-    """Number of offered accelerators; partitions of one share a counter set."""
+    """Return the number of offered accelerators; partitions of one share a counter set."""
     return 0 if offered.driver in NO_DEVICES else len(offered.counter_sets) or len(offered.devices)
 
 
 class GpuTime:
     """GPU-hours since a given time. Mutates by `note`.
 
-    In integers, so that two equal simulations have equal sums, however often each is read.
+    Sums are integers, so that two equal simulations have equal sums, however often each is read.
     """
 
     def __init__(self, snapshot: Snapshot, now: Time) -> None:
@@ -127,7 +127,7 @@ class GpuTime:
 
     @classmethod
     def of_nothing(cls, now: Time) -> "GpuTime":
-        """For a cluster whose objects will all come as events."""
+        """Return an empty sum for a cluster whose objects will all come as events."""
         return cls(EMPTY, now)
 
     @property
@@ -141,16 +141,17 @@ class GpuTime:
         return self._total_time / SHARES / HOUR
 
     def gpus(self, pod: Pod) -> float:
-        """Number of GPUs of a pod; shared GPUs count as whole."""
+        """Return the number of GPUs of a pod; shared GPUs count as whole."""
         held = _held(pod, self._node(pod.node), self._counter)
         return (len(held.gpus) * held.each + held.own) / SHARES
 
     def requested(self, job: Job) -> int:
-        """Number of GPUs, MIG instances, replicas and DRA devices that a job requests."""
+        """Return the number of GPUs, MIG instances, replicas and DRA devices that a job requests."""
         found: int = self._counter.of_pod_sets(job.namespace, job.pod_sets)["gpus"]
         return found
 
     def note(self, event: Event) -> None:
+        """Update the allocated or available devices by one event."""
         match event:
             case Applied(time, Pod() as pod):
                 self._hold(time, pod.key, _held(pod, self._node(pod.node), self._counter))

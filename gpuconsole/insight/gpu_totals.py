@@ -42,7 +42,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> int:
-        """Those of ready nodes: the GPUs of other nodes count as faulty."""
+        """Number of devices of ready nodes; the GPUs of other nodes count as faulty."""
         return self.total - self.faulty
 
 
@@ -54,6 +54,7 @@ class RunningGpuTotals:
         self.idle = Idle()
 
     def copy(self) -> "RunningGpuTotals":
+        """Return an independent copy."""
         twin = RunningGpuTotals()
         twin.states = {unit: states.copy() for unit, states in self.states.items()}
         twin.idle = self.idle.copy()
@@ -74,8 +75,8 @@ _kept: list[tuple[tuple[GpuRow, ...], Flavors, RunningGpuTotals]] = []
 
 
 def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> RunningGpuTotals:
-    """The sums of these rows, updated from the previous sums."""
-    # Replaced as one tuple: at worst, threads do the same work twice.
+    """Return the sums of these rows, updated from the previous sums."""
+    # Replaced as one tuple, so that threads do the same work twice at worst.
     before, known, sums = _kept[0] if _kept else ((), flavors, RunningGpuTotals())
     if known is not flavors and known != flavors:
         before, sums = (), RunningGpuTotals()

@@ -33,6 +33,8 @@ MOST_CELLS = 1024
 
 
 class GpuState(StrEnum):
+    """State of one cell of the GPU map."""
+
     OWN = "own"
     """In use within nominal quota, or by an unqueued pod."""
     BORROWED = "borrowed"
@@ -98,6 +100,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
+        """Number of GPUs of the node."""
         return len(self.cells)
 
     @property
@@ -112,7 +115,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     @property
     def by_unit(self) -> Mapping[DeviceUnit, Mapping[GpuState, int]]:
-        """Unit → state → count; only units that the node has."""
+        """Count of devices by unit and state; only units that the node has."""
         if not self.devices:
             return {self.unit: self.counts} if self.cells else {}
         found: dict[DeviceUnit, Counter[GpuState]] = {}
@@ -135,23 +138,23 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
 
 def used_of(states: Mapping[GpuState, int]) -> int:
-    """Number of these units that visible pods use."""
+    """Return the number of devices that visible pods use."""
     return states.get(GpuState.OWN, 0) + states.get(GpuState.BORROWED, 0)
 
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
-    """Map every node, in the order in which they joined; nodes without accelerators have no cells.
+    """Draw the row of every node, in the order in which they joined; nodes without accelerators have no cells.
 
-    A live cluster does not report which GPUs of its node a pod has. If telemetry names the owner of a GPU, that counts;
-    other pods keep their previous guess if it is free, or get the lowest free indices, and their cells are `assumed`.
-    If a workload borrows some of its GPUs, those of its first pods are drawn as nominal, the last as borrowed. Rows of
-    unchanged nodes are the same objects as in the last call.
+    A live cluster does not report which GPUs of its node a pod has. If telemetry names the owner of a GPU, that is
+    used; other pods keep their previous guess if it is free, or get the lowest free indices, and their cells are
+    `assumed`. If a workload borrows some of its GPUs, those of its first pods are drawn as nominal, the last as
+    borrowed. Rows of unchanged nodes are the same objects as in the last call.
     """
     return gpu_map(snapshot).rows
 
 
 def dra_devices(snapshot: Snapshot, node: str) -> int:
-    """Number of DRA devices of a node."""
+    """Return the number of DRA devices of a node."""
     if not len(snapshot.resource_slices):
         return 0
     row = gpu_map(snapshot).by_node.get(node)
@@ -197,7 +200,7 @@ class GpuMapIndex:
         self.rows = tuple(self.by_node.values())
 
     def _stale(self, old: "GpuMapIndex") -> set[str]:
-        """Nodes to redraw: the node, its pods, or the inputs of their cells changed."""
+        """Return the nodes to redraw: the node, its pods, or the inputs of their cells changed."""
         before, after = old.where.by_node, self.where.by_node
         if old.free is not self.free:
             return set(self.nodes)
@@ -209,7 +212,7 @@ class GpuMapIndex:
         stale |= {key[0] for key in nominated if old.nominated[key] != self.nominated[key]}
         gangs = old.incomplete ^ self.incomplete
         gone, come = row_changes(old.workloads.rows, self.workloads.rows)
-        # Cells show only the name and the queue of a workload, nothing that changes while it is pending or running.
+        # Cells show only the name and the queue of a workload, which do not change while it is pending or running.
         owners = {key for key, _ in _queues(gone) ^ _queues(come)}
         stale |= nodes_with_new_owners(old.telemetry, self.telemetry)
         charged = {pod for (pod, _), _ in old.own.items() ^ self.own.items()}
@@ -228,7 +231,7 @@ class GpuMapIndex:
         cells: list[GpuCell | None] = [None] * min(node.gpus, MOST_CELLS)
         unit = _gpu_unit(node)
         known = known_gpu_indices(pods, self.telemetry.get(node.name), len(cells))
-        # Pods whose GPUs are known come first; guesses take what is left, always in the same order.
+        # Pods with known GPUs come first; guesses take the remaining GPUs, always in the same order.
         for pod in sorted(pods, key=lambda pod: (not known[pod.key], not pod.gpus, pod.bound, pod.key)):
             self._place(pod, node, cells, known[pod.key], unit)
         nominated = self.nominated[node.name, ""]
@@ -346,7 +349,7 @@ _kept: list[GpuMapIndex] = []
 
 
 def gpu_map(snapshot: Snapshot) -> GpuMapIndex:
-    """The map of a Snapshot, drawn on top of the last one."""
+    """Return the map of a Snapshot, updated from the previous map."""
     old = _kept[0] if _kept else None
     new = GpuMapIndex(snapshot)
     if (
@@ -361,7 +364,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMapIndex:
         and old.incomplete == new.incomplete
         and not nodes_with_new_owners(old.telemetry, new.telemetry)
     ):
-        # GPU metrics change all the time and do not affect the map.
+        # GPU metrics change with every scrape and do not affect the map.
         old.telemetry = new.telemetry
         return old
     new.draw(old)
@@ -412,7 +415,7 @@ def _gpu_unit(node: Node) -> DeviceUnit:
 
 
 def _dividable(division: Division, owned: Mapping[str, int]) -> dict[str, int]:
-    """Instances of GPUs with on-demand MIG: those that pods own, and the rest as the smallest profile."""
+    """Return the instances of GPUs with on-demand MIG: those that pods own, and the rest as the smallest profile."""
     geometry = division.geometry
     smallest = min(geometry.plain, key=lambda profile: profile.compute)
     used = sum(

@@ -204,7 +204,7 @@ def _reasons(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, by_quota: Counts, b
     elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
         lent = use.nominal - use.used - own
-        parts = f"{own} nominal" + (f", {lent} lent" if lent > 0 else "")
+        parts = f"{own} without borrowing" + (f", {lent} lent" if lent > 0 else "")
         found.append(f"quota allows {use.available} of {whole.idle} idle {whole.unit}s ({parts}): {_why_no_more(use)}")
     if use.available > whole.idle:
         why = _why_not_idle(nodes)

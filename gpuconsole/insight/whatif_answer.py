@@ -8,7 +8,7 @@ from gpuconsole.insight.whatif_evictions import EvictedWorkload, EvictionsByCaus
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.device_units import WHOLE_GPU
 
-FEASIBLE = "feasible, not a reservation"
+FEASIBLE = "feasible, nothing is reserved"
 """Qualification of every answer: the real cluster may change before the work is submitted."""
 
 

@@ -161,7 +161,7 @@ def why(
     if explanation.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
         kept = kept_by_budget(simulating(), explanation)
         if kept is not None:
-            said = f"within 1m its pods are not scheduled as it is, and are with this change: {kept.remedies[0].text}"
+            said = f"its pods stay unscheduled for 1m; with this change they are scheduled: {kept.remedies[0].text}"
             engine = Evidence(source=ENGINE, code=kept.code, text=said, since=snapshot.time)
             return WhyPending(explanation=kept, evidence=(engine, _shown(snapshot, explanation)))
     if explanation.code is PendingReason.NOT_WAITING and len(snapshot.pod_disruption_budgets):

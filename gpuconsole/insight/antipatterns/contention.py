@@ -166,7 +166,7 @@ def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Anti
                 code=AntiPatternCode.THRASH,
                 subject=victim.name,
                 table="workloads" if victim.name in snapshot.workloads else "",
-                text=f"{victim.name}: preemption loop, preempted {victim.times} times, at least three within an hour",
+                text=f"{victim.name}: preemption loop, preempted {victim.times} times (3 or more within 1h)",
                 evidence={"preemptions": victim.times, "GPU-hours lost": _hours(victim)},
                 cost_per_day=victim.cost / days,
                 shared_cost_per_day=shared.get(victim.name, 0.0) / days,
@@ -192,7 +192,7 @@ def _shared(found: Sequence[PreemptionRow], often: Sequence[EvictionCycle]) -> d
 
 
 def _often(cycle: EvictionCycle) -> str:
-    """The most frequent pairs (victim ← preemptor) of a preemption loop."""
+    """Format the most frequent pairs (victim ← preemptor) of a preemption loop."""
     pairs = [f"{pair.victim} ← {pair.by} ({pair.times}×)" for pair in cycle.pairs[:PAIRS]]
     return ", ".join(pairs) + (", …" if len(cycle.pairs) > PAIRS else "")
 

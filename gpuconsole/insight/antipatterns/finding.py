@@ -46,7 +46,7 @@ def antipatterns(
 ) -> tuple[AntiPattern, ...]:
     """Find all anti-patterns, the most expensive first, those without cost by kind. `history`: oldest line first.
 
-    Kinds that need objects that are not visible are skipped (see `unlooked`).
+    Kinds that need objects that are not visible are skipped (see `unchecked_kinds`).
     """
     found = [
         *contention.find(snapshot, prices, history),
@@ -69,7 +69,7 @@ def unchecked_kinds(seen: Visibility) -> tuple[str, ...]:
 
 
 def engines_of(policy: SimPolicy) -> LintEngines:
-    """The schedulers and Kueue configuration that decide what the manifests mean."""
+    """Return the schedulers and the Kueue configuration that lint checks the manifests against."""
     placement = placed_by(policy.placement)
     return LintEngines(
         # A cluster in which kube-scheduler is assumed may have other schedulers as well.

@@ -1,4 +1,4 @@
-"""Anti-patterns in the objects themselves: the lint findings that waste GPUs, with their cost."""
+"""Anti-patterns in manifests: the lint findings that waste GPUs, with their cost."""
 
 from collections.abc import Iterator
 
@@ -32,10 +32,10 @@ _TABLES = {"ClusterQueue": "cluster_queues", "Cohort": "cohorts", "ResourceFlavo
 
 
 def find(snapshot: Snapshot, engines: LintEngines, prices: Prices) -> Iterator[AntiPattern]:
-    """The lint findings that are anti-patterns, about work that has not finished."""
+    """Find the lint findings about unfinished work that are anti-patterns."""
     alive = [obj for obj in snapshot.objects() if not _over(obj)]
     for finding in lint(LintFacts(alive, engines)):
-        # About a node, the finding is only a warning: no workload is refused for a MIG profile without quota.
+        # A node with a MIG profile without quota is only a warning: no workload is refused because of it.
         if finding.code in CODES and not finding.object.startswith("Node/"):
             yield _pattern(snapshot, finding, prices)
 

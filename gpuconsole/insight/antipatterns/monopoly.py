@@ -35,9 +35,9 @@ class _Team(Struct):
 def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
     """A team that holds most accelerators, more than its share, while another one is pending below its share.
 
-    A team's share is what its queue deserves; for namespaces, and for queues without such a value, an equal part.
-    Workloads that Kueue admitted are no monopoly, since quota decides there (see `crowd.monopoly`); but they may be
-    pending because of nodes that unqueued work of another namespace holds.
+    A team's share is what its queue deserves; for namespaces, and for queues without such a value, an equal part. Work
+    that Kueue admitted is not counted as a monopoly, since quota decides there (see `contention.monopoly`); but it may
+    be pending because unqueued work of another namespace holds the nodes.
     """
     if not snapshot.seen.all_of(*PLACES) or not _anybody_waits(snapshot):
         return
@@ -88,7 +88,8 @@ def _anybody_waits(snapshot: Snapshot) -> bool:
 
 
 def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team]]:
-    """The teams: by queue if there are several queues, else by namespace. True if by queue.
+    """Sum accelerators by team: by queue if there are several queues, else by namespace. The first value is True if by
+    queue.
 
     A pod that would fit into the idle GPUs of one node (`most_idle`) is pending for another reason.
     """

@@ -87,7 +87,7 @@ def _too_much(work: Work, over: OverCapacity) -> LintFinding:
         level=LintLevel.ERROR,
         object=work.object,
         path=work.template_path,
-        problem=f"its pods start together and exceed {what} of KAI queue {over.queue}: it is never scheduled",
+        problem=f"its pods form a gang and exceed {what} of KAI queue {over.queue}: it is never scheduled",
         evidence={"on an empty cluster": over.message},
         fix="request less, raise the queue's limit, or make it preemptible if the quota is exceeded",
     )

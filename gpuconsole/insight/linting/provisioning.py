@@ -71,7 +71,7 @@ def _all_pods(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
                 level=LintLevel.ERROR,
                 object=work.object,
                 path=work.template_path,
-                problem="its pods start together and exceed the limits of all NodePools together",
+                problem="its pods form a gang and exceed the limits of all NodePools combined",
                 evidence={name: f"{format_quantity(name, total)} of {format_quantity(name, limit)}"},
                 fix="raise the limits of a NodePool, or request less",
             )
