@@ -25,7 +25,7 @@ NO_PLACE = -1
 
 
 class GpuUnit(Struct, frozen=True, kw_only=True):
-    """One allocatable device: a GPU, a replica of one, a MIG instance, or a DRA device."""
+    """One allocatable device with its owner: a GPU, a replica of one, a MIG instance, or a DRA device."""
 
     gpu: int
     """GPU index on the node; NO_PLACE if unknown."""
@@ -56,7 +56,7 @@ class NodeGpus(Struct, frozen=True, kw_only=True):
     """Sharing mode: `MIG mixed`, `time-slicing ×4`, `MPS ×4, 20480 MiB and 25% of the threads each`."""
 
     def on(self, gpu: int) -> list[GpuUnit]:
-        """The devices of one GPU."""
+        """Return the devices of one GPU."""
         return [unit for unit in self.units if unit.gpu == gpu]
 
 
@@ -108,7 +108,7 @@ def _sharing(node: Node, division: Division | None, among: int) -> str:
 
 
 def _turn(node: Node, cell: GpuCell, among: int) -> GpuUnit:
-    """A GPU, or one of its replicas."""
+    """Return the device of a GPU map cell: a GPU, or one of its replicas."""
     gpu = device(cell.index, node.gpus, node.labels)
     if among == 1:
         return GpuUnit(gpu=gpu, cell=cell)
@@ -117,7 +117,7 @@ def _turn(node: Node, cell: GpuCell, among: int) -> GpuUnit:
 
 
 def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod]) -> tuple[GpuUnit, ...]:
-    """MIG instances with their owners, and the GPUs without MIG."""
+    """Return the MIG instances with their owners, and the GPUs without MIG."""
     seats = _InstanceAllocator(snapshot, row, division)
     for pod in pods:
         seats.take_known(pod)
@@ -153,7 +153,7 @@ class _InstanceAllocator:
                 self.owned[one] = replace(drawn, index=one.gpu, assumed=False)
 
     def _bare(self, one: MigInstance, pod: Pod) -> GpuCell:
-        """The cell of an instance that a pod has without having requested it."""
+        """Return the cell of an instance that a pod has and did not request."""
         held = GpuState.HELD if pod.phase == PodPhase.PENDING else GpuState.OWN
         workload = self.snapshot.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
@@ -161,9 +161,9 @@ class _InstanceAllocator:
         return GpuCell(one.gpu, state, pod.key, pod.workload or pod.job, queue, pod.bound)
 
     def guess(self) -> list[GpuUnit]:
-        """Assign the first instances of their profile to all other pods; return the cells left without an instance.
+        """Assign the first free instances of the requested profile to all other pods; return cells without an instance.
 
-        A live cluster gives the number of instances that a pod has, but not which; telemetry may name their GPU.
+        A live cluster reports the number of instances of a pod, but not their UUIDs; telemetry may name their GPU.
         """
         measured = self._measured_gpus()
         self._cells.sort(key=lambda cell: not measured.get((cell.pod, cell.unit.profile)))
@@ -180,7 +180,7 @@ class _InstanceAllocator:
         return left
 
     def _measured_gpus(self) -> dict[tuple[str, str], list[int]]:
-        """(Pod, profile) → the GPUs of its instances, if telemetry names as many as the pod has."""
+        """Return the GPUs of a pod's instances by (pod, profile), if telemetry names as many as the pod has."""
         found: dict[tuple[str, str], list[int]] = {}
         measured = self.snapshot.telemetry.get(self.row.node)
         for one in measured.devices if measured is not None else ():
@@ -195,7 +195,7 @@ class _InstanceAllocator:
         return profile is not None and _suffix(profile.resource) == cell.unit.profile
 
     def unit(self, one: MigInstance) -> GpuUnit:
-        """A MIG instance with its owner."""
+        """Return a MIG instance with its owner."""
         profile = self.division.geometry.by_name.get(one.profile)
         span = profile.span if profile is not None else 1
         row = self.row
@@ -220,7 +220,7 @@ class NodeDeviceUse(Struct, frozen=True):
 
 
 def guessed_uses(inside: NodeGpus) -> tuple[NodeDeviceUse, ...]:
-    """Device use where it is unknown which devices a pod has; empty if all are known."""
+    """Return the use of devices with unknown owners, by unit; empty if all owners are known."""
     found: dict[DeviceUnit, list[GpuCell]] = {}
     for unit in inside.units:
         if unit.cell.unit != WHOLE_GPU:
@@ -237,7 +237,7 @@ _kept: list[dict[str, tuple[Node, GpuRow, NodeGpus]]] = [{}]
 
 
 def all_node_gpus(snapshot: Snapshot) -> Mapping[str, NodeGpus]:
-    """The layout of every node with GPUs or MIG instances; unchanged layouts are the same objects."""
+    """Return the layout of every node with GPUs or MIG instances; unchanged layouts are the same objects."""
     rows, where = gpu_map(snapshot).by_node, pods_by_node(snapshot)
     before, found = _kept[0], dict[str, tuple[Node, GpuRow, NodeGpus]]()
     for name, row in rows.items():
@@ -251,7 +251,7 @@ def all_node_gpus(snapshot: Snapshot) -> Mapping[str, NodeGpus]:
 
 
 def pod_group_gpus(snapshot: Snapshot, node: str) -> tuple[PodGroupGpus, ...]:
-    """Owners of several GPUs, some of them on this node, with the link between them; most GPUs first."""
+    """Return the owners of several GPUs, some of them on this node, with their slowest link; most GPUs first."""
     here = {pod.workload or pod.job or pod.key for pod in pods_by_node(snapshot).on(node).values() if pod.gpus}
     members: dict[str, list[Pod]] = {owner: [] for owner in here}
     if here:

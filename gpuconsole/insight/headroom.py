@@ -25,7 +25,7 @@ class FlavorHeadroom(Struct, frozen=True):
 
 
 class Headroom(Struct, frozen=True, kw_only=True):
-    """A LocalQueue in the queue picker."""
+    """A LocalQueue in the queue picker, with its available quota by flavor."""
 
     namespace: str
     name: str
@@ -38,14 +38,15 @@ class Headroom(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
+        """Key of the LocalQueue: `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def of(self, device: DeviceChoice) -> tuple[FlavorHeadroom, ...]:
-        """The flavors with quota of these devices."""
+        """Return the flavors with quota of these devices."""
         return tuple(flavor for flavor in self.flavors if device.counts(flavor.resource))
 
     def best(self, device: DeviceChoice) -> int:
-        """Devices available now in the flavor with most."""
+        """Return the available devices of the flavor that has most."""
         return max((flavor.available for flavor in self.of(device)), default=0)
 
 

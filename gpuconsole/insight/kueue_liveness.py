@@ -1,4 +1,4 @@
-"""Liveness of Kueue, seen from outside: an admissible workload must not stay pending without any change."""
+"""Liveness check of Kueue: an admissible workload must not stay pending while no status changes."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -29,9 +29,7 @@ class KueueProblem(Struct, frozen=True):
 
 
 class KueueWatch:
-    """Detects that Kueue admits no admissible workload, or creates no Workload. Stateful; times are seconds of any one
-    clock.
-    """
+    """Detects that Kueue admits no admissible workload, or creates no Workload. Stateful; times are in seconds."""
 
     def __init__(self) -> None:
         self._workloads = EMPTY.workloads
@@ -44,7 +42,7 @@ class KueueWatch:
         """Time of the last observation; None while it is unknown which workloads are admissible."""
 
     def observe(self, snapshot: Snapshot, admissible: Collection[str] | None, now: float) -> None:
-        """Observe a Snapshot and the workloads that the engine would admit now; None if they are unknown."""
+        """Record a Snapshot and the workloads that the engine would admit now (None = unknown), at time `now`."""
         if self._observed is not None and now - self._observed > UNWATCHED:
             self._forget()
         if admissible is None:
@@ -78,7 +76,7 @@ class KueueWatch:
         )
 
     def _no_workloads(self, at: float) -> KueueProblem | None:
-        """Jobs without a Workload while no status changes: Kueue creates a Workload within a second."""
+        """Detect jobs without a Workload while no status changes: Kueue creates a Workload within a second."""
         waiting = [since for since in self._jobs.since.values() if at - since >= PATIENCE]
         unchanged_since = max(self._changed, self._jobs.created)
         if not waiting or at - unchanged_since < PATIENCE:
@@ -98,7 +96,7 @@ class KueueWatch:
 
 
 class UnqueuedJobs:
-    """Jobs that should have a Workload and have none. Stateful; times are seconds of any one clock."""
+    """Tracks jobs that should have a Workload and have none. Stateful; times are in seconds."""
 
     def __init__(self) -> None:
         self._seen = EMPTY
@@ -114,7 +112,7 @@ class UnqueuedJobs:
         """Key of a job → since when it is known to have no Workload."""
 
     def observe(self, snapshot: Snapshot, now: float) -> None:
-        """Observe a Snapshot."""
+        """Record a Snapshot, at time `now`."""
         gone, come = row_changes(self._seen.workloads.rows, snapshot.workloads.rows)
         for workload in gone:
             _drop(self._made, _maker(workload))
@@ -133,7 +131,7 @@ class UnqueuedJobs:
         self.since = {key: self.since.get(key, now) for key in waiting}
 
     def _lacks_workload(self, job: Job, snapshot: Snapshot) -> bool:
-        """True for a job that has no Workload for no other reason than Kueue itself."""
+        """True if only Kueue can be the reason that the job has no Workload."""
         return (
             not self._made[job.uid or job.key]
             and not self._made[job.key]
@@ -144,7 +142,7 @@ class UnqueuedJobs:
 
 
 def _is_for_kueue(job: Job) -> bool:
-    """True for a top-level job that waits for Kueue; a job with a prebuilt Workload needs none."""
+    """True for a top-level job that Kueue manages; a job with a prebuilt Workload needs none."""
     brought = PREBUILT in job.labels or PREBUILT in job.annotations
     return bool(job.queue) and job.suspended and not job.ended and not job.owner and not brought
 
@@ -168,7 +166,7 @@ def _is_pending(workload: Workload | None) -> bool:
 
 
 def _status(workload: Workload | None) -> tuple[object, ...]:
-    """Return what Kueue writes into a Workload's status; that of a new one for a missing one."""
+    """Return the parts of a Workload's status that Kueue writes; for a missing Workload, those of a new one."""
     if workload is None:
         return _UNTOUCHED
     return (

@@ -1,7 +1,7 @@
 """Patterns for Kueue's messages about pending workloads (0.6 to 0.19), each with its reason code.
 
 Read from flavorassigner.go, tas_flavorassigner.go, tas_flavor_snapshot.go, scheduler.go, workload_controller.go and the
-preemption of each of these releases. The newest wording comes first, what older releases wrote after it.
+preemption package of each of these releases. The newest wording comes first, then older ones.
 """
 
 import re

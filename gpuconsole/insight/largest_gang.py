@@ -1,10 +1,9 @@
-"""The largest gang that fits now: the only definition, for all screens and commands.
+"""The largest gang that could start now, defined once for all screens and commands.
 
-A gang is equal pods that start together: gang size × GPUs per pod, all in one flavor and of one GPU model. Nodes limit
-it by their idle GPUs, quota by what the ClusterQueue with most available quota could still admit in that flavor without
-preemption; the answer is the smaller number of pods. Of several pod sizes (a whole node's GPUs, then 64, 16, 8, 4, 2,
-1) the largest counts of which two pods would start: one pod is no gang. MIG instances, replicas of shared GPUs and DRA
-devices are requested one by one.
+A gang is a number of equal pods that start together, all in one flavor and on one GPU model. Its size is limited by the
+idle GPUs of nodes, and by the available quota (without preemption) of the ClusterQueue that has most of it in that
+flavor. Of several pod sizes (a whole node's GPUs, then 64, 16, 8, 4, 2, 1) the largest one is used of which at least
+two pods would start: one pod is not a gang. Each pod requests one MIG instance, replica of a shared GPU or DRA device.
 """
 
 from collections import Counter
@@ -72,7 +71,7 @@ class AdmittableQuota(Struct, frozen=True):
 
 
 class Idle:
-    """Numbers of nodes by total and idle units. Mutates by `count`."""
+    """Counts of nodes by their total and idle units. Mutates by `count`."""
 
     def __init__(self) -> None:
         self.free: dict[GpuKind, Counter[int]] = {}
@@ -81,13 +80,14 @@ class Idle:
         """Kind → units of a node → number of nodes."""
 
     def copy(self) -> "Idle":
+        """Return an independent copy."""
         twin = Idle()
         twin.free = {kind: nodes.copy() for kind, nodes in self.free.items()}
         twin.sizes = {kind: nodes.copy() for kind, nodes in self.sizes.items()}
         return twin
 
     def count(self, row: GpuRow, flavors: Iterable[str], sign: int = 1) -> None:
-        """Add a node (1), or take it out (-1)."""
+        """Add a node (sign 1), or remove it (-1)."""
         for flavor in flavors:
             if row.cells:
                 self._count(GpuKind(flavor, row.gpu_type, row.unit), row.gpus, row.counts[GpuState.IDLE], sign)
@@ -102,7 +102,7 @@ class Idle:
 
 
 def _resource(unit: DeviceUnit) -> str:
-    """Resource name of the unit in quotas, if nodes do not offer it as GPUs."""
+    """Return the counted resource of a unit: the MIG resource, CLAIMED for DRA devices, empty for GPUs."""
     if unit.kind is UnitKind.MIG:
         return f"{MIG_PREFIX}{unit.profile}"
     return CLAIMED if unit.kind is UnitKind.DRA else ""
@@ -117,18 +117,18 @@ class GangLimits(Struct, frozen=True, eq=False):
     """(Flavor, counted resource) → largest available quota; None if quota does not limit gangs, or unknown."""
 
     def of_flavor(self, flavor: str) -> "GangLimits":
-        """The limits of gangs in this flavor alone."""
+        """Return the limits of gangs in this flavor alone."""
         return GangLimits({node: (flavor,) for node, flavors in self.flavors.items() if flavor in flavors}, self.quota)
 
     def gangs(self, rows: Iterable[GpuRow]) -> tuple[LargestGang, ...]:
-        """The largest gang of each kind on these nodes."""
+        """Return the largest gang of each kind on these nodes."""
         idle = Idle()
         for row in rows:
             idle.count(row, self.flavors.get(row.node, ()))
         return self.each(idle)
 
     def each(self, idle: Idle) -> tuple[LargestGang, ...]:
-        """The largest gang of each kind, by flavor and model."""
+        """Return the largest gang of each kind, by flavor and model."""
         return tuple(self._of(kind, idle) for kind in sorted(idle.free) if +idle.sizes[kind])
 
     def _of(self, kind: GpuKind, idle: Idle) -> LargestGang:
@@ -143,7 +143,7 @@ NO_LIMITS = GangLimits({}, None)
 
 
 def _sizes(kind: GpuKind, nodes: Counter[int]) -> list[int]:
-    """Pod sizes in GPUs, descending."""
+    """Return the pod sizes to try, in GPUs, descending."""
     if kind.unit != WHOLE_GPU:
         return [1]
     widest = max((+nodes), default=1)
@@ -166,7 +166,7 @@ def _fit(kind: GpuKind, size: int, free: Counter[int], quota: AdmittableQuota | 
 
 
 def largest(gangs: Sequence[LargestGang]) -> LargestGang | None:
-    """The gang with most GPUs; if equal, the one with larger pods, then the first."""
+    """Return the gang with most GPUs; of equal ones the one with larger pods, then the first."""
     return max((gang for gang in gangs if gang.pods > 1), key=lambda gang: (gang.total, gang.gpus), default=None)
 
 
@@ -177,7 +177,7 @@ def gang_limits(snapshot: Snapshot) -> GangLimits:
 
 @memoized("nodes", "flavors", "volcano_queues", "kai_queues")
 def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
-    """Node → the flavors whose labels and GPUs it has; an empty name without Kueue."""
+    """Map each node to the flavors whose labels and GPUs it has; to one empty name without Kueue."""
     flavors = sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name)
     everywhere = ("",) if not flavors or len(snapshot.volcano_queues) or len(snapshot.kai_queues) else ()
     return {
@@ -195,7 +195,7 @@ def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     *("resource_quotas", "device_classes", "resource_claim_templates"),
 )
 def _quota(snapshot: Snapshot) -> Mapping[tuple[str, str], AdmittableQuota] | None:
-    """(Flavor, counted resource) → largest available quota of an active queue; None without queueing."""
+    """Return the largest available quota of an active queue by (flavor, counted resource); None without queueing."""
     found: dict[tuple[str, str], AdmittableQuota] = {}
     limited = False
     counted = quota_accelerators(snapshot)

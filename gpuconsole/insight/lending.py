@@ -26,8 +26,8 @@ def lent(
     net: Callable[[int], int],
     pool: Callable[[int], int],
 ) -> dict[int, int]:
-    """Attribute one (flavor, resource) of one tree: the lent amount of each ClusterQueue, and the used amount of each
-    Cohort's own quota.
+    """Compute the lent amount of each ClusterQueue, and the used amount of each Cohort's own quota, of one (flavor,
+    resource) in one tree.
 
     `members` of a cohort are its children, of a ClusterQueue None. `net` of a node = its subtree quota − max(its
     usage, its local quota): positive is what it can lend (at most its lending limit), negative is what it borrows

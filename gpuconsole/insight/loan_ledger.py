@@ -1,4 +1,4 @@
-"""Borrowed GPUs: loans, the victims of a reclaim by each lender, and starved queues."""
+"""Ledger of borrowed GPUs: loans, the victims of a reclaim by each lender, and starved queues."""
 
 from msgspec import Struct
 
@@ -91,7 +91,7 @@ def reclaim_scenario(
 
 
 def _usual_priority(snapshot: Snapshot, queue: str) -> int:
-    """The highest priority of the workloads in a queue; 0 if it is empty."""
+    """Return the highest priority of the workloads in a queue; 0 if it is empty."""
     index = queue_index(snapshot).cluster_queue(queue)
     return max((workload.priority for workload in (*index.holding, *index.queue)), default=0)
 

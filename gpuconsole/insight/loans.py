@@ -1,4 +1,4 @@
-"""Quota loans: lender, borrower, flavor and number of GPUs (MIG instances, replicas, DRA devices)."""
+"""Quota loans between ClusterQueues: lender, borrower, flavor and number of GPUs or other accelerators."""
 
 from collections.abc import Mapping, Sequence
 
@@ -62,7 +62,7 @@ def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
 
 
 def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[tuple[str, Time]]]:
-    """(ClusterQueue, borrowed flavor and resource) → its workloads and since when, in preemption order."""
+    """Map (ClusterQueue, flavor and resource) to its borrowing workloads with start times, in preemption order."""
     stands: dict[tuple[str, FlavorResource], list[tuple[str, Time]]] = {}
     for key, parts in borrowed_parts(snapshot).items():
         workload = snapshot.workloads[key]
@@ -74,7 +74,7 @@ def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[
 
 
 def _pairs(found: QuotaCapacity, column: int) -> dict[tuple[int, str], int]:
-    """(lender's node, borrowing ClusterQueue) → amount in one column."""
+    """Return the lent amounts of one column by (lender's node, borrowing ClusterQueue)."""
     tree, usage = found.tree, found.usage
     spare = {node: found.lent(node, column) for node in range(len(tree.names))}
     need = {

@@ -41,7 +41,8 @@ class QueueCounts(Struct):
 
 
 class LocalQueueIndex:
-    """Workloads of one LocalQueue. Mutates by `add` and `remove` while it is built; immutable once it is in a book.
+    """Workloads of one LocalQueue. Mutates by `add` and `remove` while it is built; immutable once it is in a
+    QueueIndex.
 
     A workload is removed with the same numbers with which it was added, since they depend on the workload alone.
     """
@@ -66,6 +67,7 @@ class LocalQueueIndex:
         """The minimum of `_since`, if it was computed and is still pending."""
 
     def copy(self) -> "LocalQueueIndex":
+        """Return an independent copy."""
         twin = LocalQueueIndex()
         twin.holding, twin.waiting, twin._since = self.holding.copy(), self.waiting.copy(), self._since.copy()
         twin.usage, twin.unadmitted, twin.codes = self.usage.copy(), self.unadmitted.copy(), self.codes.copy()
@@ -76,6 +78,7 @@ class LocalQueueIndex:
 
     @property
     def empty(self) -> bool:
+        """True if it has no workloads."""
         return not self.holding and not self.waiting
 
     def longest(self) -> tuple[Time, str] | None:
@@ -85,6 +88,7 @@ class LocalQueueIndex:
         return self._longest
 
     def add(self, workload: Workload, holds: bool) -> None:
+        """Add a workload; `holds` if it has reserved quota."""
         if holds:
             self.holding[workload.key] = workload
             self._count_holding(workload, 1)
@@ -97,6 +101,7 @@ class LocalQueueIndex:
         self._count_waiting(workload, 1)
 
     def remove(self, workload: Workload, holds: bool) -> None:
+        """Remove a workload; `holds` as when it was added."""
         if holds:
             del self.holding[workload.key]
             self._count_holding(workload, -1)
@@ -151,7 +156,8 @@ def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int
 
 
 def queue_order(workload: Workload) -> tuple[int, Time, str]:
-    """Sort key inside one ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp, uid.
+    """Return the sort key inside one ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp,
+    uid.
 
     Not considered: the preemptor that BestEffortFIFO keeps at the head, and admission fair sharing (`positions`).
     """

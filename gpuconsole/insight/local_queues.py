@@ -1,4 +1,4 @@
-"""The LocalQueues of a ClusterQueue: whether workloads can reach it, and from which namespaces."""
+"""LocalQueues of a ClusterQueue: whether workloads can reach it, and from which namespaces."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ def local_queues_by_cluster_queue(snapshot: Snapshot) -> Mapping[str, Sequence[L
 
 
 def closed_reason(snapshot: Snapshot, queue: ClusterQueue) -> str:
-    """Return why no workload can reach it by its LocalQueues; empty if one can, or if not all of them are visible."""
+    """Return why no LocalQueue leads to a ClusterQueue; empty if one does, or if not all of them are visible."""
     local_queues = local_queues_by_cluster_queue(snapshot).get(queue.name, ())
     if not snapshot.seen.all_of(LocalQueue):
         return ""

@@ -43,7 +43,7 @@ Losses = Mapping[tuple[str, str], LostWork]
 
 
 def lost_by(lines: Iterable[HistoryEvent]) -> Losses:
-    """Sum the losses in history lines; a PREEMPTED line only repeats its eviction."""
+    """Sum the losses in history lines by queue and workload; PREEMPTED lines only repeat an eviction's loss."""
     found: dict[tuple[str, str], LostWork] = {}
     for line in lines:
         if (line.lost_gpu_seconds or line.lost_unknown) and line.what is not HistoryEventKind.PREEMPTED:
@@ -53,7 +53,7 @@ def lost_by(lines: Iterable[HistoryEvent]) -> Losses:
 
 
 def lost_by_one(line: HistoryEvent) -> LostWork:
-    """Lost work of one eviction; unknown if the work ran before it was observed."""
+    """Return the lost work of one eviction; unknown if the work started before the console observed it."""
     if line.lost_unknown:
         return LostWork(times=1, unknown=1, unpriced=1)
     unpriced = line.lost_gpu_seconds > 0 and not line.cost
@@ -61,14 +61,14 @@ def lost_by_one(line: HistoryEvent) -> LostWork:
 
 
 def at_least(number: str, unknown: int, of: int) -> str:
-    """Text of a sum over `of` losses, `unknown` of which are unknown: `at least 1.2`; `unknown` if all are."""
+    """Format a sum over `of` losses, `unknown` of which are unknown: `at least 1.2`; `unknown` if all are."""
     if unknown and unknown == of:
         return "unknown"
     return f"at least {number}" if unknown else number
 
 
 def summed(losses: Sequence[float | None], form: str) -> str:
-    """Text of the sum of losses; None is unknown."""
+    """Format the sum of losses; None is an unknown loss."""
     known = [loss for loss in losses if loss is not None]
     return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
 

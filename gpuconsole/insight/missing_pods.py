@@ -41,10 +41,10 @@ class RefusedPods(Struct, frozen=True):
 
 
 def refused_pods(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> RefusedPods | None:
-    """The missing pods of an admitted workload or an unqueued job; None if none is missing or no ResourceQuota refuses
-    the first one.
+    """Return the missing pods of an admitted workload or an unqueued job; None unless a ResourceQuota refuses the
+    first.
 
-    `pods` are those that it has.
+    `pods` are its existing pods.
     """
     return _refused(snapshot, quotas_of(snapshot, owner.namespace), owner, pods)
 
@@ -65,7 +65,7 @@ def _refused(
 
 @memoized("resource_quotas", "jobs", "pods", "workloads", "priority_classes", "seen")
 def all_refused_pods(snapshot: Snapshot) -> Mapping[str, RefusedPods]:
-    """Admitted workload, or job that makes its pods without one → its refused pods; empty without ResourceQuotas."""
+    """Return the refused pods of admitted workloads and of jobs without a Workload; empty without ResourceQuotas."""
     quotas = {name: quotas_of(snapshot, name) for name in {quota.namespace for quota in snapshot.resource_quotas.all()}}
     owners = {owner.key: owner for owner in _owners(snapshot, quotas.keys())} if quotas else {}
     if not owners:
@@ -93,7 +93,7 @@ def _owners(snapshot: Snapshot, namespaces: Container[str]) -> Iterator[Workload
 
 
 def _line(snapshot: Snapshot, job: Job) -> Iterator[str]:
-    """A job and its owners."""
+    """Yield the keys of a job and its owners."""
     known = set[str]()
     above: Job | None = job
     while above is not None and above.key not in known:
@@ -103,13 +103,13 @@ def _line(snapshot: Snapshot, job: Job) -> Iterator[str]:
 
 
 def quotas_of(snapshot: Snapshot, namespace: str) -> list[ResourceQuota]:
-    """The ResourceQuotas of a namespace by name."""
+    """Return the ResourceQuotas of a namespace, sorted by name."""
     quotas = [quota for quota in snapshot.resource_quotas.all() if quota.namespace == namespace]
     return sorted(quotas, key=lambda quota: quota.name)
 
 
 def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> list[tuple[str, PodTemplate]]:
-    """Names and templates of missing pods, in the order in which they are created."""
+    """Return the names and templates of missing pods, in order of creation."""
     job = snapshot.jobs.get(owner.owner) if isinstance(owner, Workload) else owner
     parts = _parts(owner)
     if job is None:
@@ -131,7 +131,7 @@ def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> 
 
 
 def _parts(owner: Workload | Job) -> list[PodSet]:
-    """The pod sets with their admitted counts, or requested counts if not admitted."""
+    """Return the pod sets with their admitted counts, or requested counts if not admitted."""
     if isinstance(owner, Job) or owner.admission is None:
         return list(owner.pod_sets)
     sizes = {assigned.name: assigned.count for assigned in owner.admission.pod_sets}

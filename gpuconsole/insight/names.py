@@ -1,4 +1,4 @@
-"""Names in a scenario: the objects that have existed so far, by key and display name."""
+"""Names in a scenario, resolved to the objects that have existed so far."""
 
 from collections.abc import Iterable
 
@@ -32,6 +32,7 @@ class ObjectNames:
         self._nodes: set[str] = set()
 
     def copy(self) -> "ObjectNames":
+        """Return an independent copy."""
         twin = ObjectNames()
         twin._subjects, twin._labels = self._subjects.copy(), self._labels.copy()
         twin._pods = {name: keys.copy() for name, keys in self._pods.items()}
@@ -54,7 +55,7 @@ class ObjectNames:
                 case Applied(_, Node() as node):
                     self._nodes.add(node.name)
                 case Applied(_, ClusterQueue(cohort=cohort) as queue):
-                    # A cohort may be implicit: queues name it, and no Cohort object exists.
+                    # A cohort may be implicit: queues name it although no Cohort object exists.
                     self._queues.update({queue.name, cohort} - {""})
                 case Applied(_, Cohort() | LocalQueue() as queue):
                     self._queues.add(queue.key)
@@ -64,24 +65,24 @@ class ObjectNames:
         return name in self._subjects
 
     def subject(self, name: object) -> str:
-        """The key of a workload, job or single pod by its display name. Raises UnknownName."""
+        """Return the key of a workload, job or single pod by its display name. Raises UnknownName."""
         found = self._subjects.get(str(name))
         if found is None:
             raise UnknownName(f"no workload, job or pod {_shown(name)} exists; use namespace/name")
         return found
 
     def label(self, key: str) -> str:
-        """Display name of a subject: a Workload of a job has the job's name."""
+        """Return the display name of a subject: a Workload of a job has the job's name."""
         return self._labels.get(key, key)
 
     def top(self, key: str) -> str:
-        """The object that represents a pod or job in a list of work: its Workload, else the outermost job."""
+        """Return the key that represents a pod or job in a list of work: of its Workload, else of the outermost job."""
         for _ in range(_DEEPEST):
             key = self._owners.get(key) or key
         return key
 
     def pod(self, name: object) -> str:
-        """The key of a pod by key or, if unique, by its bare name. Raises UnknownName."""
+        """Return the key of a pod by its key or, if unique, by its name alone. Raises UnknownName."""
         text = str(name)
         bare = text.rpartition("/")[2]
         keys = [key for key in self._pods.get(bare, ()) if text in (key, bare)]
@@ -92,7 +93,7 @@ class ObjectNames:
         return keys[0]
 
     def node(self, name: object) -> str:
-        """The name of a node. Raises UnknownName."""
+        """Check the name of a node and return it. Raises UnknownName."""
         if str(name) not in self._nodes:
             raise UnknownName(
                 f"no node {_shown(name)} exists; there are {', '.join(sorted(self._nodes)[:8]) or 'none'}"
@@ -100,7 +101,7 @@ class ObjectNames:
         return str(name)
 
     def queue(self, name: object) -> str:
-        """The name of a ClusterQueue or cohort, or the key of a LocalQueue. Raises UnknownName."""
+        """Check the name of a ClusterQueue or cohort, or the key of a LocalQueue, and return it. Raises UnknownName."""
         if str(name) not in self._queues:
             raise UnknownName(
                 f"no queue {_shown(name)} exists; there are {', '.join(sorted(self._queues)[:8]) or 'none'}"
@@ -118,7 +119,7 @@ class ObjectNames:
         called = f"{job.namespace}/{job.name}"
         self._owners[job.key] = job.owner
         self._labels.setdefault(job.key, called)
-        # If the job is queued, its Workload takes over these names.
+        # If the job is queued, these names refer to its Workload.
         self._subjects.setdefault(job.key, job.key)
         self._subjects.setdefault(called, job.key)
 

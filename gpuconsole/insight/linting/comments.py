@@ -1,4 +1,4 @@
-"""Lint rules for comments in manifests that promise what their field does not do."""
+"""Lint rules for comments in manifests that state an effect which the field does not have."""
 
 import re
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ _LONGEST = 2000
 
 
 def lint(text: str, name: str) -> Iterator[LintFinding]:
-    """Find lines whose comment promises what their field does not do."""
+    """Find lines whose comment states an effect which the field does not have."""
     for number, line in enumerate(text.splitlines(), start=1):
         code, mark, comment = line[:_LONGEST].partition("#")
         if not mark or not _YAML.match(code):

@@ -1,4 +1,4 @@
-"""Input of lint: the objects as a Snapshot, the work among them, and the schedulers as far as they are known."""
+"""Input of the lint rules: the objects as a Snapshot, the work among them, and the known schedulers."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -40,7 +40,7 @@ VOLCANO_QUEUES = (QUEUE_NAME, "volcano.sh/queue-name")
 
 
 class LintEngines(Struct, frozen=True, kw_only=True):
-    """Schedulers and Kueue configuration, as far as a scenario gives them; manifests alone do not."""
+    """Schedulers and Kueue configuration as far as a scenario states them; empty for manifests alone."""
 
     placement: str = ""
     """`kube-scheduler`, `Volcano` or `KAI`; if empty, each pod's schedulerName decides."""
@@ -65,7 +65,7 @@ OPEN = LintEngines()
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """Something that creates pods: a job, a Workload without a job, or a pod without owner."""
+    """An object that creates pods: a job, a Workload without a job, or a pod without owner."""
 
     object: str
     obj: Job | Workload | Pod
@@ -77,11 +77,12 @@ class Work(Struct, frozen=True, kw_only=True):
     template_path: Path = ("spec",)
 
     def least(self, pod_set: PodSet) -> int:
-        """Minimum number of pods of a pod set."""
+        """Return the minimum number of pods of a pod set."""
         return pod_set.count if pod_set.min_count is None else pod_set.min_count
 
     @property
     def templates(self) -> Iterator[PodTemplate]:
+        """The pod templates of its pod sets."""
         return (pod_set.template for pod_set in self.pod_sets)
 
 
@@ -145,18 +146,18 @@ class LintFacts:
                 yield from map(_alone, pods)
 
     def group(self, work: Work) -> PodGroup | KaiPodGroup | None:
-        """The PodGroup that all of its pods name, Volcano's, KAI's or the Coscheduling plugin's; None without one."""
+        """Return the PodGroup (Volcano, KAI or Coscheduling plugin) that all of its pods name; None without one."""
         keys = {_group_of(work, template) for template in work.templates}
         key = keys.pop() if len(keys) == 1 else ""
         return self.snapshot.pod_groups.get(key) or self.snapshot.kai_pod_groups.get(key)
 
     def placing(self, work: Work) -> str:
-        """The scheduler of its pods: `kube-scheduler`, `Volcano` or `KAI`."""
+        """Return the scheduler of its pods: `kube-scheduler`, `Volcano` or `KAI`."""
         name = next((template.scheduler_name for template in work.templates), "")
         return self.engines.placement or SCHEDULERS.get(name, "kube-scheduler")
 
     def cluster_queue(self, work: Work) -> str:
-        """The ClusterQueue of a piece of work; empty if there is none, or it is unknown."""
+        """Return the ClusterQueue of a piece of work; empty if there is none, or it is unknown."""
         if not work.queue or self.engines.unqueued:
             return ""
         local_queue = self.snapshot.local_queues.get(f"{work.namespace}/{work.queue}")
@@ -168,7 +169,7 @@ class LintFacts:
 
 
 def _least(pod_sets: tuple[PodSet, ...], needed: int | None) -> tuple[PodSet, ...]:
-    """Pod sets with the number of pods that start together, where a single pod set gives that number."""
+    """Return the pod sets with the number of pods that start together, if a single pod set gives that number."""
     if needed is None or len(pod_sets) != 1 or needed >= pod_sets[0].count:
         return pod_sets
     (only,) = pod_sets
@@ -183,7 +184,7 @@ def _alone(pod: Pod) -> Work:
 
 
 def _group_of(work: Work, template: PodTemplate) -> str:
-    """Key of the PodGroup that pods of this template name."""
+    """Return the key of the PodGroup that pods of this template name."""
     if isinstance(work.obj, Pod):
         return group_key(work.obj)
     pod = Pod(namespace=work.namespace, name="", labels=template.labels, annotations=template.annotations)
@@ -191,7 +192,7 @@ def _group_of(work: Work, template: PodTemplate) -> str:
 
 
 def placed_by(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:
-    """Name of the scheduler."""
+    """Return the name of the scheduler of a policy."""
     match policy:
         case VolcanoPolicy():
             return "Volcano"

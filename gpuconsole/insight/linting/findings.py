@@ -41,7 +41,7 @@ class LintFinding(Struct, frozen=True, kw_only=True):
 
 
 def object_name(obj: Object) -> str:
-    """Name of an object in findings; a Volcano Job is a Job, as in its manifest."""
+    """Return the name of an object in findings, with its kind as in its manifest (a Volcano Job is a Job)."""
     if isinstance(obj, Job):
         kind = "Job" if obj.kind == "VolcanoJob" else obj.kind
         return f"{kind}/{obj.namespace}/{obj.name}"

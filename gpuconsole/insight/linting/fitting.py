@@ -1,4 +1,4 @@
-"""Lint rules for work that can never run: it exceeds every node, or the most that its queue can ever use."""
+"""Lint rules for work that can never run: it exceeds every node, or the maximum capacity of its queue."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def _refused(work: Work, queue: ClusterQueue, code: PendingReason, message: str)
 
 
 def _undivided(work: Work) -> Iterator[LintFinding]:
-    """Pod counts that the slice size does not divide."""
+    """Find pod counts that are not a multiple of the slice size."""
     for pod_set in work.pod_sets:
         odd = undivided(pod_set, pod_set.count)
         if odd is not None:
@@ -127,7 +127,7 @@ def _uncovered(work: Work, queue: ClusterQueue, resource: str) -> LintFinding:
 
 
 def _slices(facts: LintFacts) -> Iterator[LintFinding]:
-    """MIG profiles that nodes offer and that no ClusterQueue has a quota of."""
+    """Find MIG profiles that nodes offer and that no ClusterQueue has a quota of."""
     queues = list(facts.snapshot.cluster_queues.all())
     if not queues or facts.engines.unqueued:
         return
@@ -154,7 +154,7 @@ def _slices(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _capability(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
-    """Gangs that exceed the capability of their Volcano queue."""
+    """Find gangs that exceed the capability of their Volcano queue."""
     spec = work.obj.volcano if isinstance(work.obj, Job) else None
     queue: VolcanoQueue | None = facts.snapshot.volcano_queues.get(spec.queue) if spec is not None else None
     if queue is None or spec is None:
@@ -190,7 +190,7 @@ def _capability(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
 
 
 def _nodes(facts: LintFacts) -> Iterator[LintFinding]:
-    """Pods that fit on no node, and gangs that do not fit on all nodes together."""
+    """Find pods that fit on no node, and gangs that do not fit on all nodes together."""
     nodes = facts.all_nodes
     if not nodes:
         return
@@ -207,7 +207,7 @@ def _nodes(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _held(nodes: Sequence[Node], shape: PodClass, count: int) -> int:
-    """How many of so many pods fit, if all nodes were empty."""
+    """Return how many of `count` pods would fit if all nodes were empty."""
     held = 0
     for node in nodes:
         room = NodeFit(node)

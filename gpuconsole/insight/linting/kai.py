@@ -35,7 +35,7 @@ def lint(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _over(facts: LintFacts, shares: Mapping[str, QueueShares], work: Work) -> OverCapacity | None:
-    """KAI's refusal of the pods that start together, with empty queues; sub-groups are left to KAI."""
+    """Return KAI's refusal of the pods that start together, with empty queues; sub-groups are not checked."""
     group = facts.group(work)
     kai = group if isinstance(group, KaiPodGroup) else None
     if kai is not None and kai.sub_groups:
@@ -51,7 +51,7 @@ def _over(facts: LintFacts, shares: Mapping[str, QueueShares], work: Work) -> Ov
 
 
 def _starting(facts: LintFacts, work: Work) -> tuple[dict[str, Pod], list[PodInfo]]:
-    """The pods that start together: all of a gang, else a single pod."""
+    """Return the pods that start together: all of a gang, else a single pod."""
     scheduler = Parameters().scheduler_name
     tasks: list[PodInfo] = []
     pods: dict[str, Pod] = {}
@@ -72,7 +72,7 @@ def _starting(facts: LintFacts, work: Work) -> tuple[dict[str, Pod], list[PodInf
 
 
 def _priority(facts: LintFacts, template: PodTemplate) -> int:
-    """Priority as the admission plugin Priority sets it; an undefined class is another finding."""
+    """Return the priority that the admission plugin Priority sets; an undefined class is another finding."""
     classes = facts.snapshot.priority_classes
     if template.priority is not None:
         return template.priority

@@ -63,7 +63,7 @@ def _foreign(
 
 
 def _marks(work: Work) -> dict[str, str]:
-    """Labels and annotations of the object and of its pods."""
+    """Return the labels and annotations of the object and of its pods."""
     found = {**work.obj.labels, **work.obj.annotations}
     for template in work.templates:
         found = {**template.labels, **template.annotations, **found}
@@ -87,7 +87,7 @@ def _priorities(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
 
 
 def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: Path = ("spec",)) -> LintFinding:
-    """An undefined class; a mere note if the manifests define no class at all, since the cluster may have them."""
+    """Return the finding of an undefined class: a note if the manifests define none, as the cluster may have it."""
     return LintFinding(
         code="missing-priority-class",
         level=LintLevel.ERROR if others else LintLevel.WARNING,

@@ -37,7 +37,7 @@ def lint(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _refused(facts: LintFacts, work: Work, pod_set: PodSet, pools: Pools) -> Iterator[LintFinding]:
-    """Karpenter's reasons for not provisioning a node for a pod."""
+    """Find pods for which Karpenter provisions no node, with its reasons."""
     pod = Pod(name=pod_set.name, template=pod_set.template)
     rooms = [NodeFit(node) for node in facts.snapshot.nodes.all()]
     reason = plan([pod], rooms, pools, PodClasses()).failed.get(pod.key, "")
@@ -56,7 +56,7 @@ def _refused(facts: LintFacts, work: Work, pod_set: PodSet, pools: Pools) -> Ite
 
 
 def _all_pods(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
-    """A gang whose pods fit one by one, but together exceed the limits of all NodePools."""
+    """Find gangs whose pods fit one by one, but together exceed the limits of all NodePools."""
     pools = list(facts.snapshot.node_pools.all())
     if not work.gang or not all(pool.limits for pool in pools) or len(facts.snapshot.nodes):
         return
@@ -78,7 +78,7 @@ def _all_pods(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
 
 
 def _limit(limits: Resources, requests: Resources) -> str:
-    """Text of the first limit that the requests exceed."""
+    """Format the first limit that the requests exceed."""
     for name, limit in limits.items():
         if requests.get(name, 0) > limit:
             return f"{show(name, requests[name])} of {format_quantity(name, limit)}"

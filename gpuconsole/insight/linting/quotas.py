@@ -24,7 +24,7 @@ def lint(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _cycles(facts: LintFacts) -> Iterator[LintFinding]:
-    """Each cycle of cohorts once; cohorts below a cycle are not part of it."""
+    """Find cycles of cohorts, each once; cohorts below a cycle are not part of it."""
     cohorts = facts.snapshot.cohorts
     done: set[str] = set()
     for name in sorted(capacity(facts.snapshot).tree.broken):
@@ -92,7 +92,7 @@ def _kept(queue: ClusterQueue, lending_limit: int | None) -> bool:
 
 
 def _pools(facts: LintFacts) -> Iterator[LintFinding]:
-    """Quotas of cohorts without ClusterQueues."""
+    """Find quotas of cohorts without ClusterQueues."""
     tree = capacity(facts.snapshot).tree
     for name, node in tree.cohorts.items():
         cohort = facts.snapshot.cohorts.get(name)
@@ -109,7 +109,7 @@ def _pools(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _nodes(facts: LintFacts) -> Iterator[LintFinding]:
-    """Flavors whose quotas exceed their nodes; only if all nodes are known."""
+    """Find flavors whose quotas exceed their nodes; only if all nodes are known."""
     snapshot, nodes = facts.snapshot, facts.all_nodes
     if not nodes:
         return
@@ -137,7 +137,7 @@ def _nodes(facts: LintFacts) -> Iterator[LintFinding]:
 
 
 def _shared(facts: LintFacts) -> Iterator[LintFinding]:
-    """Time-slicing replicas that a quota counts as GPUs."""
+    """Find time-slicing replicas that a quota counts as GPUs."""
     for queue in _sorted_queues(facts):
         for g, group in enumerate(queue.resource_groups):
             for f, quotas in enumerate(group.flavors):

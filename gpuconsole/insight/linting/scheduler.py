@@ -1,4 +1,4 @@
-"""Lint rules for Volcano: a scheduler configuration that lacks what its jobs rely on."""
+"""Lint rules for Volcano: a scheduler configuration without plugins or actions that its jobs need."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ NEVER_CANCELS = "sla never cancels a job: after the waiting time Volcano enqueue
 
 
 def lint(facts: LintFacts) -> Iterator[LintFinding]:
-    """Find problems of volcano-scheduler.conf, if it is known, and of Volcano Jobs."""
+    """Find errors in volcano-scheduler.conf, if it is known, and in Volcano Jobs."""
     read = facts.engines.volcano
     if read is not None:
         for one in read.findings:

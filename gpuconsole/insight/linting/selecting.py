@@ -19,7 +19,7 @@ ON_EVERY_NODE = (
 
 
 def unoffered(facts: LintFacts, work: Work, queue: ClusterQueue) -> Iterator[LintFinding]:
-    """Find node labels that pods select and no flavor of their queue has, where no Node is known that might.
+    """Find node labels that pods select and that neither a flavor of their queue nor a known Node has.
 
     Kueue compares only keys that are among the flavors' nodeLabels (flavorassigner flavorSelector), and admits the
     work anyway. A flavor without nodeLabels may represent any node.
@@ -45,7 +45,7 @@ def unoffered(facts: LintFacts, work: Work, queue: ClusterQueue) -> Iterator[Lin
 
 
 def _flavors(facts: LintFacts, queue: ClusterQueue, requests: Mapping[str, int]) -> list[ResourceFlavor]:
-    """The flavors that pods with these requests may be assigned."""
+    """Return the flavors that pods with these requests may be assigned."""
     groups = [group for group in queue.resource_groups if not requests.keys().isdisjoint(group.covered_resources)]
     names = dict.fromkeys(flavor.name for group in groups for flavor in group.flavors)
     found = (facts.snapshot.flavors.get(name) for name in names)
@@ -58,7 +58,7 @@ def _levels(facts: LintFacts, flavor: ResourceFlavor) -> Sequence[str]:
 
 
 def _missing(template: PodTemplate, flavors: Sequence[ResourceFlavor], known: set[str]) -> list[str]:
-    """Selected labels that no flavor has: of the nodeSelector, and of the first affinity term if no term matches."""
+    """Return selected labels that no flavor has: the nodeSelector's, and the first affinity term's if none matches."""
 
     def offers(requirement: Requirement) -> bool:
         return requirement.key in known or any(requirement.matches(flavor.node_labels) for flavor in flavors)
