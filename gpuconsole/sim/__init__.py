@@ -1,1 +1,1 @@
-"""The embedded cluster: discrete events, deterministic for a seed, forkable."""
+"""The embedded simulator: discrete-event, deterministic for a seed, forkable."""

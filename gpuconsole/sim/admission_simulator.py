@@ -1,7 +1,7 @@
-"""Admission alone, cycle by cycle: decisions take effect at once, and nothing else happens.
+"""Simulates admission alone, cycle by cycle: decisions take effect at once, and nothing else happens.
 
-No controllers, pods or run times; parked workloads wake at once. It is what the conformance data was made with, and
-what a change is tried on to see whether it lets a workload in.
+No controllers, pods or run times; inadmissible workloads are requeued at once. The conformance data was made this
+way, and suggestions are tried this way to see whether a change admits a workload.
 """
 
 from collections.abc import Iterable
@@ -20,19 +20,19 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class AdmissionSimulator:
-    """A session whose decisions are carried out at once. Mutates; `fork` gives an independent twin."""
+    """An admission session whose decisions are applied at once. Mutates; `fork` returns an independent copy."""
 
     __slots__ = ("now", "session", "workloads")
 
     def __init__(self, session: KueueSession, now: Time, workloads: Iterable[Workload] = ()) -> None:
-        """`workloads` are those that the session knows already."""
+        """`workloads` are those that the session already has."""
         self.session = session
         self.now = now
         self.workloads: dict[str, Workload] = {workload.key: workload for workload in workloads}
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, config: KueueConfig) -> "AdmissionSimulator":
-        """The admission of a cluster as it is; what is parked there is tried anew."""
+        """Start from the current state of a cluster; inadmissible workloads are tried again."""
         rehearsal = cls(KueueSession(config), snapshot.time)
         for obj in snapshot.objects():
             rehearsal.apply(obj)
@@ -47,11 +47,11 @@ class AdmissionSimulator:
         self.follow(Applied(self.now, obj))
 
     def delete(self, table: str, key: str) -> None:
-        """An object is gone; `table` as in `model.objects.TABLES`."""
+        """Delete an object; `table` as in `model.objects.TABLES`."""
         self.follow(Deleted(self.now, table, key))
 
     def follow(self, event: Event) -> None:
-        """Take in what happened in the cluster that is rehearsed."""
+        """Apply a change of the observed cluster."""
         match event:
             case Applied(_, Workload() as workload):
                 self.workloads[workload.key] = workload
@@ -62,22 +62,22 @@ class AdmissionSimulator:
         self.session.follow(event, self.now)
 
     def finish(self, key: str) -> None:
-        """A workload ends, whether it ran or not; one that is not there, or ended already, stays as it is."""
+        """Finish a workload, whether it ran or not; a missing or finished workload is unchanged."""
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
             self.apply(conditions.finish(workload, "Succeeded", "Job finished", self.now))
 
     def queue_of(self, key: str) -> ClusterQueue | None:
-        """The ClusterQueue that a workload is sent to; None where there is none."""
+        """The ClusterQueue of a workload; None without one."""
         workload = self.workloads.get(key)
         return self.session.look_up_queues(workload).cluster_queue if workload is not None else None
 
     def wake(self) -> None:
-        """Move parked workloads back, wherever something happened that may let them in."""
+        """Requeue inadmissible workloads affected by a change."""
         self.session.requeue_inadmissible(self.now)
 
     def cycle(self) -> list[AdmissionDecision]:
-        """One cycle a second later, with its consequences, evictions last; refusals that tell nothing new are left out.
+        """Run one cycle a second later, and apply its decisions, evictions last; repeated refusals are omitted.
 
         Decisions come in the order in which they were taken.
         """
@@ -104,7 +104,7 @@ class AdmissionSimulator:
             self.apply(apply_decisions.replaced(self.workloads[decision.replaces], reserved, self.now))
 
     def _tell(self, decision: Refuse) -> bool:
-        """Write a refusal down; False if the workload was told the same before."""
+        """Record a refusal; False if it repeats the workload's previous one."""
         workload = self.workloads[decision.workload]
         refused = conditions.take_refusal(workload, decision, self.now, granular=self.session.config.granular)
         if refused is not workload:

@@ -1,4 +1,4 @@
-"""Taking over a cluster that exists already: which pods belong together, and what has to go on."""
+"""Takes over an existing cluster: groups its pods, and resumes the work and the waits that are under way."""
 
 from collections.abc import Iterable
 
@@ -39,7 +39,7 @@ MOST_OWNERS = 8
 
 
 def begin_with(world: World, objects: Iterable[Object]) -> None:
-    """Create the objects of a new cluster; those that have a life behind them already keep it."""
+    """Create the objects of a new cluster; objects with a status keep it."""
     order = {kind: place for place, kind in enumerate(TABLES)}
     everything = sorted(objects, key=lambda obj: order[type(obj)])
     known = _owners(everything)
@@ -65,7 +65,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
 
 
 def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
-    """Give every group of pods its crew and its timers, and make what is missing; `counted` as for `enlist`."""
+    """Give every group of pods its RunningGroup and timers, create missing objects; `counted` as for `adopt_group`."""
     _complete_pods(world)
     deadlines.go_on(world)
     yield
@@ -94,13 +94,13 @@ def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
 
 
 def tell_waiting(world: World) -> None:
-    """Write down of all who wait for quota what keeps them from being tried, if anything does."""
+    """Record for each pending workload what keeps it from being tried, if anything."""
     for workload in list(world.state.table("workloads").all()):
         queue_conditions.check(world, workload)
 
 
 def _complete_pods(world: World) -> None:
-    """Fill in what nobody said of pods: Workload, priority, GPUs, MIG instances.
+    """Fill in unknown fields of pods: Workload, priority, GPUs, MIG instances.
 
     One that has a node, but no start, starts now.
     """
@@ -145,14 +145,14 @@ def says_more(found: Object, obj: Object) -> bool:
 
 
 def _job_of(world: World, pod: Pod) -> str:
-    """The job that a pod belongs to: what is named like a Deployment's ReplicaSet, with a hash, is the Deployment."""
+    """The job of a pod; a Deployment's ReplicaSet, named with a hash, resolves to the Deployment."""
     kind, _, rest = pod.job.partition("/")
     deployment = f"Deployment/{rest.rpartition('-')[0]}" if kind == "ReplicaSet" else ""
     return deployment if deployment and world.job(deployment) is not None else _whole(world, pod.job)
 
 
 def _whole(world: World, key: str) -> str:
-    """The job that a part belongs to which its controller made: a RayJob's RayCluster, a TrainJob's JobSet.
+    """The job whose controller created this one: the RayJob of a RayCluster, the TrainJob of a JobSet.
 
     What a CronJob made, and each part that Kueue admits by itself, is a job of its own.
     """
@@ -166,7 +166,7 @@ def _whole(world: World, key: str) -> str:
 
 
 def _owners(objects: Iterable[Object]) -> set[str]:
-    """Jobs that a Workload or pods in the input belong to already."""
+    """Jobs that own a Workload or pods in the input."""
     keys: set[str] = set()
     for obj in objects:
         match obj:
@@ -190,7 +190,7 @@ def _lived(obj: Job | Workload | Pod) -> bool:
 
 
 def _is_left_behind(world: World, pod: Pod) -> bool:
-    """True for a pod that terminates while its job starts again without waiting for it."""
+    """True for a terminating pod whose job restarts without waiting for it."""
     workload = world.workload(pod.workload) if pod.deleted and pod.workload else None
     if workload is None or workload.finished or not eviction.starts_before_old_pods_end(world, workload):
         return False
@@ -200,7 +200,7 @@ def _is_left_behind(world: World, pod: Pod) -> bool:
 
 
 def _continue_workload(world: World, workload: Workload) -> None:
-    """Watch over one that has quota; one that is admitted and has no pods gets some."""
+    """Resume a workload that has quota; an admitted one without pods gets them."""
     if workload.admitted and workload.condition(PODS_READY) is None:
         # Nothing is known of its pods: they have as long as after a failure.
         workload = queue_conditions.not_ready(queue_conditions.ready(workload, world.now), world.now)
@@ -213,7 +213,7 @@ def _continue_workload(world: World, workload: Workload) -> None:
 
 
 def _continue_job(world: World, job: Job, going: set[str]) -> None:
-    """Start a job that neither a Workload nor pods stand for yet; `going` are the others."""
+    """Start a job that has neither a Workload nor pods; `going` are the other jobs."""
     if job.ended or job.key in going or _whole(world, job.key) != job.key:
         return
     if jobs.makes_jobs(world, job):

@@ -1,4 +1,4 @@
-"""Arrival streams at work: each arrival submits its job and sets the timer of the next."""
+"""Runs arrival streams: each arrival submits its job and sets the timer of the next one."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from gpuconsole.sim.world import World
 
 
 def open_streams(world: World) -> None:
-    """Submit what is there at the start, and set the timer of each stream's first arrival."""
+    """Submit the jobs present at the start, and set the timer of each stream's first arrival."""
     for index, stream in enumerate(world.policy.arrivals):
         for number in range(1, stream.at_start + 1):
             creating.create(world, arrivals.job(stream, world.seed, number))
@@ -19,7 +19,7 @@ def open_streams(world: World) -> None:
 
 
 def continue_streams(world: World, history: Iterable[HistoryEvent]) -> None:
-    """Go on after the last job of each stream that is there or that history tells of: the next comes when it would."""
+    """Resume each stream after its last job in the cluster or in the history."""
     known = {f"{job.namespace}/{job.name}": job.created for job in world.state.table("jobs").all()}
     known |= {line.workload: line.time for line in history if line.what is HistoryEventKind.SUBMITTED}
     for index, stream in enumerate(world.policy.arrivals):
@@ -32,14 +32,14 @@ def continue_streams(world: World, history: Iterable[HistoryEvent]) -> None:
 
 
 def arrive(world: World, timer: Arrive) -> None:
-    """A job arrives."""
+    """Submit the job of an arrival."""
     stream = world.policy.arrivals[timer.stream]
     creating.create(world, arrivals.job(stream, world.seed, timer.number))
     _await(world, timer.stream, timer.number + 1, world.now)
 
 
 def redraw(world: World, timer: Arrive) -> None:
-    """Draw the next arrival of a timer anew, counted from now: an observer cannot know it beforehand."""
+    """Draw the next arrival of a timer again from now, because an observer cannot know it in advance."""
     _await(world, timer.stream, timer.number, world.now)
 
 

@@ -1,7 +1,7 @@
-"""Jobs that arrive by chance: each stream is a team's habit, and its n-th job is the same for the same seed.
+"""Random job arrivals: each stream models a team's submissions, and its n-th job is the same for the same seed.
 
-Arrivals are a Poisson process whose rate follows the hour of the day (UTC). Each job is drawn on its own (see
-`chance`), so a stream can be continued from its number alone.
+Arrivals are a Poisson process whose rate follows the hour of the day (UTC). Each job is drawn independently (see
+`random_streams`), so a stream can be continued from its number alone.
 """
 
 import re
@@ -26,7 +26,7 @@ _TRIES = 1000
 
 
 class JobSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One size of job."""
+    """A job size that a stream submits."""
 
     pods: int = 1
     gpus: int = 1
@@ -44,7 +44,7 @@ class JobSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ArrivalStream(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who submits what, how often."""
+    """A stream of job submissions: sizes, rate, queue and run times."""
 
     name: str
     """Jobs are named after it: `NAME-1`, `NAME-2` …"""
@@ -74,7 +74,7 @@ class ArrivalStream(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def next_arrival(stream: ArrivalStream, seed: int, number: int, after: Time) -> Time | None:
-    """When the stream's job of this number arrives, given when the one before did (thinning); None for never."""
+    """Time of the stream's job with this number, given that of the previous one (thinning); None for never."""
     peak = stream.per_hour * max(stream.by_hour, default=0.0)
     if peak <= 0:
         return None
@@ -88,7 +88,7 @@ def next_arrival(stream: ArrivalStream, seed: int, number: int, after: Time) -> 
 
 
 def job(stream: ArrivalStream, seed: int, number: int) -> Job:
-    """The stream's job of this number."""
+    """The stream's job with this number."""
     random = draw(seed, "job", stream.name, number)
     shape = random.choices(stream.shapes, [shape.weight for shape in stream.shapes])[0]
     kind = _pick(random, shape.kinds or stream.kinds)
@@ -111,7 +111,7 @@ def job(stream: ArrivalStream, seed: int, number: int) -> Job:
 
 
 def number_of(stream: ArrivalStream, key: str) -> int | None:
-    """Which job of the stream a job or a Workload of this key is; None if it is none of it."""
+    """The number in the stream of the job or Workload with this key; None if it is not from this stream."""
     namespace, _, name = key.rpartition("/")
     if namespace.rpartition("/")[2] != stream.namespace or f"{stream.name}-" not in name:
         return None
@@ -137,7 +137,7 @@ def run_time(stream: ArrivalStream, number: int, gpus: int, known: Span, random:
 
 
 def _left(duration: Span, random: Random) -> Span:
-    """What is left of work that runs at a random moment: it is in the middle of it."""
+    """The remaining duration of work observed at a random moment."""
     return max(1, round(duration * random.random()))
 
 
@@ -146,7 +146,7 @@ def _pick(random: Random, weights: Mapping[str, float]) -> str:
 
 
 def _pod_sets(stream: ArrivalStream, shape: JobSize, kind: str) -> tuple[PodSet, ...]:
-    """Pod sets as the kind names them; a RayJob has a head without GPUs beside its workers."""
+    """Pod sets as the job's kind names them; a RayJob has a head without GPUs in addition to its workers."""
     worker = _template(stream, shape)
     match kind:
         case "PyTorchJob" if shape.pods > 1:

@@ -1,4 +1,4 @@
-"""What autoscalers remember between two looks. Mutates; forked and saved with the simulation."""
+"""State that autoscalers keep between two scans. Mutates; forked and saved with the simulation."""
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from gpuconsole.model.cluster import Pod
 
 
 class DisruptionOrder(Struct, frozen=True):
-    """A disruption under way: nodes that go as soon as what replaces them is there."""
+    """A disruption under way: nodes that are drained as soon as their replacement is ready."""
 
     reason: str
     nodes: tuple[str, ...]
@@ -16,7 +16,7 @@ class DisruptionOrder(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True):
-    """A consolidation that is to be computed again before it is carried out."""
+    """A consolidation that is validated again before it is carried out."""
 
     method: str
     nodes: tuple[str, ...]
@@ -24,14 +24,14 @@ class Proposal(Struct, frozen=True):
 
 
 class GroupBackoff(Struct, frozen=True):
-    """A group that failed is left alone for a while, for twice as long each time."""
+    """The backoff of a node group after a failed scale-up, doubled at each failure."""
 
     until: Time
     span: Span
 
 
 class AutoscalerState(Struct, kw_only=True):
-    """The memory of whoever provides capacity."""
+    """State of the autoscalers of one cluster."""
 
     stirred: bool = False
     """Something happened to pods or nodes since the last look."""
@@ -73,7 +73,7 @@ class AutoscalerState(Struct, kw_only=True):
     """The last thing that was said of a node or a pool: nothing is said twice."""
 
     def see(self, pod: Pod, now: Time) -> None:
-        """A pod appeared or changed."""
+        """Note that a pod was created or changed."""
         waits = not (pod.node or pod.deleted or pod.done or pod.gates or pod.nominated_node)
         if waits and pod.reason == "Unschedulable":
             if pod.key not in self.waiting:
@@ -87,13 +87,13 @@ class AutoscalerState(Struct, kw_only=True):
                 self.moved[pod.node] = now
 
     def forget_node(self, node: str) -> None:
-        """A node is gone."""
+        """Remove a deleted node."""
         for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said, self.hushed):
             table.pop(node, None)
         self.stirred = True
 
     def fork(self) -> "AutoscalerState":
-        """Another one that starts equal."""
+        """Return an equal, independent copy."""
         return replace(
             self,
             waiting=self.waiting.copy(),

@@ -1,4 +1,4 @@
-"""How the Cluster Autoscaler's groups grow: for pods that fit nowhere, one at a scan; late machines are given up."""
+"""Scale-up of the Cluster Autoscaler: adds nodes to one group per scan, and gives up nodes that do not join in time."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,7 +26,7 @@ RESERVATION = 10 * MINUTE
 
 
 def offering_of(policy: AutoscalerPolicy, group: ScalingGroup) -> Offering | None:
-    """What a group buys; None if the catalogue does not sell it."""
+    """The offering that a group launches; None if it is not in the instance-type catalogue."""
     kind = policy.catalogue.types.get(group.type)
     if kind is None:
         return None
@@ -45,7 +45,7 @@ def starting(world: World) -> Iterable[ProvisionedInstance]:
 
 
 def scale_up(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bool:
-    """Let one group grow for the pods that fit nowhere; True if one does."""
+    """Scale up one group for unschedulable pods; True if one grows."""
     old = [
         pod
         for pod in view.waiting
@@ -70,7 +70,7 @@ def scale_up(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bo
 
 
 def rooms_left(world: World, view: AutoscalerView, policy: AutoscalerPolicy) -> list[NodeFit]:
-    """Nodes that stay, and those on their way, as their groups describe them, less what was promised to requests."""
+    """Free capacity of remaining and starting nodes of the groups, less what is promised to ProvisioningRequests."""
     there = [room for room in view.rooms() if room.node.name in view.nodes]
     known = {group.name: group for group in policy.groups}
     for instance in view.starting:
@@ -84,7 +84,7 @@ def rooms_left(world: World, view: AutoscalerView, policy: AutoscalerPolicy) -> 
 
 
 def _promised(world: World) -> Iterable[ProvisioningRequest]:
-    """Requests that capacity was found for lately: it is theirs until their pods come, for ten minutes."""
+    """ProvisioningRequests that hold capacity until their pods are created, for ten minutes."""
     for request in world.state.table(TABLES[ProvisioningRequest]).all():
         if any(c.type == PROVISIONED and c.status and world.now < c.since + RESERVATION for c in request.conditions):
             yield request
@@ -101,7 +101,7 @@ def without_room(view: AutoscalerView, rooms: Sequence[NodeFit], pods: Iterable[
 def options_for(
     world: World, policy: AutoscalerPolicy, view: AutoscalerView, pods: Sequence[Pod]
 ) -> tuple[list[ExpansionOption], list[str]]:
-    """The groups that would help, and why the others would not."""
+    """The groups whose scale-up would help, and why the others would not."""
     options, reasons = [], []
     for group in policy.groups:
         backoff = world.fleet.backoffs.get(group.name)
@@ -123,7 +123,7 @@ def options_for(
 
 
 def _welcome(world: World, group: ScalingGroup, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """The pods that a group is meant for: critical work that lost a spot machine does not wait for another one."""
+    """The pods that a group may take: critical work that lost a spot node does not wait for another spot node."""
     if group.capacity_type != SPOT:
         return pods
     return [pod for pod in pods if (pod.workload or pod.job or pod.key) not in world.fleet.fallen]
@@ -137,7 +137,7 @@ def _counted(reasons: Iterable[str]) -> dict[str, int]:
 
 
 def _template(world: World, policy: AutoscalerPolicy, group: ScalingGroup) -> Node | None:
-    """A node of the group, as it would be."""
+    """A template node of the group."""
     offering = offering_of(policy, group)
     if offering is None:
         return None
@@ -148,7 +148,7 @@ def _template(world: World, policy: AutoscalerPolicy, group: ScalingGroup) -> No
 
 
 def grow(world: World, policy: AutoscalerPolicy, option: ExpansionOption, view: AutoscalerView) -> None:
-    """Ask for the machines. Those that cannot be had never come, which is noticed when they should have."""
+    """Request machines for a group. Unavailable ones never join, which is noticed after the provisioning timeout."""
     offering = offering_of(policy, option.group)
     assert offering is not None
     name = option.group.name
@@ -163,7 +163,7 @@ def grow(world: World, policy: AutoscalerPolicy, option: ExpansionOption, view: 
 
 
 def give_up_late(world: World, policy: AutoscalerPolicy) -> None:
-    """Machines that should be here are given up, and their group is left alone for a while."""
+    """Give up machines that did not join in time, and back off from their group."""
     fleet = world.fleet
     late = [i for i in starting(world) if world.now >= i.launched + policy.provision_time]
     for name in dict.fromkeys(instance.name.rpartition("-")[0] for instance in late):

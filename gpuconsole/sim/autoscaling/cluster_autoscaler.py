@@ -1,10 +1,10 @@
-"""The Cluster Autoscaler in the simulated cluster: groups grow for pods that fit nowhere, and shrink by idle nodes.
+"""The Cluster Autoscaler in the simulation: scales node groups up for unschedulable pods and removes unneeded nodes.
 
-It scans every ten seconds while there is something to look at: one group grows at a scan; a node goes that was unneeded
-for ten minutes, unless a group grew in the last ten. Machines take minutes to start; what has not come in fifteen is
-given up, and its group left alone for five minutes, for twice as long each further time, to thirty.
-ProvisioningRequests are answered first: check-capacity by the room that there is, best-effort-atomic-scale-up by nodes
-for all of its pods or none. (Cluster Autoscaler FAQ, core/static_autoscaler.go.)
+It scans every ten seconds while anything may change: one group grows per scan; a node is removed after ten minutes of
+being unneeded, unless a group grew in the last ten. Machines take minutes to start; one that has not joined after
+fifteen is given up, and its group backs off for five minutes, doubled at each further failure, up to thirty.
+ProvisioningRequests are answered first: check-capacity by free capacity, best-effort-atomic-scale-up by nodes for all
+of its pods or none. (Cluster Autoscaler FAQ, core/static_autoscaler.go.)
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SCALE_DOWN = "ScaleDown"
 
 
 def fill(world: World, policy: AutoscalerPolicy) -> None:
-    """The machines that groups have at the start are there at once."""
+    """Create the initial machines of the groups at once."""
     for group in policy.groups:
         known = machines.group_of(world, group.name)
         offering = offering_of(policy, group)
@@ -35,12 +35,12 @@ def fill(world: World, policy: AutoscalerPolicy) -> None:
 
 
 def gather(world: World, policy: AutoscalerPolicy) -> None:
-    """Something changed: scan at the next tick."""
+    """Schedule a scan at the next tick after a change."""
     _scan_at(world, _next_tick(world.now, policy.scan_interval))
 
 
 def scan(world: World, policy: AutoscalerPolicy) -> None:
-    """One loop of the autoscaler."""
+    """Run one loop of the autoscaler."""
     fleet = world.fleet
     if fleet.look is None or world.now < fleet.look:
         return
@@ -63,7 +63,7 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
 
 
 def _unhealthy(view: AutoscalerView, policy: AutoscalerPolicy) -> bool:
-    """True if so many nodes do not answer that something else must be wrong (IsClusterHealthy)."""
+    """True if too many nodes are not ready for scaling to be safe (IsClusterHealthy)."""
     unready = sum(not node.ready for node in view.nodes.values())
     return unready > policy.ok_unready and unready > policy.most_unready * len(view.nodes)
 
@@ -76,7 +76,7 @@ def _scan_at(world: World, at: Time) -> None:
 
 
 def _next_due(world: World, policy: AutoscalerPolicy) -> Time | None:
-    """When a scan could come to something else though nothing happens."""
+    """The next moment at which a scan could have another result without any change."""
     fleet, now = world.fleet, world.now
     dues = [since + policy.unneeded_time for since in fleet.unneeded.values()]
     dues += fleet.unremovable.values()
@@ -94,7 +94,7 @@ def _next_due(world: World, policy: AutoscalerPolicy) -> Time | None:
 
 
 def _scale_down(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> None:
-    """Remember since when nodes are unneeded; let those go that were for long enough."""
+    """Record since when nodes are unneeded; remove those that were unneeded for long enough."""
     fleet, now = world.fleet, world.now
     for name in [name for name, until in fleet.unremovable.items() if until <= now]:
         del fleet.unremovable[name]
@@ -112,13 +112,13 @@ def _scale_down(world: World, policy: AutoscalerPolicy, view: AutoscalerView) ->
 
 
 def _managed(view: AutoscalerView) -> list[Node]:
-    """Ready nodes of groups that stay so far."""
+    """Ready nodes of groups that are not being removed."""
     there = (i for i in view.instances() if i.ready is not None and i.leaving is None)
     return [node for i in there if (node := view.nodes.get(i.name)) is not None and node.ready]
 
 
 def _remove_unready(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> None:
-    """Nodes that have not answered for long enough go."""
+    """Remove nodes that were unready for too long."""
     for instance in view.instances():
         node = view.nodes.get(instance.name)
         since = node.not_ready_since if node is not None and not node.ready else None
@@ -129,7 +129,7 @@ def _remove_unready(world: World, policy: AutoscalerPolicy, view: AutoscalerView
 
 
 def _cooling(world: World, policy: AutoscalerPolicy) -> bool:
-    """True shortly after a group grew or failed to."""
+    """True shortly after a group grew or failed to grow."""
     fleet, now = world.fleet, world.now
     if fleet.added is not None and now < fleet.added + policy.delay_after_add:
         return True
@@ -137,7 +137,7 @@ def _cooling(world: World, policy: AutoscalerPolicy) -> bool:
 
 
 def _remove(world: World, policy: AutoscalerPolicy, view: AutoscalerView, ripe: Sequence[str]) -> None:
-    """Empty nodes go together, others one by one, and no group below its least size."""
+    """Remove empty nodes together, others one by one, and keep each group's minimum size."""
     least = {group.name: group.least for group in policy.groups}
     sizes = {name: _staying(group) for name, group in view.groups.items()}
     drains = any(not machines.is_drained(world, name) for name in world.fleet.draining)

@@ -1,7 +1,8 @@
-"""What Karpenter would take away: candidates, budgets, and whether a move saves money. Pure.
+"""Karpenter's disruption decisions: candidates, budgets, and whether a consolidation saves money. Pure.
 
-Karpenter 1.x disruption/{consolidation,multinodeconsolidation,balanced}.go: nodes are looked at by price for disruption
-saved, several nodes may become one cheaper node or none, a single node may go or become a cheaper one.
+Karpenter 1.x disruption/{consolidation,multinodeconsolidation,balanced}.go: candidates are ordered by savings per
+disruption; several nodes may be replaced by one cheaper node or none, a single node may be removed or replaced by a
+cheaper one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ _UNBOUNDED = 2**31 - 1
 
 
 class DisruptionCandidate(Struct, frozen=True):
-    """A node that could go, what it costs and what its going costs."""
+    """A node that could be disrupted, with its price and its disruption cost."""
 
     node: str
     pool: NodePool
@@ -47,7 +48,7 @@ class DisruptionCandidate(Struct, frozen=True):
 
 
 class Move(Struct, frozen=True):
-    """Nodes that go, and the one that comes for them, if any."""
+    """A disruption: the nodes to remove, and their replacement, if any."""
 
     nodes: tuple[str, ...]
     new: PlannedNode | None = None
@@ -60,7 +61,7 @@ class Move(Struct, frozen=True):
 def candidate(
     view: AutoscalerView, pool: NodePool, instance: ProvisionedInstance, pods: Iterable[Pod]
 ) -> DisruptionCandidate:
-    """A machine as a candidate."""
+    """The candidate for a machine."""
     moving = tuple(pod for pod in pods if not pod.done and not pod.deleted)
     price = view.catalogue.price(view.nodes[instance.name].labels)
     disruption = 1.0 + sum(max(0.0, eviction_cost(pod)) for pod in moving)
@@ -70,24 +71,24 @@ def candidate(
 
 
 def eviction_cost(pod: Pod) -> float:
-    """What moving a pod counts, from -10 to 10 (utils/disruption EvictionCost)."""
+    """Cost of evicting a pod, from -10 to 10 (utils/disruption EvictionCost)."""
     text = annotated(pod, DELETION_COST)
     deletion = int(text) if text.removeprefix("-").isdigit() and len(text) < 12 else 0
     return max(-10.0, min(10.0, 1.0 + deletion / 2**27 + pod.priority / 2**25))
 
 
 def sorted_candidates(candidates: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
-    """Those that save most for what they disrupt come first."""
+    """Candidates with the most savings per disruption first."""
     return sorted(candidates, key=lambda one: (-one.ratio, one.node))
 
 
 def waits_for(pool: NodePool) -> Span | None:
-    """How long after its last pod event a node is consolidated; None is never."""
+    """Time after the last pod event before a node may be consolidated; None is never."""
     return None if pool.consolidate_after == "Never" else parse_span(pool.consolidate_after or "0s")
 
 
 def allowed(pool: NodePool, reason: str, total: int, disrupting: int, now: Time) -> int:
-    """How many more nodes of the pool may be disrupted now for this reason: the strictest active budget decides."""
+    """Number of nodes of the pool that may still be disrupted for this reason: the strictest active budget decides."""
     bounds = [
         _scaled(budget, total)
         for budget in pool.budgets
@@ -97,7 +98,7 @@ def allowed(pool: NodePool, reason: str, total: int, disrupting: int, now: Time)
 
 
 def is_active(budget: NodePoolBudget, now: Time) -> bool:
-    """True within its window: its schedule came true no longer ago than its duration."""
+    """True within the budget's window: its schedule fired no longer ago than its duration."""
     if not budget.schedule:
         return True
     hit = parse_cron(budget.schedule).next_after(now - budget.duration)
@@ -105,7 +106,7 @@ def is_active(budget: NodePoolBudget, now: Time) -> bool:
 
 
 def multi_node(view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool) -> Move | None:
-    """The most nodes, of those that save most, that go at once for one cheaper node or none: by binary search."""
+    """The most candidates that one cheaper node, or none, can replace at once, found by binary search."""
     best: Move | None = None
     low, high = 1, min(len(candidates) - 1, MOST_AT_ONCE)
     while low <= high:
@@ -124,7 +125,7 @@ def multi_node(view: AutoscalerView, candidates: Sequence[DisruptionCandidate], 
 def consolidate(
     view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool
 ) -> tuple[Move | None, str]:
-    """Let these nodes go for at most one cheaper node, or say why not."""
+    """Replace these nodes by at most one cheaper node, or return why not."""
     names = tuple(one.node for one in candidates)
     moving = [pod for one in candidates for pod in one.pods]
     result = plan([*moving, *view.homeless, *view.waiting], view.rooms(names), view.pools, view.shapes)
@@ -144,7 +145,7 @@ def consolidate(
 
 
 def replacement_of(view: AutoscalerView, one: DisruptionCandidate) -> tuple[Move | None, str]:
-    """Let a drifted node go, whatever its pods need instead costs."""
+    """Replace a drifted node, whatever the price of the nodes that its pods need."""
     result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools, view.shapes)
     for pod in one.pods:
         if pod.key in result.failed:
@@ -154,7 +155,7 @@ def replacement_of(view: AutoscalerView, one: DisruptionCandidate) -> tuple[Move
 
 
 def approved(view: AutoscalerView, move: Move, candidates: Sequence[DisruptionCandidate]) -> tuple[bool, str]:
-    """Whether the Balanced policy takes the move: its part of the saving against its part of the disruption."""
+    """True if the Balanced policy approves the move: its share of the savings against its share of the disruption."""
     pools = {one.pool.name: one.pool for one in candidates}
     verdict, text = True, ""
     total = sum(one.price for one in candidates)
@@ -212,7 +213,10 @@ def _cheaper(
 
 
 def _other_type(move: Move, candidates: Sequence[DisruptionCandidate]) -> Move | None:
-    """Without the types that go, and all that is as dear: keeping one of them would do (filterOutSameInstanceType)."""
+    """The offerings without the removed types and anything as expensive.
+
+    Keeping a node would do (filterOutSameInstanceType).
+    """
     assert move.new is not None
     kept: Mapping[str, float] = {one.instance.type: one.price for one in sorted(candidates, key=lambda c: -c.price)}
     bound = min((kept[offer.type] for offer in move.new.offers if offer.type in kept), default=float("inf"))

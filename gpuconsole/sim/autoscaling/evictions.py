@@ -1,4 +1,4 @@
-"""Which pods may be taken from a node now: disruption budgets of pods, and annotations that forbid it. Pure."""
+"""Rules for evicting pods from a node: PodDisruptionBudgets, and annotations that forbid it. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
 
 class Allowances:
-    """How many more pods each budget lets go. Mutates by `spend`."""
+    """Remaining disruptions of each PodDisruptionBudget. Mutates by `spend`."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]) -> None:
         everything = list(pods)
@@ -17,7 +17,10 @@ class Allowances:
         self._spent: dict[str, int] = {}
 
     def blocker(self, pod: Pod) -> str:
-        """The key of a budget that keeps this pod; empty if it may go. One that does not run may always go."""
+        """The key of a budget that forbids evicting this pod; empty if none does.
+
+        A pod that is not running is never blocked.
+        """
         if not _healthy(pod):
             return ""
         for budget, allowed in self._budgets:
@@ -26,30 +29,30 @@ class Allowances:
         return ""
 
     def covers(self, pod: Pod) -> bool:
-        """True if some budget speaks about this pod."""
+        """True if a budget selects this pod."""
         return any(covers(budget, pod) for budget, _ in self._budgets)
 
     def spend(self, pod: Pod) -> None:
-        """The pod goes."""
+        """Count the pod as evicted."""
         for budget, _ in self._budgets:
             if _healthy(pod) and covers(budget, pod):
                 self._spent[budget.key] = self._spent.get(budget.key, 0) + 1
 
 
 def annotated(pod: Pod, key: str) -> str:
-    """An annotation of a pod, as written on it or on its template; empty if there is none."""
+    """An annotation of a pod or of its template; empty if absent."""
     return pod.annotations.get(key) or pod.template.annotations.get(key, "")
 
 
 def forbidden(node: Node) -> str:
-    """Why Karpenter does not disrupt a node, whatever is on it, in its words; empty if it may."""
+    """Why Karpenter never disrupts this node, in Karpenter's words; empty if it may."""
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         return f'Disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
     return ""
 
 
 def blocked(pods: Iterable[Pod], allowances: Allowances) -> str:
-    """Why Karpenter does not take these pods from their node of its own accord, in its words; empty if it may."""
+    """Why Karpenter does not disrupt the node of these pods voluntarily, in its words; empty if it may."""
     for pod in sorted(pods, key=lambda pod: pod.key):
         if pod.done or pod.deleted:
             continue
@@ -66,7 +69,7 @@ def _labels(pod: Pod) -> Mapping[str, str]:
 
 
 def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """True if a budget counts the pod."""
+    """True if a budget selects the pod."""
     return (
         budget.namespace == pod.namespace
         and budget.selector is not None
@@ -80,6 +83,6 @@ def _healthy(pod: Pod) -> bool:
 
 
 def _allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
-    """Pods that may go now (Kubernetes' disruption controller: healthy ones less those that have to stay)."""
+    """Allowed disruptions of a budget (Kubernetes' disruption controller: healthy pods less the required ones)."""
     covered = [pod for pod in pods if covers(budget, pod)]
     return budget.allowed(len(covered), sum(map(_healthy, covered)))

@@ -1,8 +1,7 @@
-"""What the Cluster Autoscaler works out: how a group would help, which group is chosen, which nodes are unneeded. Pure.
+"""Calculations of the Cluster Autoscaler: scale-up options, the choice among them, and unneeded nodes. Pure.
 
-Cluster Autoscaler FAQ and core: pods are packed on template nodes first-fit by decreasing size; of the groups that
-would help one is chosen by the expander; a node is unneeded if less than half of it is requested and its pods fit
-elsewhere.
+Cluster Autoscaler FAQ and core: pods are packed on template nodes first-fit by decreasing size; the expander chooses
+among the groups that would help; a node is unneeded if less than half of it is requested and its pods fit elsewhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 class ExpansionOption(Struct, frozen=True):
-    """A group that would help: so many nodes more, for these pods."""
+    """A group that would help: the number of nodes to add, and the pods that fit on them."""
 
     group: ScalingGroup
     nodes: int
@@ -39,7 +38,7 @@ class ExpansionOption(Struct, frozen=True):
 def estimate(
     group: ScalingGroup, template: Node, price: float, pods: Sequence[Pod], most: int
 ) -> ExpansionOption | None:
-    """How many nodes of a group the pods need, at most `most`; None if it helps none of them."""
+    """The number of nodes of a group that the pods need, at most `most`; None if the group helps no pod."""
     shapes = PodClasses()
     rooms: list[NodeFit] = []
     helped = []
@@ -57,7 +56,7 @@ def estimate(
 
 
 def choose(options: Sequence[ExpansionOption], expander: Expander, random: Random) -> ExpansionOption | None:
-    """The option that the expander takes; of equal ones the first by name."""
+    """The option that the expander picks; of equal ones the first by name."""
     named = sorted(options, key=lambda option: option.group.name)
     match expander:
         case Expander.LEAST_WASTE:
@@ -75,7 +74,7 @@ def choose(options: Sequence[ExpansionOption], expander: Expander, random: Rando
 
 
 def utilization(node: Node, pods: Iterable[Pod]) -> float:
-    """How much of a node is requested: of GPUs where it has some, else the greater of cpu and memory."""
+    """The requested part of a node: of GPUs if it has some, else the greater of cpu and memory."""
     requested: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.template.requests.items():
@@ -112,7 +111,7 @@ def unneeded(
     allowances: Allowances,
     policy: AutoscalerPolicy,
 ) -> tuple[list[str], dict[str, str]]:
-    """Nodes that could go, all at once, and what keeps others that are little used.
+    """Nodes that can be removed together, and what blocks the removal of other underutilized ones.
 
     Each one's pods are moved in thought before the next is looked at; a node that took some stays.
     """
@@ -140,12 +139,12 @@ def unneeded(
 
 
 def _moving(pods: Mapping[str, Sequence[Pod]], node: Node, policy: AutoscalerPolicy) -> list[Pod]:
-    """The pods that keep a node: not those that leave anyway, and none below the cutoff."""
+    """The pods that block removal of a node: neither terminating nor below the priority cutoff."""
     return [pod for pod in pods.get(node.name, ()) if not pod.deleted and pod.priority >= policy.cutoff]
 
 
 def _move(pods: Sequence[Pod], rooms: Sequence[NodeFit], shapes: PodClasses) -> list[str] | None:
-    """Where pods would go; None, and nothing is taken, if one of them has no place."""
+    """New nodes for the pods; None, and nothing is reserved, if one of them does not fit."""
     before = [(room, dict(room.left)) for room in rooms]
     homes = []
     for pod in pods:
@@ -159,7 +158,7 @@ def _move(pods: Sequence[Pod], rooms: Sequence[NodeFit], shapes: PodClasses) -> 
 
 
 def _size(pod: Pod, template: Node) -> tuple[float, str]:
-    """The largest first: cpu and memory as parts of the node."""
+    """Sort key, the largest pod first: cpu and memory as fractions of the node."""
     requests = pod.template.requests
     parts = (requests.get(name, 0) / (template.allocatable.get(name) or 1) for name in (CPU, MEMORY))
     return (-sum(parts), pod.key)

@@ -1,9 +1,9 @@
-"""Karpenter in the simulated cluster: batches of pods become nodes, and nodes that cost more than they need go.
+"""Karpenter in the simulation: provisions nodes for batches of pods, and disrupts nodes that cost more than needed.
 
-Provisioning waits until no pod has come for a second, ten seconds at most. Every ten seconds nodes are looked at in
-this order: Emptiness, Drift, multi-node, single-node consolidation; what consolidates is computed again after fifteen
-seconds. A node that goes is tainted first, its replacement started and ready before it is drained. Expiry and spot
-interruption are forceful: they ask no budget. (Karpenter 1.x; NodePools with replicas are left alone.)
+A batch ends when no pod arrived for a second, after ten seconds at most. Every ten seconds nodes are evaluated in this
+order: Emptiness, Drift, multi-node, single-node consolidation; a consolidation is validated again after fifteen
+seconds. A disrupted node is tainted first, and drained when its replacement is ready. Expiry and spot interruption are
+forceful: they ignore budgets. (Karpenter 1.x; NodePools with replicas are ignored.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +29,14 @@ MULTI, SINGLE = "multi", "single"
 
 
 def gather(world: World, policy: KarpenterPolicy) -> None:
-    """Go on with disruptions under way, and set the timers that what changed calls for."""
+    """Continue disruptions under way, and set the timers that the changes require."""
     _continue_orders(world)
     karpenter_provisioning.batch(world, policy)
     poll(world, _next_tick(world.now, policy.poll))
 
 
 def poll(world: World, at: Time) -> None:
-    """Look at the nodes that could go at that moment, or before it if that is planned."""
+    """Schedule a disruption round at this moment, unless one is due earlier."""
     fleet = world.fleet
     if fleet.poll is None or fleet.poll <= world.now or at < fleet.poll:
         fleet.poll = at
@@ -44,7 +44,7 @@ def poll(world: World, at: Time) -> None:
 
 
 def disrupt(world: World, policy: KarpenterPolicy) -> None:
-    """Look at the nodes that could go, and begin with what is to be done first."""
+    """Evaluate the disruption candidates, and start the first disruption that applies."""
     fleet, now = world.fleet, world.now
     if fleet.poll is None or now < fleet.poll:
         return
@@ -71,7 +71,7 @@ def disrupt(world: World, policy: KarpenterPolicy) -> None:
 
 
 def expire(world: World, name: str) -> None:
-    """A node has lived long enough: it is drained whatever budgets say."""
+    """Drain a node that reached its expireAfter, whatever the budgets."""
     found = machines.find(world, name)
     if found is not None and found[1].leaving is None:
         machines.say(world, "DisruptionTerminating", f"Disrupting Node: {EXPIRED}", node=name)
@@ -79,7 +79,7 @@ def expire(world: World, name: str) -> None:
 
 
 class _Round:
-    """One look at the nodes that could go."""
+    """One round of disruption."""
 
     def __init__(self, world: World, view: AutoscalerView, policy: KarpenterPolicy) -> None:
         self.world, self.view, self.policy = world, view, policy
@@ -89,7 +89,7 @@ class _Round:
         self.constrained = False
 
     def _candidates(self) -> Iterable[DisruptionCandidate]:
-        """Ready nodes of pools that nothing forbids to disrupt."""
+        """Ready nodes of pools whose disruption nothing forbids."""
         view = self.view
         for name, group in sorted(view.groups.items()):
             pool = view.node_pools.get(name)
@@ -110,7 +110,7 @@ class _Round:
                     yield one
 
     def _allowed(self, reason: str) -> dict[str, int]:
-        """How many nodes of each pool may be disrupted now for this reason."""
+        """The number of nodes of each pool that may be disrupted now for this reason."""
         found = {}
         for name, pool in self.view.node_pools.items():
             group = self.view.groups.get(name)
@@ -124,7 +124,7 @@ class _Round:
         return found
 
     def _within(self, candidates: Iterable[DisruptionCandidate], reason: str) -> list[DisruptionCandidate]:
-        """Those that the budgets let go, in this order."""
+        """The candidates that the budgets allow, in this order."""
         left, taken = self._allowed(reason), []
         for one in candidates:
             if left[one.pool.name] < 1:
@@ -135,7 +135,7 @@ class _Round:
         return taken
 
     def _ripe(self) -> list[DisruptionCandidate]:
-        """Candidates that nothing happened on for as long as their pool says."""
+        """Candidates without pod events for as long as their pool's consolidateAfter."""
         return [one for one in self.candidates if (due := self._due(one)) is not None and due <= self.view.now]
 
     def _due(self, one: DisruptionCandidate) -> Time | None:
@@ -146,12 +146,12 @@ class _Round:
         return self.world.fleet.moved.get(one.node, one.instance.launched) + span
 
     def empty(self) -> Proposal | None:
-        """Nodes without pods go."""
+        """Remove nodes without pods."""
         empty = [one for one in self._ripe() if one.empty]
         return self._propose(EMPTY, self._within(disruption.sorted_candidates(empty), EMPTY)) if empty else None
 
     def drift(self) -> bool:
-        """One node goes that is not what its pool says any more, an empty one first; True if one does."""
+        """Replace one drifted node, an empty one first; True if one is replaced."""
         found = [one for one in (*self.candidates, *self.eventual) if drifted(one.pool, self.view.nodes[one.node])]
         ordered = sorted(found, key=lambda one: (not one.empty, one.instance.launched, one.node))
         for one in self._within(ordered, DRIFTED) if ordered else ():
@@ -173,13 +173,13 @@ class _Round:
         return self._within(disruption.sorted_candidates(found), UNDERUTILIZED) if found else []
 
     def several(self) -> Proposal | None:
-        """Several nodes go at once."""
+        """Consolidate several nodes at once."""
         chosen = self._underutilized()
         move = disruption.multi_node(self.view, chosen, spot_to_spot=self.policy.spot_to_spot)
         return None if move is None else self._propose(MULTI, [one for one in chosen if one.node in move.nodes])
 
     def single(self) -> Proposal | None:
-        """The first node goes that can."""
+        """Consolidate the first node for which it is possible."""
         for one in self._underutilized():
             move, why = disruption.consolidate(self.view, (one,), spot_to_spot=self.policy.spot_to_spot)
             if move is None:
@@ -200,7 +200,7 @@ class _Round:
         return Proposal(method, tuple(one.node for one in chosen), self.view.now + self.policy.validation)
 
     def validate(self, proposal: Proposal) -> None:
-        """Compute what was proposed again; carry it out if it still holds."""
+        """Compute a proposed consolidation again, and carry it out if it is still valid."""
         reason = EMPTY if proposal.method == EMPTY else UNDERUTILIZED
         ripe = [one for one in self._ripe() if one.node in proposal.nodes and one.empty == (reason == EMPTY)]
         order = {name: place for place, name in enumerate(proposal.nodes)}
@@ -222,7 +222,7 @@ class _Round:
             machines.say(self.world, "ConsolidationRejected", text, about=f"Proposal/{names}/{self.view.now}")
 
     def _carry_out(self, reason: str, move: Move) -> bool:
-        """Start what replaces the nodes, and let them go when it is ready; False if it is not to be had."""
+        """Launch the replacement, and drain the nodes when it is ready; False if no offering is available."""
         world = self.world
         wanted = (move.new, *move.more) if move.new is not None else ()
         new = tuple(karpenter_provisioning.launch(world, self.policy, planned, reason) for planned in wanted)
@@ -235,14 +235,14 @@ class _Round:
         return True
 
     def later(self) -> Time | None:
-        """When there may be more to do though nothing happens."""
+        """The next moment at which a round could find more without any change."""
         dues = [due for one in self.candidates if (due := self._due(one)) is not None and due > self.view.now]
         if self.constrained:
             dues.append(_next_tick(self.view.now, MINUTE))
         return min(dues, default=None)
 
     def _unconsolidatable(self, one: DisruptionCandidate, why: str) -> None:
-        """Say why a node stays, at most every quarter of an hour."""
+        """Record why a node is not consolidated, at most every 15 minutes."""
         hushed, now = self.world.fleet.hushed, self.view.now
         if hushed.get(one.node, now) <= now:
             hushed[one.node] = now + QUARTER
@@ -250,7 +250,7 @@ class _Round:
 
 
 def _mark(world: World, name: str, reason: str) -> None:
-    """No pod comes to the node any more; it is drained when its replacement is there."""
+    """Taint the node against new pods; it is drained when its replacement is ready."""
     node, found = world.node(name), machines.find(world, name)
     if node is not None:
         world.put(tainted(node, DISRUPTED))
@@ -259,7 +259,7 @@ def _mark(world: World, name: str, reason: str) -> None:
 
 
 def _continue_orders(world: World) -> None:
-    """Drain nodes whose replacement is ready; spare them where it will not come any more."""
+    """Drain nodes whose replacement is ready; cancel the disruption if the replacement will never join."""
     fleet = world.fleet
     for order in list(fleet.orders):
         found = [machines.find(world, name) for name in order.replacements]
@@ -282,5 +282,5 @@ def _spare(world: World, name: str, reason: str) -> None:
 
 
 def _next_tick(now: Time, interval: Span) -> Time:
-    """The next moment after now that is a whole number of intervals."""
+    """The first multiple of the interval after now."""
     return (now // interval + 1) * interval

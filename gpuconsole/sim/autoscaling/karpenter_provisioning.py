@@ -1,4 +1,4 @@
-"""How Karpenter buys nodes: pods that wait are gathered, planned together, and the machines for them launched."""
+"""Karpenter's provisioning: batches unschedulable pods, plans nodes for them, and launches the machines."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ NO_CAPACITY = "insufficient capacity, all requested instance types were unavaila
 
 
 def batch(world: World, policy: KarpenterPolicy) -> None:
-    """Gather pods that wait or are drained; each new one puts off the look by a second, to ten seconds at most."""
+    """Batch pending pods and pods of drained nodes; each new one extends the batch by a second, up to ten seconds."""
     fleet, now = world.fleet, world.now
     known = set(fleet.batched)
     wanting = [*fleet.waiting, *(_homeless(world) if fleet.draining else ())]
@@ -30,13 +30,13 @@ def batch(world: World, policy: KarpenterPolicy) -> None:
 
 
 def _homeless(world: World) -> list[str]:
-    """Pods on nodes that are drained, whose owners make them again."""
+    """Pods on draining nodes, whose owners will recreate them."""
     pods: Iterable[Pod] = world.state.table("pods").all()
     return [pod.key for pod in pods if pod.node in world.fleet.draining and not pod.done and (pod.job or pod.workload)]
 
 
 def provision(world: World, policy: KarpenterPolicy) -> None:
-    """The batch is over: make the nodes that its pods need."""
+    """End the batch: launch the nodes that its pods need."""
     fleet = world.fleet
     if fleet.look is None or world.now < fleet.look:
         return
@@ -56,7 +56,7 @@ def provision(world: World, policy: KarpenterPolicy) -> None:
 
 
 def _retry(world: World) -> None:
-    """Pods that are left are tried again when an offering may be tried again."""
+    """Retry the remaining pods when an unavailable offering may be tried again."""
     fleet = world.fleet
     later = min((until for until in fleet.shunned.values() if until > world.now), default=None)
     if later is not None and fleet.waiting and fleet.look is None:
@@ -65,7 +65,7 @@ def _retry(world: World) -> None:
 
 
 def launch(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str = "") -> str:
-    """Buy the planned node; its name, or nothing if none of its offerings is to be had."""
+    """Launch the planned node; returns its name, or nothing if none of its offerings is available."""
     offer = _available(world, policy, planned)
     if offer is None:
         machines.say(world, "InsufficientCapacityError", NO_CAPACITY, about=f"NodePool/{planned.pool}")
@@ -80,7 +80,7 @@ def launch(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str
 
 
 def _available(world: World, policy: KarpenterPolicy, planned: PlannedNode) -> PoolOffering | None:
-    """The offering to launch. One that turns out not to be had is left alone for a while."""
+    """The offering to launch; an unavailable one is skipped for a while."""
     fleet, group = world.fleet, machines.group_of(world, planned.pool)
 
     def untried(offer: PoolOffering) -> bool:

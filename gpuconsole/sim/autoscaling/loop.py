@@ -1,4 +1,4 @@
-"""When whoever provides capacity looks: after pods or nodes changed and all else is quiet, and when a timer is due."""
+"""Triggers the autoscalers: when pods or nodes have changed and nothing else is due, and when a timer is due."""
 
 from typing import assert_never
 
@@ -11,7 +11,7 @@ from gpuconsole.sim.world import World
 
 
 def begin(world: World) -> None:
-    """Take over the nodes that belong to pools or groups, and make those that groups begin with."""
+    """Adopt the nodes of pools or groups, and create the initial nodes of groups."""
     policy = world.policy.capacity
     match policy:
         case FixedCapacity():
@@ -33,7 +33,7 @@ def begin(world: World) -> None:
 
 
 def resume(world: World) -> None:
-    """Go on from a cluster whose groups are known: what starts goes on starting, what leaves goes on leaving.
+    """Resume from a cluster with known groups: starting machines keep starting, draining ones keep draining.
 
     Nothing else is remembered of it: what waits, waits from now on.
     """
@@ -53,7 +53,7 @@ def resume(world: World) -> None:
 
 
 def gather(world: World) -> bool:
-    """Draw the consequences of what changed; True if something else happened by that."""
+    """Let the autoscalers react to changes; True if they caused another change."""
     world.fleet.stirred = False
     before = len(world.out)
     policy = world.policy.capacity
@@ -71,7 +71,7 @@ def gather(world: World) -> bool:
 
 
 def _finish_drains(world: World) -> None:
-    """Nodes that are empty go; on the others, what had to stay before may go now."""
+    """Remove drained nodes; on the others, evict pods that were blocked before."""
     for name in list(world.fleet.draining):
         found = machines.find(world, name)
         if machines.is_drained(world, name):
@@ -81,7 +81,7 @@ def _finish_drains(world: World) -> None:
 
 
 def go_off(world: World, timer: AutoscalerTick) -> None:
-    """A timer is due."""
+    """Handle a timer that is due."""
     policy = world.policy.capacity
     match timer.act:
         case Act.JOIN:

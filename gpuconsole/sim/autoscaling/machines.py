@@ -1,4 +1,4 @@
-"""The life of machines: launched, joined as nodes, drained, gone; and the money that they cost. Mutates the world."""
+"""Lifecycle of machines: launched, joined as nodes, drained, removed; and their cost. Mutates the world."""
 
 from msgspec.structs import replace
 
@@ -33,7 +33,7 @@ NO_CATALOGUE = InstanceTypeCatalogue()
 
 
 def say(world: World, reason: str, message: str, *, node: str = "", about: str = "", pod: str = "") -> None:
-    """Tell history what an autoscaler or the cloud says, unless it was the last thing said of the same."""
+    """Record an event of an autoscaler or the cloud, unless it repeats the last one about the same object."""
     subject = about or node
     text = f"{reason}: {message}"
     if subject:
@@ -59,7 +59,7 @@ def find(world: World, node: str) -> tuple[NodeGroup, ProvisionedInstance] | Non
 
 
 def change(world: World, instance: ProvisionedInstance) -> None:
-    """Put a changed machine back into its group."""
+    """Replace a machine in its group."""
     found = find(world, instance.name)
     if found is not None:
         group = found[0]
@@ -68,7 +68,7 @@ def change(world: World, instance: ProvisionedInstance) -> None:
 
 
 def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
-    """Buy a machine for a group; its node joins when it has started. One that cannot be had never joins."""
+    """Launch a machine for a group; its node joins after the start-up time. An unavailable one never joins."""
     group = group_of(world, name)
     number = group.launched + 1
     instance = ProvisionedInstance(
@@ -86,7 +86,7 @@ def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
 
 
 def start(world: World, instance: ProvisionedInstance) -> None:
-    """The machine starts; its node joins after a while."""
+    """Start the machine; its node joins later."""
     policy = world.policy.capacity
     assert not isinstance(policy, FixedCapacity)
     wait = policy.startup.sample(draw(world.seed, "startup", instance.name))
@@ -94,7 +94,7 @@ def start(world: World, instance: ProvisionedInstance) -> None:
 
 
 def join(world: World, name: str) -> None:
-    """A machine has started: its node is there."""
+    """Add the node of a started machine."""
     found = find(world, name)
     policy = world.policy.capacity
     if found is None or isinstance(policy, FixedCapacity) or found[1].ready is not None:
@@ -113,7 +113,7 @@ def join(world: World, name: str) -> None:
 
 
 def watch(world: World, name: str) -> None:
-    """Set the timers of a node's life: when it expires, and when the cloud wants it back."""
+    """Set the timers of a node: expiry and spot interruption."""
     found, policy = find(world, name), world.policy.capacity
     if found is None or isinstance(policy, FixedCapacity):
         return
@@ -142,7 +142,7 @@ def _described(
 
 
 def adopt(world: World, node: Node, group: str) -> None:
-    """A node that was there before is one of a group's machines from now on, at the catalogue's price."""
+    """Add an existing node to a group's machines, at the catalogue's price."""
     policy = world.policy.capacity
     catalogue = NO_CATALOGUE if isinstance(policy, FixedCapacity) else policy.catalogue
     instance = ProvisionedInstance(
@@ -165,7 +165,7 @@ def adopt(world: World, node: Node, group: str) -> None:
 
 
 def drain(world: World, name: str, reason: str, taint: Taint) -> None:
-    """Take no more pods, and let those that are there go as their budgets allow."""
+    """Cordon the node, and evict its pods as their budgets allow."""
     node, found = world.node(name), find(world, name)
     if found is not None and found[1].leaving is None:
         change(world, replace(found[1], leaving=world.now, reason=reason))
@@ -183,7 +183,7 @@ def drain(world: World, name: str, reason: str, taint: Taint) -> None:
 
 
 def evict(world: World, name: str, reason: str, deadline: Time | None = None) -> None:
-    """Evict what may go from a node now; the rest is tried again when something changes."""
+    """Evict the pods of a node that may be evicted now; the rest is retried after a change."""
     everyone = [pod for pod in world.state.table("pods").all() if not pod.done]
     allowances = Allowances(world.state.table("pod_disruption_budgets").all(), everyone)
     for pod in [pod for pod in everyone if pod.node == name]:
@@ -198,13 +198,13 @@ def evict(world: World, name: str, reason: str, deadline: Time | None = None) ->
 
 
 def is_drained(world: World, name: str) -> bool:
-    """True if no pod holds a place on the node any more."""
+    """True if no pod uses the node."""
     pods: list[Pod] = list(world.state.table("pods").all())
     return not any(pod.node == name and not pod.done for pod in pods)
 
 
 def leave(world: World, name: str) -> None:
-    """The machine is gone, with whatever is still on it; what it cost is booked."""
+    """Remove the machine with any remaining pods, and book its cost."""
     found, node = find(world, name), world.node(name)
     if found is not None:
         group, instance = found

@@ -1,4 +1,4 @@
-"""Where pods would go: nodes with what is left on them, filled one pod after the other. The nodes themselves stay."""
+"""Free capacity of nodes, filled pod by pod to test where pods would fit. The nodes themselves do not change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup
 
 
 class NodeFit:
-    """A node, and what is left of it. Mutates by `take`."""
+    """A node and its free capacity. Mutates by `take`."""
 
     __slots__ = ("_refused", "left", "node")
 
@@ -28,13 +28,13 @@ class NodeFit:
             self._use((shapes or PodClasses()).of(pod.template))
 
     def copy(self) -> "NodeFit":
-        """Another one with the same room left."""
+        """A copy with the same free capacity."""
         twin = NodeFit.__new__(NodeFit)
         twin.node, twin.left, twin._refused = self.node, self.left.copy(), set()
         return twin
 
     def fits(self, shape: PodClass) -> bool:
-        """True if a pod of this shape may come here and there is room; what once did not fit never does again."""
+        """True if a pod of this shape tolerates the node and fits; a shape that did not fit never fits later."""
         if id(shape) in self._refused:
             return False
         left = self.left
@@ -48,14 +48,14 @@ class NodeFit:
         return fits
 
     def take(self, shape: PodClass) -> bool:
-        """Put a pod here if it fits."""
+        """Place a pod here if it fits."""
         if not self.fits(shape):
             return False
         self._use(shape)
         return True
 
     def reset(self, left: Mapping[str, int]) -> None:
-        """Take back what was put here since it had this much left."""
+        """Undo placements back to this free capacity."""
         self.left = dict(left)
         self._refused.clear()
 
@@ -67,14 +67,14 @@ class NodeFit:
 
 
 def first_fit(rooms: Sequence[NodeFit], shape: PodClass) -> NodeFit | None:
-    """The first room that takes the pod, which has it then."""
+    """Place the pod on the first node that it fits, and return that."""
     return next((room for room in rooms if room.take(shape)), None)
 
 
 def node_fits_of(
     nodes: Iterable[Node], pods: Mapping[str, Sequence[Pod]], shapes: PodClasses, without: Iterable[str] = ()
 ) -> list[NodeFit]:
-    """The nodes that take pods, by name, with what their pods leave; not those of `without`."""
+    """Nodes that accept pods, by name, with their free capacity; without the nodes in `without`."""
     gone = set(without)
     usable = (node for node in nodes if node.ready and not node.unschedulable and node.name not in gone)
     return [NodeFit(node, pods.get(node.name, ()), shapes) for node in sorted(usable, key=lambda node: node.name)]
@@ -88,7 +88,7 @@ def node_of(
     taints: tuple[Taint, ...] = (),
     equipment: GpuSetup = BARE,
 ) -> Node:
-    """The node that a machine becomes, with its GPUs divided and shared."""
+    """The node that a machine becomes, with its GPUs partitioned and shared."""
     node = Node(
         name=instance.name,
         uid=f"node-{instance.name}-{instance.launched}",
@@ -103,7 +103,7 @@ def node_of(
 
 
 def tainted(node: Node, taint: Taint) -> Node:
-    """The node with a taint more."""
+    """The node with an additional taint."""
     return node if taint in node.taints else replace(node, taints=(*node.taints, taint))
 
 

@@ -1,4 +1,4 @@
-"""What a NodePool may buy: the offerings that its requirements let through, and the choice among them at launch."""
+"""Offerings that a NodePool can launch by its requirements, and the choice among them at launch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -34,7 +34,7 @@ class PoolOffering(Struct, frozen=True, eq=False):
 
 
 def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
-    """A requirement of a NodePool as one over labels: Gte and Lte count from the next number."""
+    """A requirement of a NodePool as a node selector requirement; Gte and Lte become Gt and Lt."""
     if operator in ("Gte", "Lte") and values and values[0].isdigit():
         step = -1 if operator == "Gte" else 1
         return Requirement(key, operator[:2], (str(int(values[0]) + step),))
@@ -42,7 +42,7 @@ def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement
 
 
 def offers_of(pool: NodePool, catalogue: InstanceTypeCatalogue, equipment: GpuSetup = BARE) -> list[PoolOffering]:
-    """What the pool may buy, the cheapest first. Karpenter buys on demand where nothing asks for a capacity type."""
+    """The pool's offerings, cheapest first. Without a capacity-type requirement Karpenter launches on demand."""
     wanted = [requirement(*one) for one in pool.requirements]
     if all(one.key != CAPACITY_TYPE for one in wanted):
         wanted.append(Requirement(CAPACITY_TYPE, "In", ("on-demand",)))
@@ -62,7 +62,7 @@ def offers_of(pool: NodePool, catalogue: InstanceTypeCatalogue, equipment: GpuSe
 
 
 def drifted(pool: NodePool, node: Node) -> str:
-    """Why a node is not what its pool says any more (Karpenter's Drifted reasons); empty if it is."""
+    """Why a node no longer matches its pool (Karpenter's Drifted reasons); empty if it does."""
     if any(node.labels.get(key) != value for key, value in pool.labels.items()):
         return "NodePoolDrifted"
     if any(taint not in node.taints for taint in pool.taints):
@@ -78,10 +78,10 @@ def choose(
     available: Callable[[PoolOffering], bool],
     policy: SpotPolicy,
 ) -> PoolOffering | None:
-    """The offering to launch: spot before on demand, as Karpenter's AWS provider does; None if nothing is to be had.
+    """The offering to launch: spot before on demand, as in Karpenter's AWS provider; None if none is available.
 
-    On demand the cheapest; spot by price and how rarely it is taken back (price-capacity-optimized), where each machine
-    that we have in a family and zone makes that look dearer.
+    On demand the cheapest; spot by price and interruption frequency (price-capacity-optimized), where each machine in
+    use of the same family and zone makes an offering look more expensive.
     """
     there = [offer for offer in offers if available(offer)]
     spot = [offer for offer in there if offer.spot]
@@ -96,7 +96,7 @@ def choose(
 
 
 def is_unavailable(key: str, patterns: Iterable[str]) -> bool:
-    """True if an offering (`type/zone/capacity type`) is one of those that cannot be had; a part `*` is any."""
+    """True if an offering (`type/zone/capacity type`) is configured as unavailable; `*` matches any part."""
     parts = key.split("/")
     return any(
         all(want in ("*", part) for want, part in zip(pattern.split("/"), parts, strict=False)) for pattern in patterns

@@ -1,4 +1,4 @@
-"""Who provides capacity, as a value: fixed nodes, the Cluster Autoscaler or Karpenter; and how spot machines behave."""
+"""Configuration of capacity: fixed nodes, the Cluster Autoscaler or Karpenter; and spot interruptions."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -21,7 +21,7 @@ SPOT_INTERRUPTION = "SpotInterruption"
 
 
 class SpotPolicy(Struct, frozen=True, kw_only=True):
-    """How the cloud takes spot machines back, and what is done about it."""
+    """Frequency of spot interruptions, and the response to them."""
 
     notice: Span = 2 * MINUTE
     interruptions: float = 1.0
@@ -35,7 +35,7 @@ class SpotPolicy(Struct, frozen=True, kw_only=True):
 
 
 class FixedCapacity(Struct, frozen=True, kw_only=True, tag="fixed"):
-    """The nodes are those that there are."""
+    """A fixed set of nodes."""
 
 
 class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
@@ -56,7 +56,7 @@ class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
 
 
 class Expander(StrEnum):
-    """How the Cluster Autoscaler chooses among groups that would help."""
+    """The strategy by which the Cluster Autoscaler chooses among scale-up options."""
 
     LEAST_WASTE = "least-waste"
     MOST_PODS = "most-pods"
@@ -67,7 +67,7 @@ class Expander(StrEnum):
 
 
 class ScalingGroup(Struct, frozen=True, kw_only=True):
-    """A group of equal machines that grows and shrinks between two sizes."""
+    """A node group: equal machines, with a minimum and maximum size."""
 
     name: str
     type: str
@@ -85,7 +85,7 @@ class ScalingGroup(Struct, frozen=True, kw_only=True):
 
 
 class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscaler"):
-    """The Cluster Autoscaler; the spans are its flags, with their defaults."""
+    """The Cluster Autoscaler; the durations are its flags, with their defaults."""
 
     catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
     groups: tuple[ScalingGroup, ...] = ()

@@ -1,8 +1,8 @@
-"""Karpenter's scheduling simulation: which pods go on nodes that there are, and which nodes the others need. Pure.
+"""Karpenter's scheduling simulation: places pods on existing nodes, and plans nodes for the others. Pure.
 
 Pods with most cpu and memory come first; each goes on the first node with room, else on the emptiest planned one, else
-on a new one of the pool of highest weight. A planned node keeps every offering that still takes all its pods: it grows
-as long as some machine is large enough, and what is launched is the cheapest of them (Karpenter 1.x scheduler.go).
+on a new one of the pool of highest weight. A planned node keeps every offering that still fits all its pods, and the
+cheapest of them is launched (Karpenter 1.x scheduler.go).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from gpuconsole.sim.autoscaling.offerings import PoolOffering
 
 
 class PlannedNode(Struct, frozen=True):
-    """A node to be launched: one of these offerings, for these pods."""
+    """A node to launch: its possible offerings and its pods."""
 
     pool: str
     offers: tuple[PoolOffering, ...]
@@ -28,7 +28,7 @@ class PlannedNode(Struct, frozen=True):
 
 
 class ProvisioningPlan(Struct, frozen=True):
-    """Where every pod would go."""
+    """The result: the node of every pod."""
 
     placed: Mapping[str, str] = {}
     """Pod → node that there is already."""
@@ -38,7 +38,7 @@ class ProvisioningPlan(Struct, frozen=True):
 
 
 class Pools:
-    """The NodePools with what they may buy and what their limits leave, in the order in which they are tried."""
+    """The NodePools in the order in which they are tried, with their offerings and what their limits leave."""
 
     def __init__(
         self, pools: Iterable[NodePool], offers: Mapping[str, Sequence[PoolOffering]], used: Mapping[str, Resources]
@@ -58,7 +58,7 @@ class Pools:
         return {name: limit - used.get(name, 0) for name, limit in pool.limits.items()}
 
     def fitting(self, pool: str, shape: PodClass) -> frozenset[int]:
-        """Ids of the pool's offers that a pod of this shape tolerates and selects."""
+        """Ids of the pool's offerings that a pod of this shape tolerates and selects."""
         known = self._fitting.get((pool, id(shape)))
         if known is None:
             known = frozenset(id(offer) for offer in self.offers[pool] if not refusal(offer.node, shape))
@@ -66,7 +66,7 @@ class Pools:
         return known
 
     def opening(self, pool: str, shape: PodClass, firm: bool) -> list[PoolOffering]:
-        """The pool's offers that hold one pod of this shape; without spot if it is to be firm."""
+        """The pool's offerings that fit one pod of this shape; without spot if `firm`."""
         known = self._opening.get((pool, id(shape), firm))
         if known is None:
             fitting, need = self.fitting(pool, shape), {**shape.requests, PODS: 1}
@@ -80,7 +80,7 @@ class Pools:
 
 
 class _Draft:
-    """A node that is being planned, for one pod at first. Mutates."""
+    """A node that is being planned. Mutates."""
 
     def __init__(self, pool: NodePool, offers: list[PoolOffering], pod: str, shape: PodClass) -> None:
         self.pool = pool
@@ -90,7 +90,7 @@ class _Draft:
         self.refused: set[tuple[int, bool]] = set()
 
     def add(self, pod: str, shape: PodClass, pools: Pools, firm: bool) -> bool:
-        """Take a pod if some offering holds it with all the others."""
+        """Add a pod if some offering fits it with all the others."""
         if (id(shape), firm) in self.refused:
             return False
         used = {name: self.used.get(name, 0) + amount for name, amount in shape.requests.items()}
@@ -106,7 +106,7 @@ class _Draft:
 
     @property
     def largest(self) -> dict[str, int]:
-        """The most that it may come to have: limits count that until it is launched."""
+        """The largest possible resources of the node, which count against limits until it is launched."""
         top: dict[str, int] = {}
         for offer in self.offers:
             for name, amount in offer.capacity.items():
@@ -117,7 +117,7 @@ class _Draft:
 def plan(
     pods: Iterable[Pod], rooms: Sequence[NodeFit], pools: Pools, shapes: PodClasses, firm: Iterable[str] = ()
 ) -> ProvisioningPlan:
-    """Place the pods; those of `firm` take no new spot machine."""
+    """Plan the pods; those of `firm` get no new spot machine."""
     placed, failed = dict[str, str](), dict[str, str]()
     drafts: list[_Draft] = []
     on_demand = set(firm)
@@ -142,13 +142,13 @@ def plan(
 
 
 def _order(pod: Pod) -> tuple[int, int, int, str]:
-    """Most cpu, then most memory, then the oldest (byCPUAndMemoryDescending), then by name."""
+    """Sort key: most cpu, most memory, oldest (byCPUAndMemoryDescending), name."""
     requests = pod.template.requests
     return (-requests.get(CPU, 0), -requests.get(MEMORY, 0), pod.created, pod.key)
 
 
 def _open(pod: str, shape: PodClass, pools: Pools, drafts: Sequence[_Draft], firm: bool) -> tuple[_Draft | None, str]:
-    """A new node of the first pool that has one for this pod, or why none has."""
+    """A new node for this pod from the first pool that has one, or why no pool has."""
     reasons = []
     for pool in pools.ordered:
         offers = pools.opening(pool.name, shape, firm)
@@ -173,7 +173,7 @@ def _open(pod: str, shape: PodClass, pools: Pools, drafts: Sequence[_Draft], fir
 
 
 def _too_narrow(pool: NodePool, offers: Sequence[PoolOffering]) -> str:
-    """Why these offers leave too little choice for the pool's minValues; empty if they do not."""
+    """Why these offerings do not satisfy the pool's minValues; empty if they do."""
     short = [
         key
         for key, least in sorted(pool.min_values.items())

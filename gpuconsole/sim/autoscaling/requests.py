@@ -1,4 +1,4 @@
-"""ProvisioningRequests, answered by the Cluster Autoscaler: by the room that there is, or by nodes for all pods."""
+"""The Cluster Autoscaler's answers to ProvisioningRequests: by free capacity, or by nodes for all pods."""
 
 from msgspec.structs import replace
 

@@ -1,8 +1,8 @@
-"""Spot machines that the cloud wants back: two minutes' notice, then they are gone, whatever still runs there.
+"""Spot interruptions: two minutes' notice, then the machine is gone with everything on it.
 
-On notice the node takes no more pods and is drained at once, so that work with a checkpoint to write can write it, and
-its pods wait for another node meanwhile; Karpenter's node is deleted as soon as it is empty, any other stays until the
-cloud takes it. Work that is critical gets machines on demand from then on.
+On notice the node is cordoned and drained at once, so that workloads can write a checkpoint while their replacement
+pods wait for another node. Karpenter deletes its node as soon as it is empty; any other node stays until the
+interruption. Critical work then gets on-demand machines only.
 """
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ WARNING = "Spot interruption warning was triggered"
 
 
 def order(world: World, name: str) -> Refusal:
-    """Let the cloud take a spot node back, or say why that cannot be."""
+    """Interrupt a spot node, or return why that is not possible."""
     node = world.node(name)
     if node is None:
         return f"there is no node {name}"
@@ -35,14 +35,14 @@ def order(world: World, name: str) -> Refusal:
 
 
 def reclaim(world: World, name: str) -> None:
-    """The cloud wants a machine back, by chance."""
+    """Interrupt a machine at a random time."""
     node, found = world.node(name), find(world, name)
     if node is not None and name not in world.fleet.interrupted and (found is None or found[1].leaving is None):
         notify(world, node)
 
 
 def notify(world: World, node: Node) -> None:
-    """The notice: the node is drained at once, and gone when the time is up."""
+    """Interruption notice: drain the node at once, and remove it when the notice is over."""
     fleet, spot = world.fleet, world.policy.spot
     deadline = world.now + spot.notice
     fleet.interrupted[node.name] = deadline
@@ -65,7 +65,7 @@ def notify(world: World, node: Node) -> None:
 
 
 def gone(world: World, timer: AutoscalerTick) -> None:
-    """The time is up: the machine is gone."""
+    """Remove the interrupted machine."""
     node = world.node(timer.node)
     if node is not None and node.uid == timer.uid:
         leave(world, timer.node)

@@ -1,4 +1,4 @@
-"""The cluster as an autoscaler sees it at one look: nodes with their pods, machines on their way, pods that wait."""
+"""The cluster as an autoscaler sees it in one scan: nodes with pods, starting machines, unschedulable pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,7 +17,7 @@ from gpuconsole.sim.world import World
 
 
 class AutoscalerView:
-    """One look. Nothing of it changes."""
+    """The view of one scan. Immutable."""
 
     def __init__(self, world: World, catalogue: InstanceTypeCatalogue) -> None:
         state = world.state
@@ -45,7 +45,7 @@ class AutoscalerView:
 
     @cached_property
     def offers(self) -> Mapping[str, list[PoolOffering]]:
-        """What every NodePool may buy."""
+        """The offerings of every NodePool."""
         return {name: self._offers_of(pool) for name, pool in self.node_pools.items()}
 
     def _offers_of(self, pool: NodePool) -> list[PoolOffering]:
@@ -59,22 +59,22 @@ class AutoscalerView:
 
     @cached_property
     def leaving(self) -> set[str]:
-        """Nodes that are on their way out."""
+        """Nodes that are being removed."""
         return {instance.name for instance in self.instances() if instance.leaving is not None}
 
     @cached_property
     def homeless(self) -> list[Pod]:
-        """Pods of nodes that are drained: their owners make them again elsewhere, if they have not yet."""
+        """Pods of draining nodes that their owners have not recreated elsewhere yet."""
         names = sorted(self.drained)
         return [pod for name in names for pod in self.pods.get(name, ()) if pod.job or pod.workload]
 
     @cached_property
     def starting(self) -> list[ProvisionedInstance]:
-        """Machines whose nodes are not there yet."""
+        """Machines whose nodes have not joined yet."""
         return [i for i in self.instances() if i.ready is None and i.leaving is None]
 
     def rooms(self, without: Iterable[str] = ()) -> list[NodeFit]:
-        """What pods could be moved to: nodes that stay, without those named, then machines on their way."""
+        """Capacity for moved pods: remaining nodes, without those named, then starting machines."""
         gone = set(without)
         return [room.copy() for room in self._rooms if room.node.name not in gone]
 
