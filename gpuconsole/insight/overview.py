@@ -53,16 +53,17 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     @property
     def by_quota(self) -> int:
+        """Workloads pending for quota, or because they exceed the maximum capacity."""
         return self.codes.get(PendingReason.QUOTA, 0) + self.codes.get(PendingReason.EXCEEDS_MAX, 0)
 
     @property
     def otherwise(self) -> int:
-        """Pending for another reason than quota: a stopped or missing queue, no matching flavor …"""
+        """Workloads pending for another reason than quota: a stopped or missing queue, no matching flavor …"""
         return self.workloads - self.by_quota
 
     @property
     def in_all(self) -> int:
-        """All pending work: queued, waiting for checks or nodes, or with refused pods. Each counts once."""
+        """All pending work: queued, waiting for checks or nodes, or with refused pods; each workload counts once."""
         return self.workloads + self.checking + self.by_nodes + self.by_resource_quota
 
 
@@ -109,6 +110,8 @@ class LastHour(Struct, frozen=True, kw_only=True):
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
+    """Numbers of the dashboard at one moment."""
+
     time: Time
     gpus: GpuTotals
     waiting: Waiting
@@ -210,7 +213,7 @@ def hour_of(lines: Iterable[HistoryEvent], now: Time) -> LastHour:
                 preempted[place] += 1
             case _:
                 pass
-        if line.what is not HistoryEventKind.PREEMPTED:  # It repeats the loss of its eviction.
+        if line.what is not HistoryEventKind.PREEMPTED:  # A PREEMPTED line repeats the loss of its eviction.
             lost += line.lost_gpu_seconds / 3600
             cost += line.cost
             losses += bool(line.lost_gpu_seconds or line.lost_unknown)

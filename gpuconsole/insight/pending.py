@@ -58,7 +58,7 @@ _UNEXPLAINED = (PendingReason.QUEUED, PendingReason.INADMISSIBLE)
 
 
 class EngineVerdict(Struct, frozen=True):
-    """The engine's decision about a workload on the current cluster: a code, and the message that Kueue would write."""
+    """Decision of the admission engine about a workload on the current cluster: a code, and Kueue's message for it."""
 
     code: PendingReason
     text: str = ""
@@ -67,8 +67,9 @@ class EngineVerdict(Struct, frozen=True):
 def explain(snapshot: Snapshot, key: str, verdict: EngineVerdict | None = None) -> PendingExplanation:
     """Explain a workload (`ns/name`), a job (`Kind/ns/name`) or a pod (`ns/name`).
 
-    The current state of the objects outranks older messages of a scheduler: a queue that was stopped since outranks a
-    message about quota. A `verdict` replaces Kueue's message. An unknown key gives `other`.
+    The current state of the objects takes precedence over older messages of a scheduler: a queue that was stopped since
+    takes precedence over a message about quota. A `verdict` replaces Kueue's message. An unknown key gives code
+    `other`.
     """
     workload = workload_of(snapshot, key)
     if workload is not None:
@@ -102,7 +103,7 @@ def _unqueued(snapshot: Snapshot, job: Job) -> PendingExplanation | None:
 
 
 def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
-    """The Workload of this key, or the one that stands for the job of this key."""
+    """Return the Workload of this key, or that of the job of this key."""
     workload = snapshot.workloads.get(key)
     if workload is None and key in snapshot.jobs:
         return next((w for w in snapshot.workloads.all() if w.owner == key), None)
@@ -192,7 +193,7 @@ def explain_admitted(snapshot: Snapshot, workload: Workload) -> PendingExplanati
 
 
 def _refused(snapshot: Snapshot, workload: Workload) -> PendingExplanation | None:
-    """Explain that ResourceQuotas prevent its pods from being created; pods that have ended are not missing."""
+    """Explain that a ResourceQuota refuses a workload's pods; pods that have ended are not missing."""
     if not any(quota.namespace == workload.namespace for quota in snapshot.resource_quotas.all()):
         return None
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
@@ -249,7 +250,7 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: EngineVerd
     if code is None:
         code = verdict.code if verdict is not None else _code(workload, reasons, queue)
         code = PendingReason.UNSEEN if lacking and code in _UNEXPLAINED else code
-    # Usage is wrong where workloads that hold quota are not visible.
+    # Usage is too low if workloads that hold quota are not visible.
     compared = queue if not lacking else None
     gaps = (
         shortages(snapshot, workload, compared, reasons) if compared is not None and code is PendingReason.QUOTA else ()
@@ -295,7 +296,7 @@ def _holds(workload: Workload, gap: FlavorShortage) -> bool:
 
 
 def _obstacle(snapshot: Snapshot, workload: Workload) -> PendingReason | None:
-    """Return the code of what prevents an admission attempt. A queue that may just not be visible does not."""
+    """Return the reason why no admission is attempted; None if there is none, or the queue may just not be visible."""
     if not workload.active:
         return PendingReason.DEACTIVATED
     local_queue = snapshot.local_queues.get(workload.local_queue)

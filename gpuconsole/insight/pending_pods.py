@@ -34,7 +34,7 @@ _CODES = {
 
 
 def _code(parsed: SchedulerText, gang: PartiallyScheduledGang | None) -> PendingReason:
-    """Return the code of a message; an incomplete gang waits for more than the victims on one node."""
+    """Return the reason code of a message; of an incomplete gang, victims on one node are not the only obstacle."""
     if gang is not None and parsed.kind not in (SchedulerTextKind.QUEUE_MISSING, SchedulerTextKind.OVERUSED):
         return PendingReason.GANG
     return _CODES.get(parsed.kind, PendingReason.NODES)
@@ -118,7 +118,7 @@ def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> PendingEx
 def _explain_engine_text(
     key: str, found: tuple[str, SchedulerText], gang: PartiallyScheduledGang | None, pods: Sequence[Pod], queue: str
 ) -> PendingExplanation:
-    """Explain by the message of Volcano or KAI, with the messages of its pods about nodes."""
+    """Explain pending pods by the message of Volcano or KAI, with the messages about nodes."""
     text, parsed = found
     others = dict.fromkeys(pod.message for pod in pods if pod.message and pod.message != text)
     if gang is not None and gang.held_gpus:
@@ -174,7 +174,7 @@ def explain_podless(snapshot: Snapshot, job: Job) -> PendingExplanation:
 
 
 def _by_limits(snapshot: Snapshot, group: PodGroup, answer: PendingExplanation) -> PendingExplanation:
-    """Refine an answer about quota of a Volcano queue: its limits never allow it, or which jobs use them."""
+    """Add to an answer about a Volcano queue that its limits never allow the gang, or the jobs that use them."""
     if answer.code is not PendingReason.QUOTA:
         return answer
     if never := beyond(snapshot, group):

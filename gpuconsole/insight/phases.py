@@ -1,4 +1,4 @@
-"""Phase of workloads by Kueue's conditions and their pods, and the number of running ones per queue."""
+"""Phase of workloads by Kueue's conditions and their pods, and counts of running workloads per queue."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,26 +15,26 @@ Queues = tuple[str, str]
 
 
 def phase_of(snapshot: Snapshot, workload: Workload) -> WorkloadPhase:
-    """The phase of a workload of a Snapshot, or of a stand-in for work without a Workload."""
+    """Return the phase of a workload of a Snapshot, or of a synthetic Workload (see `unqueued_work`)."""
     return phase(workload, pods_run(snapshot, workload) if workload.admitted else None)
 
 
 def pods_run(snapshot: Snapshot, workload: Workload) -> bool | None:
-    """Whether all pods of a workload's gang run; None where its pods are not seen."""
-    # A stand-in may have the name of a Workload whose pods are not its own.
+    """Return True if all pods of a workload's gang run; None if its pods are not visible."""
+    # A synthetic Workload may have the name of a Workload with other pods.
     if snapshot.workloads.get(workload.key) is not workload:
         return None
     return _run(workload, pods_by_node(snapshot), snapshot.seen)
 
 
 def pods_of_gang(workload: Workload) -> int:
-    """Number of admitted pods that are still needed: reclaimable ones have succeeded."""
+    """Return the number of admitted pods that are still needed; reclaimable pods have succeeded."""
     parts = workload.admission.pod_sets if workload.admission is not None else workload.pod_sets
     return max(1, sum(part.count for part in parts) - sum(workload.reclaimable.values()))
 
 
 def _run(workload: Workload, where: PodsByNode, seen: Visibility) -> bool | None:
-    """As Kueue's Job.PodsReady: all admitted pods run or have succeeded, and none is starting."""
+    """Return True if all admitted pods run or have succeeded, as Kueue's Job.PodsReady; None if unknown."""
     key = workload.key
     pods, succeeded = where.of(key), where.succeeded.get(key, 0)
     if not pods and not succeeded:
@@ -51,7 +51,7 @@ def _run(workload: Workload, where: PodsByNode, seen: Visibility) -> bool | None
 
 
 class RunningIndex:
-    """The admitted workloads that run. Immutable."""
+    """Index of the running workloads, by queue. Immutable."""
 
     def __init__(
         self, rows: Sequence[Workload | None], where: PodsByNode, seen: Visibility, queues: Mapping[str, Queues]
@@ -70,7 +70,7 @@ _kept: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
 
 def running(snapshot: Snapshot) -> RunningIndex:
     """Return the running workloads; only workloads that changed since the last call, or their pods, are checked."""
-    # Replaced as one object: threads may at worst do the same work twice.
+    # Replaced as one object, so that threads do the same work twice at worst.
     known = _kept[0]
     rows, where, seen = snapshot.workloads.rows, pods_by_node(snapshot), snapshot.seen
     if known.rows is rows and known.where is where and known.seen == seen:

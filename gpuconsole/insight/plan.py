@@ -1,4 +1,4 @@
-"""Plan: the cheapest change that lets requested workloads run within a target wait, found by simulation in forks.
+"""Capacity plan: the cheapest change with which requested workloads run within a target wait, simulated in forks.
 
 As a rule, more of a change (GPUs of quota, nodes, priority) does not make the requested workloads wait longer. So the
 smallest sufficient amount is found by binary search, and it is simulated before it is proposed.
@@ -150,7 +150,7 @@ Trial = Generator[None, None, PlanOption]
 
 
 def _with_progress(trial: Trial, state: PlanProgress) -> Generator[PlanProgress, None, PlanOption]:
-    """Yield the progress with every step of a simulation; returns its result."""
+    """Yield the progress at every step of a simulation; return its result."""
     while True:
         yield state
         try:
@@ -174,7 +174,7 @@ class _Search:
         self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
 
     def _future(self, changes: Sequence[Command] = (), late: Iterable[Command] = ()) -> Future:
-        """A fork with the changes applied and pending workloads requeued, then the requested ones submitted."""
+        """Return a fork with the changes applied, pending workloads requeued, and then the requested ones submitted."""
         future = Future(self.base, changes)
         future.advance(self._start)
         for command in (*self.commands, *late):
@@ -187,7 +187,7 @@ class _Search:
         return self._judged("nothing", "no change", (), 0.0, self._plain)
 
     def obstacles(self) -> Iterator[PlanObstacle]:
-        """Why they do not run at the horizon without a change; the baseline run has to be complete."""
+        """Yield why workloads do not run at the horizon in the baseline, whose run has to be complete."""
         self._plain.simulation.show_inadmissible(self.subjects)
         later = self._plain.simulation.snapshot()
         for line in self._plain.course.lines:
@@ -200,7 +200,7 @@ class _Search:
                 yield PlanObstacle(workload=key, code=explanation.code, why=explanation.headline, remedies=remedies)
 
     def least(self, kind: PlanKind) -> Trial:
-        """The smallest amount of a kind that holds; if none does, the smallest that meets the target temporarily.
+        """Find the smallest amount of a kind that holds; if none does, the smallest that meets the target temporarily.
 
         It is the largest amount if that does not meet the target either. First all parts get the same number; then each
         is minimized given the others, the last one first, until none gets smaller. A part can become zero.
@@ -222,7 +222,8 @@ class _Search:
     def _halved(
         self, kind: PlanKind, numbers: list[int], parts: Sequence[int], found: PlanOption, *, least: int
     ) -> Trial:
-        """Binary search for the smallest number of `parts` that holds; mutates `numbers`. `found` holds so far.
+        """Find the smallest number of `parts` that holds, by binary search; mutates `numbers`. `found` is the best so
+        far.
 
         The requested amount is tried first: with more quota, other workloads may be admitted first, so that more is
         needed.

@@ -31,7 +31,7 @@ RAISED = 1_000
 
 
 class PlanChange(Struct, frozen=True):
-    """A change of one sort, with its amount and cost."""
+    """One change to the cluster, with its amount and cost."""
 
     sort: str
     """What is changed."""
@@ -46,7 +46,7 @@ Make = Callable[[int], PlanChange]
 
 
 class PlanKind(Struct, frozen=True):
-    """Changes that are tried together."""
+    """A kind of option: changes that are tried together."""
 
     name: str
     most: int
@@ -66,7 +66,7 @@ class _Demand(Struct):
 
     @property
     def pods(self) -> int:
-        """Number of pods like the largest that would request the total."""
+        """Number of pods of the largest size that together request the total."""
         return -(-self.total // self.largest)
 
 
@@ -75,7 +75,7 @@ _Wanted = Mapping[str, _Demand]
 
 
 def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) -> list[PlanKind]:
-    """The kinds of changes to try for these workloads."""
+    """List the kinds of changes to try for these workloads."""
     queues = _queues(snapshot, workloads)
     found: list[PlanKind] = []
     shared = [queue for queue in queues if queue.cohort]
@@ -93,7 +93,7 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
 
 
 def subjects(commands: Iterable[Command]) -> set[tuple[object, ...]]:
-    """What the commands change, regardless of the amount: two kinds with the same subjects are the same option."""
+    """Identify what the commands change, regardless of the amount: kinds with the same subjects are the same option."""
     return set(map(_subject, commands))
 
 
@@ -108,7 +108,7 @@ def _subject(command: Command) -> tuple[object, ...]:
 
 
 def _queues(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[ClusterQueue]:
-    """The ClusterQueues of the requested workloads."""
+    """Return the ClusterQueues of the requested workloads."""
     local_queues = (snapshot.local_queues.get(workload.local_queue) for workload in workloads)
     names = dict.fromkeys(local_queue.cluster_queue for local_queue in local_queues if local_queue is not None)
     found = (snapshot.cluster_queues.get(name) for name in names)
@@ -118,7 +118,7 @@ def _queues(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[ClusterQu
 def _capacity(
     snapshot: Snapshot, wanted: _Wanted, queues: Sequence[ClusterQueue], flavor: str, prices: Prices
 ) -> Iterator[PlanKind]:
-    """More quota of a flavor, more of its nodes, and both."""
+    """Yield the kinds for a flavor: more quota, more nodes, and both."""
     asked = max((demand.pods for demand in wanted.values()), default=0)
     most = max(MOST, asked)
     pairs = [(queue, pair) for queue in queues for pair in _pairs(snapshot, queue, wanted) if pair[0] == flavor]
@@ -130,7 +130,7 @@ def _capacity(
         nodes = _nodes(like, _hourly(snapshot, like, prices))
         yield PlanKind("nodes", most, asked, (nodes,))
         if quotas:
-            # Nodes cost money: they are made few first.
+            # Nodes cost money, so their number is minimized first.
             yield PlanKind("quota and nodes", most, asked, (*quotas, nodes))
 
 
@@ -152,7 +152,7 @@ def _wanted(snapshot: Snapshot, workloads: Iterable[Workload]) -> _Wanted:
 
 
 def _pairs(snapshot: Snapshot, queue: ClusterQueue, wanted: _Wanted) -> Iterator[tuple[str, str]]:
-    """(flavor, resource) of the queue's quotas for the requested accelerators; for all of them if none is requested."""
+    """Yield (flavor, resource) of the queue's quotas for the requested accelerators; of all if none is requested."""
     counted = quota_accelerators(snapshot)
     for flavor, resource in queue.quotas():
         if resource in counted and (not wanted or _name(resource) in wanted):
@@ -160,12 +160,12 @@ def _pairs(snapshot: Snapshot, queue: ClusterQueue, wanted: _Wanted) -> Iterator
 
 
 def _name(resource: str) -> str:
-    """Name of a quota's resource among the requested ones."""
+    """Return the name of a quota's resource among the requested ones."""
     return CLAIMED if counted_as(resource) == CLAIMED else resource
 
 
 def _quota(snapshot: Snapshot, queue: ClusterQueue, pair: tuple[str, str], wanted: _Wanted) -> Make:
-    """More nominal quota in a requested queue, in steps of what the largest pod requests."""
+    """Make a change that adds nominal quota to a queue, in steps of the request of the largest pod."""
     demand, unit = wanted.get(_name(pair[1])), quota_unit(snapshot, pair[1])
     step = demand.largest if demand is not None else 1
 
@@ -187,7 +187,7 @@ def _nodes(like: Node, price: float) -> Make:
 
 def _raising(workloads: Sequence[Workload]) -> Make:
     def make(number: int) -> PlanChange:
-        # By job: the hash in a Workload's name changes each time that it is created.
+        # By job, as the hash in a Workload's name changes each time that it is created.
         named = ((workload.owner or workload.key, workload.priority) for workload in workloads)
         raised = tuple(SetPriority(name, priority + number) for name, priority in named)
         return PlanChange("priority", f"priority +{number}", raised)
@@ -208,7 +208,7 @@ def _fair_sharing(number: int) -> PlanChange:
 
 
 def _cheapest(snapshot: Snapshot, flavor: str, wanted: _Wanted, prices: Prices) -> Node | None:
-    """The node of a flavor with the lowest price per requested device; of all nodes without queues.
+    """Return the node of a flavor (without queues: of all) with the lowest price per requested device.
 
     If no accelerators are requested, the node with the cheapest GPUs.
     """
@@ -228,5 +228,5 @@ def _offered(snapshot: Snapshot, node: Node, name: str) -> int:
 
 
 def _hourly(snapshot: Snapshot, node: Node, prices: Prices) -> float:
-    """USD per hour for a node; for one whose devices are in ResourceSlices only, the price of these."""
+    """Return USD per hour for a node; if its devices are in ResourceSlices only, their price."""
     return node_hourly(node, prices) or dra_devices(snapshot, node.name) * gpu_hourly(node, prices)

@@ -31,10 +31,11 @@ class PodsByNode:
         """Workload → number of its succeeded pods, if any."""
 
     def on(self, node: str) -> Pods:
+        """Return the pods on a node."""
         return self.by_node.get(node, NO_PODS)
 
     def of(self, workload: str) -> Pods:
-        """The pods of a workload."""
+        """Return the pods of a workload."""
         return self.by_workload.get(workload, NO_PODS)
 
     @property
@@ -81,7 +82,7 @@ def updated(old: PodsByNode, rows: Sequence[Pod | None]) -> PodsByNode:
 
 
 def _added(before: Mapping[str, int], more: Counter[str]) -> Mapping[str, int]:
-    """The counts with these added; the same object if there are none."""
+    """Return the counts with these added; the same object if none are."""
     changed = {name: before.get(name, 0) + number for name, number in more.items() if number}
     if not changed:
         return before
@@ -89,7 +90,7 @@ def _added(before: Mapping[str, int], more: Counter[str]) -> Mapping[str, int]:
 
 
 def _open(before: Callable[[str], Pods], now: dict[str, dict[str, Pod]], name: str) -> dict[str, Pod]:
-    """The pods of a node, or of a workload, as a copy that may be changed."""
+    """Return the pods of a node or a workload as a copy that may be changed."""
     if name not in now:
         now[name] = dict(before(name))
     return now[name]

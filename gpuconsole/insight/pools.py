@@ -51,7 +51,7 @@ def pools(snapshot: Snapshot) -> tuple[MachinePool, ...]:
 
 
 def _devices(node: Node | None, pod: Pod) -> Iterable[str]:
-    """GPUs of its node that a pod uses, wholly or in part."""
+    """Yield the GPUs of its node that a pod uses, as a whole or in part."""
     if node is None:
         return
     yield from (f"divided {one.gpu}" for one in pod.slices)
@@ -102,7 +102,7 @@ def _pool(snapshot: Snapshot, group: NodeGroup) -> MachinePool:
 
 
 def _held(snapshot: Snapshot, name: str, pods: Pods) -> int:
-    """Number of GPUs of an instance that these pods use, wholly or in part."""
+    """Return the number of GPUs of an instance that these pods use, as a whole or in part."""
     node = snapshot.nodes.get(name)
     return len({gpu for pod in pods.values() for gpu in _devices(node, pod)})
 

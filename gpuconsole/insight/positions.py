@@ -1,4 +1,4 @@
-"""Position of a workload in its queues, by Kueue's order (§3.1), from a Snapshot alone."""
+"""Positions of pending workloads in their queues, by Kueue's order (§3.1), from a Snapshot alone."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ STRICT = QueueingStrategy.STRICT_FIFO
 
 
 class Position(Struct, frozen=True):
-    """Positions count from 1 and include inadmissible workloads, as in Kueue's visibility API."""
+    """Position of a workload in its queues, from 1; inadmissible workloads count, as in Kueue's visibility API."""
 
     workload: str
     cluster_queue: str
@@ -47,9 +47,9 @@ def pending(
 
 
 def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
-    """Pending workloads of a ClusterQueue; with admission fair sharing, the LocalQueue that used least comes first.
+    """Sort the pending workloads of a ClusterQueue; with admission fair sharing, by usage of their LocalQueues first.
 
-    Workloads of a stopped LocalQueue are in none of Kueue's queues.
+    Workloads of a stopped LocalQueue are left out, as Kueue does not queue them.
     """
     index = queue_index(snapshot).cluster_queue(cluster_queue)
     waiting = _preemptor_first(snapshot, cluster_queue, index)
@@ -64,7 +64,7 @@ def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
 
 
 def _preemptor_first(snapshot: Snapshot, cluster_queue: str, index: ClusterQueueIndex) -> list[Workload]:
-    """BestEffortFIFO keeps a preemptor that waits for its victims at the head (Kueue 0.19 cluster_queue.go)."""
+    """Move a preemptor that waits for its victims to the head, as BestEffortFIFO does (Kueue 0.19 cluster_queue.go)."""
     queue = snapshot.cluster_queues.get(cluster_queue)
     if not index.codes[PendingReason.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
         return index.queue
@@ -78,7 +78,7 @@ def _awaits_victims(workload: Workload) -> bool:
 
 @memoized("workloads", "local_queues", "cluster_queues")
 def positions(snapshot: Snapshot) -> Mapping[str, int]:
-    """Pending workload → its position in its ClusterQueue, from 1."""
+    """Map pending workloads to their position in their ClusterQueue, from 1."""
     return {
         workload.key: place
         for name in queue_index(snapshot).by_queue
@@ -88,9 +88,9 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
 
 
 def position(snapshot: Snapshot, workload: str) -> Position | None:
-    """Position of a workload; None if it is not pending, or its queue is stopped or has no ClusterQueue.
+    """Return the position of a workload; None if it is not pending, or its queue is stopped or has no ClusterQueue.
 
-    None as well if not all workloads are visible.
+    Also None if not all workloads are visible.
     """
     if not snapshot.seen.all_of(Workload, LocalQueue):
         return None

@@ -1,7 +1,7 @@
-"""Kueue state that the API does not show: which workloads are inadmissible, and which flavor is tried next.
+"""Possible states of Kueue's scheduler that the API does not show: inadmissible workloads, and the next flavor to try.
 
-To reproduce a decision that the engine does not take on the visible state, it is tried again as if all workloads that
-were refused before were inadmissible, except this one, and from each flavor at which its search may continue.
+To reproduce a decision that the engine does not take on the visible state, the engine is run again as if all other
+workloads that were refused before were inadmissible, and from each flavor at which the workload's search may continue.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,9 +26,9 @@ _FROM_THE_START = -1
 def possible_scheduler_states(
     session: KueueSession, snapshot: Snapshot, workload: str, other: str = ""
 ) -> Iterator[KueueSession]:
-    """Yield possible states of the session in which only this workload and `beside` are active.
+    """Yield possible states of the session in which only `workload` and `other` are active.
 
-    One for each flavor position at which the workload's search may continue.
+    There is one state for each flavor position at which the workload's search may continue.
     """
     subject = snapshot.workloads.get(workload)
     local_queue = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
@@ -51,7 +51,7 @@ def possible_scheduler_states(
 
 
 def _refused(session: KueueSession, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
-    """Workloads, except these, that Kueue refused and that may be inadmissible. StrictFIFO keeps its head active."""
+    """Return refused workloads, except these, that may be inadmissible. StrictFIFO keeps its head active."""
     known = snapshot.cluster_queues.get(queue)
     if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:
         return ()
@@ -64,7 +64,9 @@ def _looked_at(workload: Workload) -> bool:
 
 
 def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> Iterator[Resume]:
-    """Flavor positions at which each pod set's search may continue: at the start, or after any flavor but the last."""
+    """Yield the flavor positions at which the pod sets' search may continue: the start, or after any flavor but the
+    last.
+    """
     last = {resource: len(group.flavors) - 1 for group in queue.resource_groups for resource in group.covered_resources}
     choices = [
         [

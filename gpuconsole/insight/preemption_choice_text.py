@@ -15,7 +15,7 @@ WORDS = {
 
 
 def shares(choice: PreemptionTrace) -> str:
-    """The weighted shares of the victim's and the preemptor's ClusterQueues."""
+    """Format the weighted shares of the victim's and the preemptor's ClusterQueues."""
     return f"share {_short(choice.share)} ‰ ← {_short(choice.by_share)} ‰"
 
 
@@ -25,7 +25,7 @@ def _short(share: str) -> str:
 
 
 def whose(choice: PreemptionTrace, moment: str) -> str:
-    """Describe a decision that was reconstructed, not recorded; empty if it was recorded. `moment` is its `as_of`."""
+    """Format the source of a reconstructed choice; empty if the choice was recorded. `moment` is its `as_of`."""
     if not moment:
         return ""
     if choice.differs:

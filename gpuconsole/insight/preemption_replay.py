@@ -1,7 +1,7 @@
-"""Reconstruction of Kueue's preemption candidates, which Kueue does not publish, on the state before the decision.
+"""Reconstruction of preemption candidates, which Kueue does not publish, on the state before the decision.
 
-The result is marked as reconstructed, with the time of that state. It counts only if our engine chooses the same victim
-for the same preemptor; otherwise only the difference is reported.
+The result is marked as reconstructed, with the time of that state. It is used only if our engine chooses the same
+victim for the same preemptor; otherwise only the difference is reported.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +24,9 @@ MOST_MOMENTS = 5
 def replayed_choices(
     before: Snapshot, after: Snapshot, decided: Sequence[AdmissionFact], policy: SimPolicy, foreseer: Forecaster
 ) -> tuple[HistoryEvent, ...]:
-    """A history line with the candidates, for each victim between two Snapshots whose preemptor is known.
+    """Make a history line with the candidates for each victim between two Snapshots whose preemptor is known.
 
-    `decided` has all of Kueue's decisions between them (see `facts`).
+    `decided` has all of Kueue's decisions between them (see `forecast_facts.facts`).
     """
     if policy.kueue is None:
         return ()
@@ -37,7 +37,7 @@ def replayed_choices(
 
 
 class _ClusterBefore:
-    """The cluster before the decisions, and what our engine would have decided there."""
+    """The cluster before the decisions, and the decisions of our engine there."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class _ClusterBefore:
         self._asked: dict[Time | None, Sequence[Preempt]] = {}
 
     def choices(self, fact: AdmissionFact, by: str) -> Iterator[PreemptionTrace]:
-        """The choices of this victim for that preemptor, on the state of that time, else on the current one."""
+        """Yield the choices of this victim for that preemptor, on the state of that time, else on the current one."""
         for moment in (fact.time, None):
             if moment not in self._asked:
                 supposed = hindsight(self.before, self.after, self._decided, moment)

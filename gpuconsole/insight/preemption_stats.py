@@ -1,4 +1,4 @@
-"""Who preempts whom: counts by workload and queue, who causes them, chains, and preemption loops."""
+"""Preemption statistics: counts by workload and queue, preemptors, chains, and preemption loops."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ LONGEST = 6
 
 
 class PreemptionCount(Struct, frozen=True):
-    """Number of preemptions of one name, with their lost work."""
+    """Number of preemptions of one workload or queue, with their lost work."""
 
     name: str
     times: int
@@ -36,7 +36,7 @@ class PreemptionPair(Struct, frozen=True):
 
 
 class EvictionCycle(Struct, frozen=True):
-    """A preemption loop: names that preempt each other, so that work is lost repeatedly."""
+    """A preemption loop: workloads or queues that preempt each other, so that work is lost repeatedly."""
 
     names: tuple[str, ...]
     times: int
@@ -134,7 +134,7 @@ def about(rows: Iterable[PreemptionRow], names: Collection[str]) -> list[Preempt
 
 
 def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[str, ...]:
-    """The victim, its preemptor, that one's later preemptor, and so on; a name comes twice only if the chain closes."""
+    """Return the victim, its preemptor, the later preemptor of that one, and so on; only a loop repeats a name."""
     names = [row.victim, row.by]
     after = row.time
     while names[-1] and len(names) <= LONGEST and names[-1] not in names[:-1]:
@@ -170,13 +170,13 @@ def eviction_cycles(
 
 
 def _pairs(ends: Iterable[tuple[str, str]]) -> tuple[PreemptionPair, ...]:
-    """(preemptor, victim) of each preemption, counted."""
+    """Count the preemptions by (preemptor, victim)."""
     counted = sorted(Counter(ends).items(), key=lambda one: (-one[1], one[0][1], one[0][0]))
     return tuple(PreemptionPair(victim, by, times) for (by, victim), times in counted)
 
 
 def _mutual(edges: Mapping[str, Iterable[str]]) -> list[frozenset[str]]:
-    """The strongly connected components with at least two names."""
+    """Return the strongly connected components with at least two names."""
     backwards: dict[str, dict[str, None]] = {}
     for start, ends in edges.items():
         for end in ends:

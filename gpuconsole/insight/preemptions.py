@@ -124,21 +124,21 @@ def rows(history: Sequence[HistoryEvent]) -> list[PreemptionRow]:
 
 
 def with_stories(history: Sequence[HistoryEvent]) -> tuple[HistoryEvent, ...]:
-    """The newest lines of a history, and the older lines that complete their preemptions."""
+    """Return the newest lines of a history, and the older lines that complete their preemptions."""
     older, newest = history[:-KEPT], history[-KEPT:]
     names = {name for line in history if line.what is HistoryEventKind.PREEMPTED for name in (subject(line), line.by)}
     return (*(line for line in older if line.what in NEEDED and subject(line) in names), *newest)
 
 
 def _tell(found: list[PreemptionRow], place: int, line: HistoryEvent) -> None:
-    """Add a reconstructed choice to its preemption: its line comes after that of the preemption."""
+    """Add a reconstructed choice to its preemption, whose line comes earlier."""
     row = found[place]
     if row.choice is None and row.by == line.by:
         found[place] = replace(row, choice=line.choice)
 
 
 def subject(line: HistoryEvent) -> str:
-    """Subject of a line: the workload, or the pod if it has no Workload."""
+    """Return the subject of a line: the workload, or the pod if it has no Workload."""
     return line.workload or line.pod
 
 
@@ -168,7 +168,7 @@ def _row(
     end = left if left is not None else min(latest, default=None)
     gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
     by_path, path = paths_in(line.message)
-    # Of a victim that was deleted before it was observed, only the name is known.
+    # Only the name is known of a victim that was deleted before it was observed.
     known = bool(line.pod or line.gpus or line.queue)
     by_priority, priority = priorities_in(line.message) or (
         line.by_priority if is_name(line.by) else None,
@@ -203,7 +203,7 @@ def _row(
 
 
 def rule_in_words(reason: str) -> str:
-    """Text of a preemption reason; an unknown reason stays as it is."""
+    """Format a preemption reason; an unknown reason is returned unchanged."""
     try:
         return RULES[PreemptionRule(reason)]
     except ValueError:

@@ -29,11 +29,11 @@ def queue_alerts(snapshot: Snapshot) -> Iterator[Alert]:
 
 
 def _queues(snapshot: Snapshot) -> Iterator[Alert]:
-    """Queues that admit no workloads, are starved, or have a long wait."""
+    """Yield alerts for queues that admit no workloads, are starved, or have a long wait."""
     unseen = not snapshot.seen.all_of(ClusterQueue)
     for node in queues_below(quota_tree(snapshot)):
         if unseen and node.kind is NodeKind.LOCAL_QUEUE:
-            continue  # Its ClusterQueue is only not visible.
+            continue  # Its ClusterQueue exists but is not visible.
         trouble, text = _queue_trouble(node, snapshot.time)
         if trouble is not None:
             table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"
@@ -66,7 +66,7 @@ def starved_text(queue: QuotaNode, starved: StarvedQueue, now: Time) -> str:
 
 
 def _noun(quota: StarvedQuota, unit: str) -> str:
-    """Unit of the quota: that of the queue's accelerators where it has one, else the resource's short name."""
+    """Return the unit of the quota: that of the queue's accelerators if there is one, else the resource's name."""
     if not is_counted(quota.resource) or unit == SEVERAL_UNITS:
         return quota.resource.rpartition("/")[2]
     return unit if quota.nominal == 1 else f"{unit}s"
@@ -79,7 +79,7 @@ def _borrowers_text(quota: StarvedQuota) -> str:
 
 
 def _checks(snapshot: Snapshot) -> Iterator[Alert]:
-    """Workloads with pending admission checks: one line each, or one line for all of them if there are many."""
+    """Yield workloads with pending admission checks: one line each, or one line for all of them if there are many."""
     rows = checking(snapshot)
     if len(rows) > CHECKS_LISTED:
         units = added(*(one.units for one in rows))
@@ -96,7 +96,7 @@ def _checks(snapshot: Snapshot) -> Iterator[Alert]:
 
 
 def _borrowers(snapshot: Snapshot) -> Iterator[Alert]:
-    """Workloads on borrowed quota that its owner can reclaim: one line per ClusterQueue."""
+    """Yield workloads on borrowed quota that its owner can reclaim: one line per ClusterQueue."""
     charged = borrowed_gpus(snapshot)
     by_queue: dict[str, list[Loan]] = {}
     for loan in loans(snapshot) if charged else ():

@@ -1,7 +1,7 @@
 """Usage, pending workloads and counts of each ClusterQueue, updated incrementally from Snapshot to Snapshot.
 
-Most workloads do not change between two Snapshots. An identity scan finds the changed ones, and only their pages are
-rebuilt, so that the cost depends on the changes, not on the number of workloads.
+Most workloads do not change between two Snapshots. An identity scan finds the changed ones, and only their LocalQueues
+are updated, so that the cost depends on the changes, not on the number of workloads.
 """
 
 from collections import Counter
@@ -32,6 +32,7 @@ class ClusterQueueIndex:
         self.pages = pages
 
     def local_queue(self, local_queue: str) -> LocalQueueIndex:
+        """Return the workloads of one LocalQueue."""
         return self.pages.get(local_queue, EMPTY_LOCAL_QUEUE_INDEX)
 
     @property
@@ -83,13 +84,14 @@ class ClusterQueueIndex:
 
     @cached_property
     def count(self) -> QueueCounts:
+        """Counts of all LocalQueues together."""
         total = QueueCounts()
         for name in self.pages:
             total.add(self.local_count(name))
         return total
 
     def local_count(self, local_queue: str) -> QueueCounts:
-        """The counts of one LocalQueue."""
+        """Return the counts of one LocalQueue."""
         page, count = self.local_queue(local_queue), QueueCounts()
         count.add(page.count)
         longest = page.longest()
@@ -120,6 +122,7 @@ class QueueIndex:
         self.by_queue = by_queue
 
     def cluster_queue(self, cluster_queue: str) -> ClusterQueueIndex:
+        """Return the workloads of one ClusterQueue."""
         return self.by_queue.get(cluster_queue, EMPTY_CLUSTER_QUEUE_INDEX)
 
 
@@ -150,7 +153,7 @@ def queue_index(snapshot: Snapshot) -> QueueIndex:
 
 
 def updated(old: QueueIndex, rows: Rows) -> QueueIndex:
-    """Update the books after the rows changed; unchanged parts are shared with the old ones."""
+    """Update the index after the rows changed; unchanged parts are shared with the old index."""
     gone, come = row_changes(old.rows, rows)
     pages: dict[tuple[str, str], LocalQueueIndex] = {}
 
@@ -181,7 +184,7 @@ def updated(old: QueueIndex, rows: Rows) -> QueueIndex:
 
 
 def _place(workload: Workload, local_queue_targets: Mapping[str, str]) -> tuple[str, bool] | None:
-    """The ClusterQueue of a workload, and whether it has quota reserved there; None if it belongs to none.
+    """Return the ClusterQueue of a workload, with True if it has quota reserved there; None if it belongs to none.
 
     Kueue does not count deactivated workloads, although their pods may still be terminating.
     """
@@ -201,7 +204,7 @@ def _place(workload: Workload, local_queue_targets: Mapping[str, str]) -> tuple[
 def _with_local_queues(
     old: Mapping[str, ClusterQueueIndex], pages: Mapping[tuple[str, str], LocalQueueIndex]
 ) -> dict[str, ClusterQueueIndex]:
-    """The books with these pages replaced."""
+    """Return the ClusterQueues with these LocalQueues replaced."""
     new = dict(old)
     changed: dict[str, dict[str, LocalQueueIndex]] = {}
     for (queue, local_queue), page in pages.items():

@@ -49,6 +49,7 @@ class MetricComparison(Struct, frozen=True):
 
     @property
     def same(self) -> bool:
+        """True if both numbers agree."""
         return self.theirs == self.ours
 
 

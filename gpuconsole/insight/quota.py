@@ -33,10 +33,11 @@ NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
     *("nodes", "device_classes", "resource_claim_templates", "resource_claims"),
 )
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
-    """The roots of the tree: cohorts without a parent, ClusterQueues without a cohort, then what has no valid parent.
+    """Return the roots of the tree: cohorts without a parent, ClusterQueues without a cohort, then nodes without a
+    valid parent.
 
-    Usage is summed up from workloads, not read from status. What cannot be in the tree is a root of its own with a
-    problem: a cohort in a cycle, a LocalQueue whose ClusterQueue does not exist.
+    Usage is summed up from workloads, not read from status. A cohort in a cycle, and a LocalQueue whose ClusterQueue
+    does not exist, are roots with a problem.
     """
     return _Builder(snapshot).roots()
 
@@ -58,7 +59,7 @@ class _Builder:
         tree = self.capacity.tree
         cohorts = len(tree.cohorts)
         made: dict[int, QuotaNode] = {}
-        # A deep chain of cohorts must not exhaust the stack: children are made before their parents.
+        # Children are made before their parents, so that a deep chain of cohorts does not exhaust the stack.
         for node in sorted(range(len(tree.names)), key=lambda node: -len(tree.paths[node])):
             if node >= cohorts:
                 made[node] = self.cluster_queue(self.snapshot.cluster_queues[tree.names[node]], node)
@@ -68,7 +69,7 @@ class _Builder:
         return (*sound, *self.broken(), *self.homeless())
 
     def broken(self) -> list[QuotaNode]:
-        """Cohorts in a cycle, or below one, with their ClusterQueues."""
+        """Return the cohorts in a cycle, or below one, with their ClusterQueues."""
         nodes = []
         for name in sorted(self.capacity.tree.broken):
             queues = [queue for queue in self.snapshot.cluster_queues.all() if queue.cohort == name]
@@ -80,7 +81,7 @@ class _Builder:
         return nodes
 
     def homeless(self) -> list[QuotaNode]:
-        """LocalQueues whose ClusterQueue does not exist or is not visible."""
+        """Return the LocalQueues whose ClusterQueue does not exist or is not visible."""
         lost = sorted(name for name in self.local_queues if name not in self.snapshot.cluster_queues)
         unseen = "; ".join(self.snapshot.seen.missing_reasons(ClusterQueue))
         why = f"its ClusterQueue is not visible: {unseen}" if unseen else ""
@@ -108,19 +109,19 @@ class _Builder:
         return _cohort_node(name, members, flavors, cohort is not None, gpus=gpus, unit=unit, weighted_share=share)
 
     def counts(self, count: QueueCounts, pending: Iterable[Workload]) -> Mapping[str, Any]:
-        """The counts as fields of a QuotaNode, with the devices that the pending workloads claim (DRA)."""
+        """Return the counts as fields of a QuotaNode, with the devices that the pending workloads claim (DRA)."""
         fields = _counts(count)
         devices = claimed(self.snapshot, pending)
         return {**fields, "pending_gpus": count.pending_gpus + devices} if devices else fields
 
     def unit(self, flavors: Iterable[QuotaUse]) -> str:
-        """The unit of the accelerators of these flavors; SEVERAL_UNITS if there are several."""
+        """Return the unit of the accelerators of these flavors; SEVERAL_UNITS if there are several."""
         found = {self.units[use.resource] for use in flavors if use.resource in self.units}
         one = common(found)
         return SEVERAL_UNITS if one is None and found else (one or WHOLE_GPU).noun
 
     def _pool(self, node: int, pair: tuple[str, str], quota: Quota, uses: Sequence[QuotaUse]) -> QuotaUse:
-        """A cohort's quota of one (flavor, resource): that of its members and its own."""
+        """Return a cohort's quota of one (flavor, resource): that of its members and its own."""
         reach = self.capacity.reach(node, pair)
         return QuotaUse(
             flavor=pair[0],
@@ -182,7 +183,7 @@ class _Builder:
     def local_queue(
         self, local_queue: LocalQueue, above: QuotaNode, index: ClusterQueueIndex, problem: str = ""
     ) -> QuotaNode:
-        """A LocalQueue has no quota: it shows its usage against the maximum capacity of its ClusterQueue."""
+        """Return a LocalQueue's node: it has no quota, so its usage is relative to the capacity of its ClusterQueue."""
         page = index.local_queue(local_queue.key)
         flavors = tuple(
             QuotaUse(
@@ -232,7 +233,7 @@ def policy_text(queue: ClusterQueue) -> str:
 
 
 def _queue_problem(queue: ClusterQueue, snapshot: Snapshot) -> str:
-    """Return why a ClusterQueue admits no workload, or empty; that it is stopped is shown separately."""
+    """Return why a ClusterQueue admits no workload, or empty; a stopped queue is shown separately."""
     ready = active_condition(replace(queue, stop_policy=StopPolicy.NONE), snapshot, seen=snapshot.seen)
     if not ready.active:
         return ready.message
@@ -272,7 +273,7 @@ def _cohort_node(
 
 
 def _counts(count: QueueCounts) -> Mapping[str, Any]:
-    """The counts as fields of a QuotaNode."""
+    """Return the counts as fields of a QuotaNode."""
     return asdict(count)
 
 

@@ -1,4 +1,4 @@
-"""Quota arithmetic of a flavor and a resource: needed, unused, available at each cohort level, used by whom."""
+"""Quota arithmetic of a flavor and a resource: needed, unused, available at each cohort level, and its users."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class QuotaLevel(Struct, frozen=True, kw_only=True):
-    """A ClusterQueue, or a Cohort above it; amounts in base units."""
+    """Quota of a ClusterQueue, or of a Cohort above it; amounts in base units."""
 
     kind: str
     name: str
@@ -72,6 +72,7 @@ class QuotaBreakdown(Struct, frozen=True, kw_only=True):
 
     @property
     def short(self) -> int:
+        """Amount that is missing; 0 if enough is available."""
         return max(0, self.needed - self.available)
 
 
@@ -105,7 +106,7 @@ def _quota_breakdown(
 
 
 def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: int | None) -> str:
-    """Name what limits it: a borrowing limit, or the root; both if a limit allows even less than the root."""
+    """Name the limit: a borrowing limit, or the root; both if a borrowing limit allows even less than the root."""
     if limited is not None:
         return f"borrowingLimit of {_called(usage, limited)}"
     tree, root = usage.tree, _called(usage, path[-1])
@@ -142,7 +143,7 @@ def _level(usage: UsageTree, node: int, column: int) -> QuotaLevel:
 
 
 def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
-    """The lowest level with too little available although the one above it has enough; None if it is the root."""
+    """Return the lowest level with too little available although the one above has enough; None if it is the root."""
     for node, above in pairwise(path):
         unlent = usage.unlent(node, column)
         if max(0, usage.available(above, column)) + unlent >= needed:
@@ -152,7 +153,7 @@ def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) 
 
 
 def _lending_limit_gaps(usage: UsageTree, path: tuple[int, ...], column: int) -> list[LendingLimitGap]:
-    """Members of the tree outside the path with unused quota that their lending limits withhold."""
+    """List the members of the tree outside the path whose lending limits withhold unused quota."""
     tree = usage.tree
     found = [
         _lending_limit_gap(usage, member, column)

@@ -16,6 +16,8 @@ SEVERAL_UNITS = "device"
 
 
 class NodeKind(StrEnum):
+    """Kind of a node of the quota tree."""
+
     COHORT = "cohort"
     CLUSTER_QUEUE = "cluster_queue"
     LOCAL_QUEUE = "local_queue"
@@ -97,7 +99,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
 
     @property
     def shut(self) -> str:
-        """Why it admits no workload: its problem, or that it is stopped; empty if it does."""
+        """Why the queue admits no workload: its problem, or that it is stopped; empty if it admits."""
         if self.problem or self.stop is StopPolicy.NONE:
             return self.problem
         return "it is closed" if self.kind is NodeKind.VOLCANO_QUEUE else f"it is stopped ({self.stop})"
@@ -116,7 +118,7 @@ def every(roots: Iterable[QuotaNode]) -> Iterator[tuple[QuotaNode, int]]:
 
 
 def queues_below(roots: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
-    """The queues in and below these: of Volcano's and KAI's the outermost, and LocalQueues without a ClusterQueue."""
+    """Yield the queues at and below these: the outermost of Volcano and KAI, and LocalQueues without ClusterQueue."""
     waiting = list(roots)
     while waiting:
         node = waiting.pop()
@@ -127,7 +129,7 @@ def queues_below(roots: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
 
 
 def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
-    """The leaf queues of Volcano or KAI at and below one: only they accept jobs."""
+    """Yield the leaf queues of Volcano or KAI at and below one, as only these accept jobs."""
     waiting = [queue]
     while waiting:
         node = waiting.pop()
@@ -137,7 +139,7 @@ def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
 
 
 def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
-    """The leaf queues of Volcano or KAI, with each resource limited to what the queues above them allow."""
+    """Yield the leaf queues of Volcano or KAI, with each resource limited to what the queues above them allow."""
     waiting = [(queue, {use.resource: use.available for use in queue.flavors})]
     while waiting:
         node, most = waiting.pop()

@@ -1,4 +1,4 @@
-"""Parser for Kueue's messages about pending workloads. An unknown message gives `Code.OTHER`, no guess."""
+"""Parser for Kueue's messages about pending workloads. An unknown message gives `PendingReason.OTHER`, no guess."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -103,9 +103,9 @@ SEVERITY = {
 def dominant(reasons: Iterable[ParsedReason], group_of: Mapping[str, str] = NO_GROUPS) -> PendingReason:
     """Return the dominant code of all reasons of a message.
 
-    Preemption under way comes first. Else Kueue's rule for its granular reasons (§5.9): a flavor is as bad as its worst
-    resource, a resource group as bad as its best flavor, a workload as bad as its worst group and pod set. `group_of`
-    maps flavors to their resource group; without it all flavors count as one group.
+    Preemption under way takes precedence. Otherwise Kueue's rule for its granular reasons applies (§5.9): a flavor is
+    as bad as its worst resource, a resource group as bad as its best flavor, a workload as bad as its worst group and
+    pod set. `group_of` maps flavors to their resource group; without it all flavors count as one group.
     """
     worst: dict[tuple[str, str], dict[str, int]] = {}
     others: list[PendingReason] = []

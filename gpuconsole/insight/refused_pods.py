@@ -24,7 +24,7 @@ def explain_refused(
 ) -> PendingExplanation | None:
     """Explain why pods of an admitted workload or an unqueued job are missing; None if ResourceQuotas allow them.
 
-    `pods` are those that it has.
+    `pods` are its existing pods.
     """
     refused = refused_pods(snapshot, owner, pods)
     if refused is None:
@@ -42,7 +42,7 @@ def explain_refused(
 
 
 def explain_refused_group(snapshot: Snapshot, job: Job) -> PendingExplanation | None:
-    """Explain why pods of a job's groups or replicas are missing, by the first of these that lacks some."""
+    """Explain why pods of a job's groups or replicas are missing, by the first of these with missing pods."""
     if not job.makes_jobs or not quotas_of(snapshot, job.namespace):
         return None
     for child in sorted((one for one in snapshot.jobs.all() if one.owner == job.key), key=lambda one: one.key):
