@@ -1,1 +1,1 @@
-"""What the controllers of an API server, of Kueue and of the kubelets would do, as functions on a World."""
+"""Simulated controllers of the API server, Kueue and the kubelets, as functions on a World."""

@@ -1,4 +1,4 @@
-"""Whether admission checks can work: Kueue's controllers say it of their own, and queues are inactive without them."""
+"""The Active condition of admission checks, set by Kueue; queues with inactive checks are inactive."""
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from gpuconsole.sim.world import World
 
 
 def refresh(world: World) -> None:
-    """Look at every check that asks for capacity: its config has to be there. Those of other controllers stay."""
+    """Set the condition of every ProvisioningRequest check: its config must exist. Checks of other controllers stay."""
     configs = world.state.table(TABLES[ProvisioningRequestConfig]).freeze()
     for check in list(world.state.table(TABLES[AdmissionCheck]).all()):
         found = activity(check, configs)

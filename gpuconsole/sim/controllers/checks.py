@@ -1,9 +1,9 @@
-"""Admission checks in the simulation: who answers them, and what the answers come to.
+"""Admission checks in the simulation: the controllers that answer them, and the effect of their answers.
 
 A workload with quota waits for its checks. Kueue's ProvisioningRequest check asks for capacity, and the autoscaler
 answers: with fixed capacity by what fits now, the Cluster Autoscaler when it scans, Karpenter never. Checks of
-controllers that are not simulated pass at once, or wait for a command (`policy.Checks`). What the answers come to is
-the workload controller's (`lifecycle`).
+controllers that are not simulated pass at once, or wait for a command (`policy.Checks`). The workload controller
+(`lifecycle`) applies the answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ NOT_SIMULATED = "Passed: the simulation has no controller for this check"
 
 
 def look(world: World, key: str) -> None:
-    """Let the controllers of a workload's checks act, and draw the consequences."""
+    """Run the controllers of a workload's checks, and apply their answers."""
     workload = world.workload(key)
     if workload is None:
         _give_back(world, key)
@@ -47,7 +47,7 @@ def look(world: World, key: str) -> None:
 
 
 def answer(world: World, key: str, name: str, state: str, message: str) -> Refusal:
-    """Answer a check as its controller would, or say why that cannot be."""
+    """Set the state of a check as its controller would, or return why that is not possible."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return f"there is no workload {key}" if workload is None else f"workload {key} is finished"
@@ -67,7 +67,7 @@ def _set(world: World, workload: Workload, state: CheckState) -> None:
 
 
 def _passed(world: World, workload: Workload) -> Workload:
-    """Checks that nobody here answers pass, if the policy says so."""
+    """Set checks of controllers that are not simulated to Ready, if the policy says so."""
     if world.policy.checks is Checks.WAIT or not workload.reserved or workload.is_true(conditions.EVICTED):
         return workload
     checks, elsewhere = workload.checks, federation.check_of(world, workload)
@@ -127,7 +127,7 @@ def _requests(world: World, namespace: str, name: str) -> Iterator[ProvisioningR
 
 
 def _give_back(world: World, key: str) -> None:
-    """The workload was deleted: what it asked for is not needed any more."""
+    """Delete the ProvisioningRequests of a deleted workload."""
     namespace, _, name = key.partition("/")
     for request in list(_requests(world, namespace, name)):
         _drop(world, request.key)
@@ -141,7 +141,7 @@ def _drop(world: World, key: str) -> None:
 
 
 def autoscaler_answers(world: World, timer: AnswerRequest) -> None:
-    """The autoscaler has looked for capacity: there is room for all pods of the request now, or it fails."""
+    """Answer a ProvisioningRequest: provisioned if all its pods fit now, failed otherwise."""
     request: ProvisioningRequest | None = world.state.get(ProvisioningRequest, timer.request)
     if request is None or request.conditions:
         return
@@ -160,7 +160,7 @@ def autoscaler_answers(world: World, timer: AnswerRequest) -> None:
 
 
 def _lacking(world: World, request: ProvisioningRequest) -> str:
-    """What keeps the pods of a request from running; nothing if there is room for them."""
+    """What keeps the pods of a request from running; empty if they all fit."""
     for pods in request.pod_sets:
         stored: StoredTemplate | None = world.state.get(StoredTemplate, f"{request.namespace}/{pods.template}")
         room = world.placement.largest_gang(stored.template) if stored is not None else 0

@@ -1,4 +1,4 @@
-"""Claims for devices: made for pods from templates, written down when their pod gets a node, let go when it ends.
+"""ResourceClaims: created from templates, allocated when their pod is bound, released when it ends.
 
 What Kubernetes' resource claim controller and the scheduler's PreBind do.
 """
@@ -14,7 +14,7 @@ from gpuconsole.sim.world import World
 
 
 def provide(world: World) -> None:
-    """Make the claims of pods; claims of pods that are gone go too, and claims that nobody uses give devices back."""
+    """Create the claims of pods, delete those of deleted pods, and deallocate claims that no pod uses."""
     world.unclaimed = False
     for claim in list(world.state.table("resource_claims").all()):
         if claim.pod and _is_over(world.pod(claim.pod)):
@@ -27,12 +27,12 @@ def provide(world: World) -> None:
 
 
 def _is_over(owner: Pod | None) -> bool:
-    """True if the pod that a claim was made for needs it no more (resource claim controller: isPodDone)."""
+    """True if the pod of a claim no longer needs it (resource claim controller: isPodDone)."""
     return owner is None or owner.done
 
 
 def bind_claims(world: World, decision: Bind) -> None:
-    """Write down what the claims of a pod got that has a node now, and that it uses them."""
+    """Record the allocation of a bound pod's claims, and reserve them for it."""
     pod = world.pod(decision.pod)
     if pod is None or not pod.template.resource_claims:
         return

@@ -1,4 +1,4 @@
-"""Orders about queues, nodes and single pods. Each returns why it was refused, or nothing."""
+"""Commands on queues, nodes and single pods. Each returns why it was refused, or nothing."""
 
 from msgspec import UNSET
 
@@ -71,7 +71,7 @@ def drain(world: World, name: str) -> Refusal:
 
 
 def fail_node(world: World, name: str) -> Refusal:
-    """Let a node stop answering."""
+    """Make a node stop responding."""
     node = world.node(name)
     if node is None:
         return _no_node(name)
@@ -82,7 +82,7 @@ def fail_node(world: World, name: str) -> Refusal:
 
 
 def restore(world: World, name: str) -> Refusal:
-    """Bring a failed node back."""
+    """Restore a failed node."""
     node = world.node(name)
     if node is None:
         return _no_node(name)
@@ -93,7 +93,7 @@ def restore(world: World, name: str) -> Refusal:
 
 
 def fail_pod(world: World, key: str) -> Refusal:
-    """Let a running pod fail."""
+    """Make a running pod fail."""
     pod = world.pod(key)
     if pod is None:
         return f"there is no pod {key}"

@@ -1,4 +1,4 @@
-"""Commands: each is carried out, or refused with what would have been right."""
+"""Dispatch of commands: each is carried out, or refused with the reason and the valid alternatives."""
 
 from typing import assert_never
 
@@ -57,7 +57,7 @@ from gpuconsole.sim.world import World
 
 
 def carry(world: World, command: Command, place: str = "") -> None:
-    """Carry a command out; why it was not becomes a line of history, which begins with the command's place."""
+    """Carry a command out; a refusal becomes a line of history that begins with the command's position."""
     refusal = _carry(world, command, place)
     if refusal:
         what = HistoryEventKind.COMMAND_NEEDLESS if isinstance(refusal, NoChange) else HistoryEventKind.COMMAND_REFUSED

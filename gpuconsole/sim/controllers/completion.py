@@ -1,4 +1,4 @@
-"""How crews end: their work is done, they fail for good, or their owner is deleted."""
+"""The end of running groups: their work completes, they fail for good, or their owner is deleted."""
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import HistoryEventKind
@@ -18,16 +18,16 @@ from gpuconsole.sim.world import World
 
 
 def work_ends(world: World, timer: WorkEnds) -> None:
-    """The work is done, unless it was interrupted since the timer was set."""
+    """Complete the work, unless it was interrupted since the timer was set."""
     group = world.groups.get(timer.group)
     if group is not None and group.start == timer.start:
         complete(world, group)
 
 
 def complete(world: World, group: RunningGroup, *, ordered: bool = False) -> None:
-    """All pods of a crew succeed, its job and its Workload finish, and its quota is free.
+    """All pods of a running group succeed, its job and its Workload finish, and its quota is released.
 
-    Pods of a Volcano Job that wait run after those that ran, unless the end of the job was `ordered`.
+    Pending pods of a Volcano Job run after those that ran, unless the end of the job was `ordered`.
     """
     job = world.job(group.job) if group.job else None
     if job is not None and job.volcano is not None and not group.workload:
@@ -42,13 +42,13 @@ def complete(world: World, group: RunningGroup, *, ordered: bool = False) -> Non
 
 
 def _dismiss_followers(world: World, job: Job | None, members: list[Pod]) -> None:
-    """Where some pods decide how a job ends, the others are deleted (a launcher's workers, parameter servers)."""
+    """Delete the pods that do not decide how a job ends (a launcher's workers, parameter servers)."""
     if job is not None and isinstance(job.rules, LaunchRules) and job.rules.deciders:
         pods.remove(world, [pod for pod in members if pod.pod_set not in job.rules.deciders], "JobEnded")
 
 
 def conclude(world: World, group: RunningGroup, verdict: JobEnding) -> None:
-    """A job is over while some of its pods may still be there: they are deleted."""
+    """End a job and delete its remaining pods."""
     members = pods.pods_of(world, group)
     loss = work.interrupt(world, group.key) if not verdict.succeeded else work.NOTHING
     pods.remove(world, [pod for pod in members if not pod.done], verdict.reason)
@@ -60,7 +60,7 @@ def conclude(world: World, group: RunningGroup, verdict: JobEnding) -> None:
 
 
 def time_is_up(world: World, timer: Deadline) -> None:
-    """A job was active for too long: it fails."""
+    """Fail a job that exceeded its activeDeadlineSeconds."""
     job = deadlines.is_over(world, timer)
     group = None if job is None else next((c for c in world.groups.values() if c.job == job.key), None)
     if group is not None:
@@ -68,21 +68,21 @@ def time_is_up(world: World, timer: Deadline) -> None:
 
 
 def give_up(world: World, group: RunningGroup) -> None:
-    """A job failed once too often and its pods are gone."""
+    """Fail a job that exceeded its backoffLimit and has no pods left."""
     members = pods.pods_of(world, group)
     pods.disband(world, group)
     _finish(world, group, JobPhase.FAILED, "Failed", BACKOFF_EXCEEDED, members)
 
 
 def finish_waiting(world: World, workload: Workload) -> None:
-    """A workload without pods is done: it only waited."""
+    """Finish a pending workload, which has no pods."""
     jobphases.mark(world, workload.owner, JobPhase.SUCCEEDED)
     workloads.finish(world, workload, "Succeeded", workloads.SUCCEEDED)
     ttl_after_finished.later(world, (world.workload(workload.key), world.job(workload.owner)))
 
 
 def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> None:
-    """Delete a Workload with its job, or a job that no Workload stands for; their pods leave by and by."""
+    """Delete a Workload with its job, or a job without a Workload; their pods terminate in their grace period."""
     workload = world.workload(key) if kind is Workload else None
     job = world.job(key) if kind is Job else world.job(workload.owner) if workload is not None else None
     group = world.groups.get(key)
@@ -109,7 +109,7 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
 
 
 def _other_slices(world: World, workload: Workload) -> list[Workload]:
-    """What else stands for the same elastic job and is not finished: a slice that waits to replace this one."""
+    """Other unfinished slices of the same elastic job, such as one that waits to replace this one."""
     if ELASTIC not in workload.annotations:
         return []
     slices = not_finished(world.state.table("workloads").all(), workload.owner)
@@ -117,7 +117,7 @@ def _other_slices(world: World, workload: Workload) -> list[Workload]:
 
 
 def _members(world: World, key: str, group: RunningGroup | None) -> list[Pod]:
-    """The pods of a crew, and those that it left behind when it finished, or when a wave of its pods did."""
+    """The pods of a running group, including those left behind when it or a wave of its pods finished."""
     if group is not None and not group.solo:
         return pods.pods_of(world, group)
     return [pod for pod in world.state.table("pods").all() if key in (pod.workload, pod.job)]

@@ -1,4 +1,4 @@
-"""What is there submitted once more, under another name."""
+"""Resubmits an existing job, workload or pod under another name."""
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ from gpuconsole.sim.world import World
 
 
 def copy(world: World, key: str, name: str) -> Refusal:
-    """Submit what a job, a workload or a lone pod asked for, whether that waits, runs or has ended."""
+    """Submit a copy of a job, a workload or a lone pod, whether that is pending, running or finished."""
     twin = _twin(world, key, name)
     if twin is None:
         return f"there is no job, workload or pod {key} to resubmit"
@@ -30,7 +30,7 @@ def _twin(world: World, key: str, name: str) -> Job | Workload | Pod | None:
 
 
 def _job(world: World, key: str) -> Job | None:
-    """The job of this `Kind/namespace/name`, or the one that alone has this `namespace/name`."""
+    """The job with this `Kind/namespace/name`, or the only one with this `namespace/name`."""
     exact = world.job(key)
     if exact is not None:
         return exact

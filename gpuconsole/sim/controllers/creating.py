@@ -1,4 +1,4 @@
-"""Objects that are created or, for configuration, replaced."""
+"""Creation of objects, and replacement of configuration objects."""
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from gpuconsole.sim.world import World
 
 
 def create(world: World, obj: Object) -> Refusal:
-    """Create an object as the API server would, or say why not."""
+    """Create an object as the API server would, or return why that is refused."""
     match obj:
         case Job() | Workload() | Pod():
             return _taken(world, obj) or _unwanted(world, obj) or _arrive(world, obj)
@@ -62,7 +62,7 @@ def _taken(world: World, obj: Job | Workload | Pod) -> Refusal:
 
 
 def _leaving(world: World, obj: Job | Workload | Pod) -> bool:
-    """True if pods of an earlier object of this name are still there."""
+    """True if pods of an earlier object of this name still exist."""
     if isinstance(obj, Pod):
         return running_group_key(obj) in world.groups
     if obj.key in world.groups:
@@ -74,7 +74,7 @@ def _leaving(world: World, obj: Job | Workload | Pod) -> bool:
 
 
 def _configure(world: World, obj: Object) -> Refusal:
-    """Put configuration in place, as `kubectl apply` does."""
+    """Create or replace a configuration object, as `kubectl apply` does."""
     if isinstance(obj, LocalQueue):
         jobs.ensure_namespace(world, obj.namespace)
     known = world.state.get(type(obj), obj.key)
@@ -120,6 +120,6 @@ _KEPT = ("uid", "created", "consumed", "sampled", "usage")
 
 
 def _applied(known: Object, obj: Object) -> Object:
-    """The object as it is after its manifest was applied over what is there."""
+    """The object after its manifest was applied to the existing one."""
     kept = {name: getattr(known, name) for name in _KEPT if name in known.__struct_fields__}
     return replace(obj, **kept)

@@ -1,4 +1,4 @@
-"""Jobs that may be active for a limited time only (activeDeadlineSeconds), and jobs that go when they have ended."""
+"""Time limits of jobs: activeDeadlineSeconds, and ttlSecondsAfterFinished."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ EXCEEDED = "Job was active longer than specified deadline"
 
 
 def begin(world: World, key: str) -> None:
-    """A job is active from now on."""
+    """Record that a job is active from now on."""
     job = world.job(key) if key else None
     limit = limit_of(job) if job is not None else None
     if job is not None and limit is not None:
@@ -21,9 +21,9 @@ def begin(world: World, key: str) -> None:
 
 
 def go_on(world: World) -> None:
-    """Jobs that were active before the cluster was taken over stay so no longer than they may.
+    """Resume the deadlines of jobs that were active before the simulation began.
 
-    What nobody says the beginning of is active from now on.
+    A job whose start is unknown counts as active from now on.
     """
     for job in list(world.state.table("jobs").all()):
         limit = limit_of(job)
@@ -36,7 +36,7 @@ def go_on(world: World) -> None:
 
 
 def limit_of(job: Job) -> Span | None:
-    """How long a job may be active."""
+    """The activeDeadlineSeconds of a job."""
     match job.rules:
         case BatchRules(deadline=limit) | LaunchRules(deadline=limit) | TrainRules(deadline=limit):
             return limit
@@ -44,7 +44,7 @@ def limit_of(job: Job) -> Span | None:
 
 
 def kept_for(job: Job) -> Span | None:
-    """How long a job is kept when it has ended."""
+    """The ttlSecondsAfterFinished of a job."""
     match job.rules:
         case BatchRules(ttl=span) | LaunchRules(ttl=span):
             return span
@@ -52,7 +52,7 @@ def kept_for(job: Job) -> Span | None:
 
 
 def is_over(world: World, timer: Deadline) -> Job | None:
-    """The job whose time is up, if it is active since then."""
+    """The job whose deadline has passed, if it was active since the timer was set."""
     job = world.job(timer.job)
     if job is None or job.ended or job.suspended or job.batch.since != timer.since:
         return None

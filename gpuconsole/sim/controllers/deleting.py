@@ -1,4 +1,4 @@
-"""Deletions: what an object owns goes along; what is still in use is not deleted."""
+"""Deletion of objects with their dependents; objects in use are not deleted."""
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEventKind
@@ -16,7 +16,7 @@ _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()
 
 
 def delete(world: World, table: str, key: str) -> Refusal:
-    """Delete an object by its table and key, or say why not; a workload and a job are known by `namespace/name` too."""
+    """Delete an object by table and key, or return why not; a workload or job also by `namespace/name`."""
     if not table or (table in _WORK and world.state.table(table).get(key) is None):
         table, key = _meant(world, key, table)
     kind = _KINDS.get(table)
@@ -52,7 +52,7 @@ _WORK = (TABLES[Workload], TABLES[Job])
 
 
 def _meant(world: World, name: str, table: str = "") -> tuple[str, str]:
-    """Table and key of the workload, else the job, else the pod that a `namespace/name` means; else as it is."""
+    """Table and key of the workload, else the job, else the pod with this `namespace/name`; else unchanged."""
     if world.workload(name) is None:
         job = next((job for job in world.state.table("jobs").all() if f"{job.namespace}/{job.name}" == name), None)
         if job is not None:
@@ -68,7 +68,7 @@ def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> R
 
 
 def _workload_of(world: World, job: str) -> str:
-    """The Workload of a job; of an elastic one, which may have several, one that is not finished."""
+    """The Workload of a job; for an elastic job, which may have several, an unfinished one."""
     owned = [workload for workload in world.state.table("workloads").all() if workload.owner == job]
     return min(owned, key=lambda workload: workload.finished).key if owned else ""
 
@@ -88,7 +88,7 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
 
 
 def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
-    """A queue goes only when nobody holds quota through it (Kueue keeps it by a finalizer until then)."""
+    """Delete a queue once no workload holds quota through it (Kueue keeps it by a finalizer until then)."""
     holding = queues.holders(world, queue)
     if holding:
         some = ", ".join(sorted(workload.key for workload in holding)[:3])

@@ -1,7 +1,7 @@
-"""How Workloads lose their quota: evicted, released when their job is no longer active, requeued after a back-off.
+"""Eviction of Workloads: evicted, released when their job is no longer active, requeued after a backoff.
 
 When a job is no longer active depends on its kind (Kueue: job reconciler and `IsActive` of each integration; see
-`model.jobs.quota_release`). Pods that still terminate then keep their nodes, as kube-scheduler counts them.
+`model.jobs.quota_release`). Terminating pods still occupy their nodes then, as kube-scheduler counts them.
 """
 
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ Some time has to pass: two workloads that evict each other in turn would stop th
 
 
 def preempt(world: World, decision: Preempt) -> None:
-    """A victim makes room for another workload, unless it is on its way out already."""
+    """Preempt a victim, unless it is being evicted already."""
     victim, by = world.workload(decision.workload), world.workload(decision.by)
     if victim is not None and victim.reserved and not victim.is_true(conditions.EVICTED):
         evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule, choice=decision.choice)
@@ -54,7 +54,7 @@ def evict(
     choice: PreemptionTrace | None = None,
     cause: str = "",
 ) -> None:
-    """Take a workload's place away: its work stops now, its pods leave within their grace period.
+    """Evict a workload: its work stops now, its pods terminate within their grace period.
 
     `by`, `rule` and `choice` name the preemptor, why it chose this one, and how; `cause` is what was behind the reason.
     """
@@ -97,7 +97,7 @@ def evict(
 
 
 def _stop(world: World, workload: Workload, message: str, *, was_ready: bool) -> None:
-    """Suspend the job, whose pods are deleted; its quota is free when its integration calls it inactive."""
+    """Suspend the job, which deletes its pods; its quota is released when its integration reports it inactive."""
     key, kind = workload.key, kind_of(workload)
     group = world.groups.get(key)
     had_pods = group is not None and bool(group.present)
@@ -117,13 +117,13 @@ def _stop(world: World, workload: Workload, message: str, *, was_ready: bool) ->
 
 
 def _until_deletion(world: World, key: str, kind: str, evicted: Time) -> Span:
-    """How long it takes from an eviction until the pods are deleted."""
+    """The time from an eviction until the pods are deleted."""
     delay = CONTROLLER_DELAYS.get(kind, NO_DELAY)
     return delay.deletion + world.latency("job_suspend", "pod_deletion", of=(key, evicted))
 
 
 def go_on(world: World, workload: Workload) -> None:
-    """Go on with an eviction that began before the simulation did."""
+    """Continue an eviction that began before the simulation."""
     evicted, group = workload.condition(conditions.EVICTED), world.groups.get(workload.key)
     since, kind = evicted.since if evicted is not None else world.now, kind_of(workload)
     if group is not None:
@@ -137,7 +137,7 @@ def go_on(world: World, workload: Workload) -> None:
 
 
 def kind_of(workload: Workload) -> str:
-    """The kind of the job that a Workload stands for; empty for one without a job."""
+    """The kind of a Workload's job; empty without a job."""
     return workload.owner.partition("/")[0]
 
 
@@ -147,13 +147,13 @@ def _rule(world: World, kind: str, *, was_ready: bool = True) -> QuotaRelease:
 
 
 def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
-    """When a controller that looks at intervals notices what happened."""
+    """The time at which a controller that polls notices a change."""
     interval = CONTROLLER_DELAYS.get(kind, NO_DELAY).polling
     return evicted - (evicted - stopped) // interval * interval if interval else stopped
 
 
 def release_when_stopped(world: World, group: RunningGroup, workload: Workload) -> None:
-    """Release the quota of an evicted workload whose integration waits for pods, once it waits for none."""
+    """Release the quota of an evicted workload once no pod that its integration waits for is left."""
     kind = kind_of(workload)
     rule = _rule(world, kind)
     if rule is QuotaRelease.WITHOUT_ACTIVE_PODS:
@@ -175,15 +175,15 @@ def release_when_stopped(world: World, group: RunningGroup, workload: Workload) 
 
 
 def is_released_by(workload: Workload, timer: Release) -> bool:
-    """True if a timer is about the eviction of a workload that is the last one, and not over."""
+    """True if the timer belongs to the workload's latest eviction, which is not complete yet."""
     evicted = workload.condition(conditions.EVICTED)
     return evicted is not None and evicted.status and evicted.since == timer.evicted
 
 
 def release(world: World, key: str) -> None:
-    """The job of an evicted workload is no longer active: its quota is free, and it goes back to its queue.
+    """The job of an evicted workload is inactive: release its quota and requeue it.
 
-    Where its kind starts again beside pods that still terminate, these are not waited for any more.
+    If its kind restarts beside terminating pods, these no longer count.
     """
     workload = world.workload(key)
     if workload is None or not workload.reserved:
@@ -208,7 +208,7 @@ def release(world: World, key: str) -> None:
 
 
 def starts_before_old_pods_end(world: World, workload: Workload) -> bool:
-    """True if the job would start again while its old pods still terminate."""
+    """True if the job would restart while its old pods still terminate."""
     job = world.job(workload.owner) if workload.owner else None
     failed_only = job is not None and isinstance(job.rules, BatchRules) and job.rules.replaces_failed
     return quota_release.starts_before_old_pods_end(kind_of(workload), replaces_failed_only=failed_only)
@@ -228,7 +228,7 @@ def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span
 
 
 def _rested(world: World, workload: Workload) -> Workload:
-    """A workload whose back-off is over, if it had one: it may be tried again."""
+    """The workload, requeued if its backoff is over."""
     rested = replace(workload, requeue=replace(workload.requeue, at=None))
     waits = rested.condition(conditions.REQUEUED)
     if waits is None or waits.status or waits.reason not in _BACKS_OFF:
@@ -237,7 +237,7 @@ def _rested(world: World, workload: Workload) -> Workload:
 
 
 def backoff_ends(world: World, timer: BackoffEnds) -> None:
-    """The back-off of a workload is over, unless that was another one: it is queued now."""
+    """Requeue a workload whose backoff is over, unless a newer backoff replaced it."""
     workload = world.workload(timer.workload)
     if workload is None or workload.reserved or workload.requeue.at is None or workload.requeue.at > world.now:
         return

@@ -1,6 +1,6 @@
-"""Variants of Workloads in the simulation: made, activated, stopped, and followed by their parent's job.
+"""Concurrent-admission variants of Workloads: created, activated, stopped, and followed by their parent's job.
 
-A variant has no pods: those are made when its parent is admitted, and an evicted variant keeps its quota until the
+A variant has no pods: those are created when its parent is admitted, and an evicted variant keeps its quota until the
 parent's pods are gone (Kueue 0.19 pkg/controller/concurrentadmission).
 """
 
@@ -18,7 +18,7 @@ from gpuconsole.sim.world import World
 
 
 def look(world: World, key: str) -> None:
-    """Bring a parent and its variants in line with each other."""
+    """Reconcile a parent and its variants."""
     parent = world.workload(key)
     if parent is None:
         _orphan(world, key)
@@ -51,13 +51,13 @@ def _queue_of(world: World, workload: Workload) -> ClusterQueue | None:
 
 
 def _orphan(world: World, key: str) -> None:
-    """Variants go with their parent (the garbage collector)."""
+    """Delete variants with their parent (the garbage collector)."""
     for name in tuple(world.children_workloads.get(key, ())):
         world.drop(Workload, name)
 
 
 def _change(world: World, before: Workload, after: Workload) -> None:
-    """Carry out what became of a parent or a variant."""
+    """Apply a change of a parent or a variant."""
     evicted = after.condition(conditions.EVICTED)
     if evicted is not None and evicted.status and not before.is_true(conditions.EVICTED):
         eviction.evict(world, before, evicted.reason, evicted.message)

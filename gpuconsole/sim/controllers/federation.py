@@ -1,7 +1,7 @@
-"""MultiKueue in the simulation: the manager offers workloads to worker clusters and follows what becomes of them.
+"""MultiKueue in the simulation: the manager dispatches workloads to worker clusters and mirrors their status.
 
-The workers are simulations of their own on the manager's clock. A copy of a workload there is a bare Workload that
-takes as long as the job of the manager; the manager makes no pods for it.
+The workers are separate simulations on the manager's clock. A workload's copy there is a Workload without a job that
+runs as long as the manager's job; the manager creates no pods for it.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 
 
 def exchange(world: World) -> bool:
-    """Let the workers come to this moment, and bring every dispatched workload one step on; True if any moved."""
+    """Advance the workers to now, and every dispatched workload by one step; True if any changed."""
     for member in world.members.values():
         member.cluster.advance(world.now)
     moved = False
@@ -49,7 +49,7 @@ def exchange(world: World) -> bool:
 
 
 def check_of(world: World, workload: Workload) -> CheckState | None:
-    """The workload's MultiKueue check, if it has one and there are worker clusters."""
+    """The workload's MultiKueue check, if it has one and worker clusters exist."""
     if not world.members:
         return None
     return next((check for check in workload.checks if _is_multikueue(world, check.name)), None)
@@ -61,7 +61,7 @@ def _is_multikueue(world: World, name: str) -> bool:
 
 
 def pass_on(world: World, name: str, command: Command) -> Refusal:
-    """Carry a command out in a worker cluster, whether or not the manager can reach it."""
+    """Carry out a command in a worker cluster, even if the manager cannot reach it."""
     member = world.members.get(name)
     if member is None:
         return _no_cluster(world, name)
@@ -71,7 +71,7 @@ def pass_on(world: World, name: str, command: Command) -> Refusal:
 
 
 def lose(world: World, name: str, lost: bool) -> Refusal:
-    """A worker cluster cannot be reached any more, or again; meanwhile it goes on by itself."""
+    """Disconnect a worker cluster or reconnect it; a disconnected one continues on its own."""
     member = world.members.get(name)
     if member is None:
         return _no_cluster(world, name)
@@ -115,7 +115,7 @@ def _group(world: World, local: Workload, check: CheckState, dispatch: Dispatch)
 
 
 def _remotes(world: World, check: CheckState) -> Iterator[str]:
-    """The clusters that a check offers work to, in the order of its config."""
+    """The worker clusters of a check, in the order of its config."""
     known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
     name = known.parameters.rpartition("/")[2] if known is not None else ""
     config: MultiKueueConfig | None = world.state.get(MultiKueueConfig, name)
@@ -153,7 +153,7 @@ def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
 
 
 def _withdraw(world: World, key: str, names: tuple[str, ...]) -> bool:
-    """Delete copies; those on clusters that are lost go when they are back."""
+    """Delete copies; those on disconnected clusters are deleted after reconnection."""
     dispatch = world.dispatches[key]
     gone = [name for name in names if name in world.members and world.members[name].lost is None]
     for name in gone:
@@ -199,7 +199,7 @@ def _nomination(world: World, local: Workload, remotes: tuple[str, ...], started
 
 
 def _copy(world: World, local: Workload) -> Workload:
-    """The workload as a worker sees it: its spec, and how long its work takes."""
+    """The workload as created in a worker: its spec and the duration of its work."""
     job = world.job(local.owner) if local.owner else None
     notes = dict(local.annotations)
     if job is not None:
@@ -225,7 +225,7 @@ def _exactly(span: Span) -> str:
 
 
 def _mirror(world: World, key: str) -> bool:
-    """What the copy that runs has come to, written into the workload."""
+    """Copy the status of the remote workload that runs into the local one."""
     local, dispatch = world.workload(key), world.dispatches.get(key)
     member = world.members.get(dispatch.runs) if dispatch is not None else None
     if local is None or member is None or local.finished or not local.reserved:

@@ -1,4 +1,4 @@
-"""Jobs and pods that arrive: with a queue they get a Workload, without one their pods are made at once."""
+"""Arrival of jobs and pods: with a queue name they get a Workload, without one their pods are created at once."""
 
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ FORBIDDEN = "Forbidden"
 
 
 def create_job(world: World, job: Job) -> None:
-    """A job arrives."""
+    """Create a job."""
     job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
     ensure_namespace(world, job.namespace)
     job = rerouted(world, _in_default_queue(world, with_runtime(world, job)))
@@ -55,9 +55,9 @@ def managed(world: World, job: Job) -> bool:
 
 
 def _in_default_queue(world: World, job: Job) -> Job:
-    """A job that names no queue goes to the LocalQueue `default` of its namespace, if there is one (Kueue's webhooks).
+    """Put a job without a queue name into the LocalQueue `default` of its namespace, if it exists (Kueue's webhooks).
 
-    The Jobs of a CronJob are asked for themselves; what another job made stands in the queue with that one.
+    The Jobs of a CronJob are defaulted individually; a job that another job created is in that job's queue.
     """
     queues = world.session is not None or world.policy.substitute is not None
     if not queues or job.queue or job.kind not in GROUPS or job.volcano is not None:
@@ -69,7 +69,7 @@ def _in_default_queue(world: World, job: Job) -> Job:
 
 
 def makes_jobs(world: World, job: Job) -> bool:
-    """True if jobs stand for its parts: those of CronJobs and flows, groups of leaders and workers, queued replicas."""
+    """True if the job creates jobs: CronJobs, flows, groups of leaders and workers, queued replicas."""
     return job.makes_jobs or (job.kind == "Deployment" and managed(world, job))
 
 
@@ -81,7 +81,7 @@ def _create_parent(world: World, job: Job) -> None:
 
 
 def stand_for(world: World, job: Job, since: Time = 0) -> None:
-    """Make the Workload of a job (Kueue jobframework), which waits `since` then; one without pods needs none yet."""
+    """Create the Workload of a job (Kueue jobframework), pending `since` then; a job without pods needs none yet."""
     if job.solo and job.endless and not any(part.count for part in job.pod_sets):
         return
     workload = workload_for(world, job)
@@ -95,7 +95,7 @@ def stand_for(world: World, job: Job, since: Time = 0) -> None:
 
 
 def stand_again(world: World, timer: StandFor) -> None:
-    """Kueue tries again to create a Workload that a ResourceQuota refused, if its job still waits for one."""
+    """Retry to create a Workload that a ResourceQuota refused, if its job still needs one."""
     job = world.job(timer.job)
     if job is None or job.uid != timer.uid or not job.suspended or not managed(world, job):
         return
@@ -104,13 +104,13 @@ def stand_again(world: World, timer: StandFor) -> None:
 
 
 def elastic(world: World, job: Job) -> bool:
-    """True for a job that may change its size while it runs, by slices."""
+    """True for a job that may change its size while it runs (workload slices)."""
     config = world.policy.kueue
     return config is not None and is_elastic(job.annotations, config)
 
 
 def workload_for(world: World, job: Job) -> Workload:
-    """The Workload of a job as it is now, with the priority of its class."""
+    """The Workload of a job in its current state, with the priority of its class."""
     number, name = workload_priority(world, job.workload_priority_class, job.pod_sets)
     if world.session is not None and not world.session.config.enabled("TopologyAwareScheduling"):
         job = replace(job, pod_sets=without_topology(job.pod_sets))
@@ -118,7 +118,7 @@ def workload_for(world: World, job: Job) -> Workload:
 
 
 def start_unmanaged(world: World, job: Job) -> None:
-    """Make the pods of a job that no Workload stands for; Volcano's are up to its own controller."""
+    """Create the pods of a job without a Workload; those of Volcano Jobs are left to Volcano's controller."""
     if job.volcano is not None:
         actions.start(world, job)
         return
@@ -131,7 +131,7 @@ def start_unmanaged(world: World, job: Job) -> None:
 
 
 def create_workload(world: World, workload: Workload) -> None:
-    """A Workload arrives, with or without a job; where another scheduler takes Kueue's place, as a job."""
+    """Create a Workload, with or without a job; as a job if another scheduler replaces Kueue."""
     if world.policy.substitute is not None and not workload.owner:
         create_job(world, job_of(workload))
         return
@@ -146,7 +146,7 @@ def create_workload(world: World, workload: Workload) -> None:
 
 
 def create_pod(world: World, pod: Pod) -> None:
-    """A lone pod arrives."""
+    """Create a pod without a job."""
     ensure_namespace(world, pod.namespace)
     pod = replace(
         pod,
@@ -160,6 +160,6 @@ def create_pod(world: World, pod: Pod) -> None:
 
 
 def ensure_namespace(world: World, name: str) -> None:
-    """Make a namespace that is only named."""
+    """Create a namespace that objects only refer to."""
     if world.state.get(Namespace, name) is None:
         world.put(Namespace(name=name, labels={NAMESPACE_NAME: name}, named_only=True))

@@ -1,6 +1,6 @@
-"""Kueue's workload controller at work: what queues, time and pods do to a workload that holds quota, or is done.
+"""Kueue's workload controller: the effect of queues, time and pods on admitted and finished workloads.
 
-The rules are `scheduling.kueue.controller`; here its steps are carried out until it has nothing more to do.
+The rules are in `scheduling.kueue.controller`; this module applies them until nothing is left to do.
 """
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ MOST_STEPS = 8
 
 
 def look_again(world: World, timer: ReconcileWorkload) -> None:
-    """A timer is due, unless it was set anew meanwhile."""
+    """Handle a timer, unless it was replaced meanwhile."""
     if world.reconcile_timers.get(timer.workload) != world.now:
         return
     del world.reconcile_timers[timer.workload]
@@ -29,7 +29,7 @@ def look_again(world: World, timer: ReconcileWorkload) -> None:
 
 
 def look(world: World, key: str) -> None:
-    """Do what has to be done with a workload that holds quota or is finished, and set the next timer."""
+    """Reconcile a workload that holds quota or is finished, and set the next timer."""
     looked: ReconcileResult | None = None
     for _ in range(MOST_STEPS):
         workload, session = world.workload(key), world.session
@@ -46,7 +46,7 @@ def look(world: World, key: str) -> None:
 
 
 def restart(world: World, workload: Workload) -> None:
-    """Let a workload back in that was evicted when its queue stopped, if that runs again."""
+    """Reactivate a workload that was evicted when its queue stopped, if the queue runs again."""
     if world.session is None:
         return
     outcome = restarted(workload, world.session.look_up_queues(workload), world.now)
@@ -71,7 +71,7 @@ def _carry_out(world: World, before: Workload, outcome: ReconcileResult) -> None
 
 
 def _take_back(world: World, before: Workload, after: Workload) -> None:
-    """It had quota but was not admitted yet: it gives the quota back at once."""
+    """Release the quota of a workload that was not admitted yet."""
     world.put(replace(after, inadmissible=False))
     said = after.condition(QUOTA_RESERVED)
     if said is not None:
@@ -90,7 +90,7 @@ def _take_back(world: World, before: Workload, after: Workload) -> None:
 
 
 def _forget(world: World, key: str) -> bool:
-    """Delete a job that Kueue deactivated, with its workload, when it was kept long enough."""
+    """Delete a job that Kueue deactivated, with its workload, after its retention time."""
     workload, session = world.workload(key), world.session
     if workload is None or session is None:
         return True

@@ -1,4 +1,4 @@
-"""What the API server fills into pods that do not say what they need (plugins LimitRanger and RuntimeClass)."""
+"""Defaults that the API server sets in pods without requests (plugins LimitRanger and RuntimeClass)."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ _CONTAINER = "Container"
 
 
 def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplate:
-    """The template with what its RuntimeClass costs and the namespace's defaults where its containers name none."""
+    """The template with its RuntimeClass's overhead and the namespace's default requests and limits."""
     template = _weighed(world, template)
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
@@ -32,7 +32,7 @@ def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplat
 
 
 def defaulted_sets(world: World, namespace: str, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-    """Pod sets whose templates are `defaulted` (Kueue's AdjustResources does the same to a Workload)."""
+    """Pod sets with `defaulted` templates (Kueue's AdjustResources does the same to a Workload)."""
     templates = [defaulted(world, namespace, part.template) for part in pod_sets]
     if all(part.template is template for part, template in zip(pod_sets, templates, strict=True)):
         return pod_sets

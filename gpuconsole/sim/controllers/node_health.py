@@ -1,4 +1,4 @@
-"""Nodes that fail, or keep pods away, under workloads that were placed by topology (Kueue: TAS node controller)."""
+"""Failed and tainted nodes under workloads placed by topology (Kueue: TAS node controller)."""
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ UNHEALTHY = "UnhealthyNode"
 
 
 def look(world: World, name: str) -> None:
-    """Examine a node, and do what that calls for."""
+    """Check a node, and react to its state."""
     session = world.session
     if session is None or not session.places_pods:
         return

@@ -1,4 +1,4 @@
-"""Orders that change what nodes there are, and what they offer. Each returns why it was refused, or nothing."""
+"""Commands that add, taint or repartition nodes. Each returns why it was refused, or nothing."""
 
 from itertools import count
 
@@ -27,7 +27,7 @@ TAINTED, DIVIDED = "TaintManagerEviction", "GpusDivided"
 
 
 def set_taint(world: World, command: SetTaint) -> Refusal:
-    """Taint a node, or take a taint away. NoExecute evicts the pods that do not tolerate it."""
+    """Add or remove a taint. NoExecute evicts the pods that do not tolerate it."""
     node = world.node(command.node)
     if node is None:
         return _no_node(command.node)
@@ -50,7 +50,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
 
 
 def add(world: World, like: str, number: int) -> Refusal:
-    """Nodes join that are like one that is there: its labels, its topology, what it offers; empty and ready.
+    """Add nodes like an existing one: its labels, topology and capacity; empty and ready.
 
     DRA drivers publish the devices of each in ResourceSlices of its own.
     """
@@ -69,7 +69,7 @@ def add(world: World, like: str, number: int) -> Refusal:
 
 
 def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
-    """The same devices on another node, in a pool of their own; pools are commonly called as their nodes."""
+    """The same devices on another node, in a pool of their own; pools are usually named after their nodes."""
 
     def renamed(old: str) -> str:
         return old.replace(like, name) if like in old else f"{old}-{name}"
@@ -78,7 +78,7 @@ def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
 
 
 def divide(world: World, command: Divide) -> Refusal:
-    """Divide a node's GPUs anew. GPUs are reset or lose instances under the pods that are in the way: these fail."""
+    """Change a node's MIG partitioning. Pods on GPUs that are reset, or whose instances are deleted, fail."""
     node = world.node(command.node)
     if node is None:
         return _no_node(command.node)
@@ -105,7 +105,7 @@ def divide(world: World, command: Divide) -> Refusal:
 
 
 def _whole(node: Node) -> Node:
-    """The node with its GPUs undivided."""
+    """The node with unpartitioned GPUs."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     if division is None:
         return node

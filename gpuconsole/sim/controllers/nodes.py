@@ -1,4 +1,4 @@
-"""Nodes: cordoned, drained, failing, coming back; and what that does to the pods on them."""
+"""Nodes: cordon, drain, failure, restoration, and their effect on pods."""
 
 from collections.abc import Iterable
 
@@ -16,14 +16,14 @@ DELETED = "Deleted"
 
 
 def cordon(world: World, node: Node, cordoned: bool) -> None:
-    """Let no new pod (or new pods again) come to a node."""
+    """Cordon or uncordon a node."""
     if node.unschedulable != cordoned:
         world.put(replace(node, unschedulable=cordoned))
         world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Cordoned" if cordoned else "Uncordoned")
 
 
 def drain(world: World, node: Node) -> None:
-    """Cordon a node and delete its pods; their owners make them again elsewhere."""
+    """Cordon a node and delete its pods; their owners recreate them elsewhere."""
     cordon(world, node, True)
     for pod in pods_on(world, node.name):
         if not pod.deleted:
@@ -31,20 +31,20 @@ def drain(world: World, node: Node) -> None:
 
 
 def fail(world: World, node: Node) -> None:
-    """A node stops answering: its pods fail at once, Workloads keep their quota."""
+    """A node stops responding: its pods fail at once, Workloads keep their quota."""
     world.put(replace(node, ready=False, not_ready_since=world.now))
     world.tell(HistoryEventKind.NODE_DOWN, node=node.name, **world.devices.of_node(node))
     lose_pods(world, node.name)
 
 
 def restore(world: World, node: Node) -> None:
-    """A failed node comes back, empty."""
+    """Restore a failed node, empty."""
     world.put(replace(node, ready=True, not_ready_since=None))
     world.tell(HistoryEventKind.NODE_UP, node=node.name, **world.devices.of_node(node))
 
 
 def remove(world: World, node: Node) -> None:
-    """A node is gone for good, with all that is on it."""
+    """Delete a node with everything on it."""
     if node.ready:
         world.put(replace(node, ready=False, not_ready_since=world.now))
     lose_pods(world, node.name)
@@ -53,7 +53,7 @@ def remove(world: World, node: Node) -> None:
 
 
 def lose_pods(world: World, name: str) -> None:
-    """Everything on a node fails; what was leaving it anyway is gone."""
+    """Fail the pods of a node; terminating ones are deleted."""
     for pod in pods_on(world, name):
         if pod.deleted:
             pods.vanish(world, pod)
@@ -63,7 +63,7 @@ def lose_pods(world: World, name: str) -> None:
 
 
 def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
-    """A pod fails; the work of its crew stops until it is made again."""
+    """Fail a pod; the work of its running group stops until the pod is recreated."""
     loss = _interrupt(world, pod)
     pods.fail(world, pod, reason, message)
     world.tell(
@@ -84,10 +84,10 @@ def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
 def evict_pod(
     world: World, pod: Pod, *, reason: str, message: str, by: Pod | None = None, rule: str = "", notice: Span = 0
 ) -> None:
-    """A pod has to leave its node; the work of its crew stops. A pod that no Workload owns is a victim of its own.
+    """Evict a pod; the work of its running group stops. A pod without a Workload is itself the victim.
 
-    `rule` is by what it was chosen for `by`. `notice` is how long it has to write a checkpoint, if it writes one when
-    it is told to go.
+    `rule` is the rule by which `by` chose it. `notice` is the time it has to write a checkpoint, if it writes one on
+    termination.
     """
     loss = _interrupt(world, pod, notice)
     if by is not None:
@@ -104,7 +104,7 @@ def evict_pod(
 
 
 def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
-    """A Job counts pods that it loses as failed, whoever took them, unless its podFailurePolicy ignores that."""
+    """Count a lost pod as a failure of its Job, unless its podFailurePolicy ignores disruptions."""
     verdict = running.fail(world, pod, None, disrupted=disrupted)
     group = world.groups.get(running_group_key(pod))
     if verdict is not None and group is not None:
@@ -112,7 +112,7 @@ def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
 
 
 def pods_on(world: World, name: str) -> list[Pod]:
-    """Pods that hold a place on a node."""
+    """Pods that occupy resources of a node."""
     everything: Iterable[Pod] = world.state.table("pods").all()
     return [pod for pod in everything if pod.node == name and not pod.done]
 

@@ -1,4 +1,4 @@
-"""Pods that fail by themselves or at their node's door: the job counts it, and makes the pod again after a back-off."""
+"""Pods that fail on their own or at admission by the kubelet: the job counts it and retries after a backoff."""
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ def fail_pod(world: World, pod: Pod) -> None:
 
 
 def admit_pod(world: World, key: str) -> None:
-    """A kubelet looks at a pod that came to its node; it fails one that asks for more than one shared device."""
+    """The kubelet admits a pod; it rejects one that requests more than one shared device."""
     pod = world.pod(key)
     node = None if pod is None else world.node(pod.node)
     if pod is not None and node is not None and may_refuse(node.labels, node.annotations):
@@ -54,7 +54,7 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
 
 
 def restart(world: World, timer: Restart) -> None:
-    """A back-off is over."""
+    """Recreate failed pods when the backoff is over."""
     group = world.groups.get(timer.group)
     job = world.job(group.job) if group is not None and group.job else None
     if job is not None and job.volcano is not None:

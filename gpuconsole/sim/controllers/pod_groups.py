@@ -18,7 +18,7 @@ from gpuconsole.sim.world import World
 
 
 def ensure(world: World, pods: Iterable[Pod]) -> None:
-    """Make the PodGroups of pods that name a Workload which is there, and those of Ray's jobs and clusters."""
+    """Create the PodGroups of pods whose Workload exists, and those of Ray's jobs and clusters."""
     for pod in pods:
         _ensure_ray_group(world, pod)
         reference = pod.template.scheduling_workload
@@ -42,7 +42,7 @@ def ensure(world: World, pods: Iterable[Pod]) -> None:
 
 
 def _ensure_ray_group(world: World, pod: Pod) -> None:
-    """Make the PodGroup of a RayCluster or RayJob before its first pod (KubeRay DoBatchSchedulingOnSubmission)."""
+    """Create the PodGroup of a RayCluster or RayJob before its first pod (KubeRay DoBatchSchedulingOnSubmission)."""
     job = world.job(pod.job)
     if job is None or job.ray_group is None or world.state.get(PodGroup, f"{pod.namespace}/{pod.gang}") is not None:
         return
@@ -65,7 +65,7 @@ def _ensure_ray_group(world: World, pod: Pod) -> None:
 
 
 def release_ray_group(world: World, job: Job) -> None:
-    """The PodGroup of a RayJob that ended asks for nothing any more (KubeRay CleanupOnCompletion)."""
+    """Set the PodGroup of a finished RayJob to zero members (KubeRay CleanupOnCompletion)."""
     if job.ray_group is not None and job.ray_group.for_volcano:
         group = world.state.get(PodGroup, f"{job.namespace}/{job.ray_group.name_for(job.name)}")
         if group is not None:
@@ -73,5 +73,5 @@ def release_ray_group(world: World, job: Job) -> None:
 
 
 def ensure_all(world: World, workload: SchedulingWorkload) -> None:
-    """Make those of the pods that waited for this Workload."""
+    """Create the PodGroups of the pods that waited for this Workload."""
     ensure(world, [pod for pod in world.state.table("pods").all() if pod.namespace == workload.namespace])

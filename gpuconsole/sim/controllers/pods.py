@@ -1,4 +1,4 @@
-"""The life of pods: made, bound, leaving, gone, failed. Keeps the counts of their crews."""
+"""Lifecycle of pods: created, bound, terminating, deleted, failed. Keeps the counts of their running groups."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -20,7 +20,7 @@ FAILED_CREATE = "FailedCreate"
 
 
 def form(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
-    """Make the pods of a new crew."""
+    """Create the pods of a new running group."""
     named = [with_free_name(world, pod) for pod in pods]
     world.put_group(replace(group, pods=tuple(pod.key for pod in named)))
     refused = create(world, group.key, named)
@@ -29,7 +29,7 @@ def form(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
 
 
 def create(world: World, key: str, pods: Sequence[Pod]) -> int:
-    """Create pods of a crew as far as quotas allow, and say how many the API server refuses.
+    """Create pods of a running group as far as ResourceQuotas allow; returns how many the API server refuses.
 
     Its controller tries again when the quotas have room.
     """
@@ -55,7 +55,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
 
 
 def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
-    """Make those pods that a crew does not have yet; the others work on meanwhile."""
+    """Create the missing pods of a running group; the others work on meanwhile."""
     present: dict[tuple[str, int], str] = {}
     for pod in pods_of(world, group):
         if pod.done:
@@ -72,7 +72,7 @@ def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
 
 
 def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason: str) -> None:
-    """Delete pods that a crew does without from now on."""
+    """Delete surplus pods of a running group."""
     pods = [pod for key in surplus if (pod := world.pod(key)) is not None and not pod.done]
     kept = tuple(key for key in group.pods if key not in surplus)
     on_nodes = [pod for pod in pods if pod.node and not pod.deleted]
@@ -95,9 +95,9 @@ def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason:
 
 
 def with_free_name(world: World, pod: Pod) -> Pod:
-    """The pod under a name that no other pod has.
+    """The pod, renamed if its name is taken.
 
-    Two owners can lead to the same name for a pod; the second gets a part of its uid, as Kubernetes does.
+    Two owners can generate the same pod name; the second gets a part of its uid, as Kubernetes does.
     """
     if world.pod(pod.key) is None:
         return pod
@@ -105,7 +105,7 @@ def with_free_name(world: World, pod: Pod) -> Pod:
 
 
 def bind(world: World, decision: Bind) -> None:
-    """A pod gets its node and its GPUs. It runs at once where containers take no time to start."""
+    """Bind a pod to its node and GPUs. It runs at once if containers take no time to start."""
     pod = world.pod(decision.pod)
     if pod is None or pod.node:
         return
@@ -138,7 +138,7 @@ def bind(world: World, decision: Bind) -> None:
 
 
 def start(world: World, pod: Pod) -> Pod:
-    """The containers of a pod that has a node have started."""
+    """Mark the containers of a bound pod as started."""
     started = replace(pod, phase=PodPhase.RUNNING, started=world.now)
     world.put(started)
     group = world.groups[running_group_key(pod)]
@@ -147,9 +147,9 @@ def start(world: World, pod: Pod) -> Pod:
 
 
 def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
-    """Delete pods, `after` which their controllers ask for it. One without a node is gone at once.
+    """Delete pods, `after` which their controllers request it. One without a node is gone at once.
 
-    One that has a node keeps it until it has terminated.
+    One with a node occupies it until it has terminated.
     """
     leaving: dict[int, list[tuple[str, str]]] = {}
     for pod in pods:
@@ -172,16 +172,16 @@ def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *,
 
 
 def terminates(world: World, pod: Pod) -> Span:
-    """How long a pod with a node terminates: its grace period, if its containers have started.
+    """Termination time of a bound pod: its grace period, if its containers have started.
 
-    With latencies as long as they take to start, at least: a scheduler that evicts what it has just bound would stop
+    With latencies at least their start-up time: otherwise a scheduler that evicts what it has just bound would stop
     the clock.
     """
     return max(pod.template.grace_period if pod.started else 0, world.latency("start", of=(pod.key, pod.uid)))
 
 
 def gone(world: World, timer: PodsGone) -> None:
-    """The grace period of some pods is over."""
+    """Delete pods whose grace period is over."""
     for key, uid in timer.pods:
         pod = world.pod(key)
         if pod is not None and pod.uid == uid and pod.deleted:
@@ -189,19 +189,19 @@ def gone(world: World, timer: PodsGone) -> None:
 
 
 def fail(world: World, pod: Pod, reason: str, message: str) -> None:
-    """A pod fails: its GPUs are free at once, its crew misses it."""
+    """Fail a pod: its GPUs are free at once, and its running group misses it."""
     _leave(world, pod)
     world.put(replace(pod, phase=PodPhase.FAILED, finished=world.now, reason=reason, message=message))
 
 
 def end(world: World, pod: Pod) -> None:
-    """A pod ends well while others of its crew go on."""
+    """Complete a pod while others of its running group continue."""
     _leave(world, pod)
     world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
 
 
 def succeed(world: World, group: RunningGroup) -> None:
-    """All pods of a crew end well; the crew is no more."""
+    """Complete all pods of a running group and delete the group."""
     for pod in pods_of(world, group):
         if pod.deleted or not pod.node:
             vanish(world, pod)
@@ -211,7 +211,7 @@ def succeed(world: World, group: RunningGroup) -> None:
 
 
 def leave_behind(world: World, group: RunningGroup) -> None:
-    """Forget a crew whose job may start again while its pods still terminate: these belong to no gang any more."""
+    """Delete a running group whose job may restart while its pods still terminate; these no longer count for a gang."""
     for pod in pods_of(world, group):
         if pod.gang:
             world.put(replace(pod, gang="", gang_size=0))
@@ -219,23 +219,23 @@ def leave_behind(world: World, group: RunningGroup) -> None:
 
 
 def disband(world: World, group: RunningGroup) -> None:
-    """Forget a crew."""
+    """Delete a running group."""
     world.groups.pop(group.key, None)
     world.dirty.pop(group.key, None)
 
 
 def pods_of(world: World, group: RunningGroup) -> list[Pod]:
-    """The pods of a crew that exist, failed ones included."""
+    """The existing pods of a running group, including failed ones."""
     return [pod for pod in map(world.pod, group.pods) if pod is not None]
 
 
 def subject(pod: Pod) -> str:
-    """What history calls the owner of a pod: its Workload, or the pod itself."""
+    """The owner of a pod in the history: its Workload, or the pod itself."""
     return pod.workload or pod.key
 
 
 def queue_of(world: World, pod: Pod) -> str:
-    """The ClusterQueue whose quota a pod uses; where no Workload stands for it, its queue of Volcano or KAI, if any."""
+    """The ClusterQueue whose quota a pod uses; without a Workload, its queue of Volcano or KAI, if any."""
     if pod.workload:
         workload = world.workload(pod.workload)
         return workload.cluster_queue if workload is not None else ""
@@ -244,14 +244,14 @@ def queue_of(world: World, pod: Pod) -> str:
 
 
 def vanish(world: World, pod: Pod) -> None:
-    """A pod is gone."""
+    """Delete a pod."""
     if not pod.done:
         _leave(world, pod)
     world.drop(Pod, pod.key)
 
 
 def _leave(world: World, pod: Pod) -> None:
-    """Count a pod of a crew as missing."""
+    """Count a pod of a running group as missing."""
     group = world.groups.get(running_group_key(pod))
     if group is None or not is_member(pod, group):
         return

@@ -1,4 +1,4 @@
-"""Priorities: which number a workload and a pod get from the classes that they name."""
+"""Priorities of workloads and pods from their priority classes."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from gpuconsole.sim.world import World
 
 
 def pod_priority(world: World, template: PodTemplate) -> int:
-    """The pod's own number, else its PriorityClass's, else the global default's, else 0 (admission plugin Priority)."""
+    """The pod's priority, else its PriorityClass's, else the global default's, else 0 (admission plugin Priority)."""
     if template.priority is not None:
         return template.priority
     named: PriorityClass | None = world.state.get(PriorityClass, template.priority_class)
@@ -37,7 +37,7 @@ def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> 
 
 
 def default_class_name(world: World) -> str:
-    """The class that the API server writes into pods that name none; empty where there is no global default."""
+    """The class that the API server sets in pods without one; empty without a global default."""
     return default_class(_classes(world))[1]
 
 

@@ -1,4 +1,4 @@
-"""Where a Workload stands with its queues: which ClusterQueue it belongs to, and why it cannot even be tried."""
+"""A Workload's ClusterQueue, and the obstacles that keep it from being tried at all."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from gpuconsole.sim.world import World
 
 
 def cluster_queue(world: World, workload: Workload) -> str:
-    """The ClusterQueue that a Workload is in, or would be in by its LocalQueue."""
+    """The ClusterQueue of a Workload: that of its quota, else that of its LocalQueue."""
     if workload.admission is not None:
         return workload.admission.cluster_queue
     queue = world.local_queue(workload.local_queue)
@@ -20,7 +20,7 @@ def cluster_queue(world: World, workload: Workload) -> str:
 
 
 def check(world: World, workload: Workload) -> None:
-    """Write down why a pending Workload is not tried at all (Kueue workload controller, before scheduling)."""
+    """Record why a pending Workload is not tried at all (Kueue workload controller, before scheduling)."""
     current = world.workload(workload.key)
     if current is None or current.reserved or current.finished:
         return
@@ -44,7 +44,7 @@ def check(world: World, workload: Workload) -> None:
 
 
 def obstacle(world: World, workload: Workload) -> tuple[str, str]:
-    """Reason and text of what keeps a Workload from being tried; two empty strings if nothing does."""
+    """Reason and message of what keeps a Workload from being tried; empty strings without an obstacle."""
     session = world.session
     if session is None:
         return "", ""
@@ -54,10 +54,10 @@ def obstacle(world: World, workload: Workload) -> tuple[str, str]:
 
 
 def ready(workload: Workload, now: Time) -> Workload:
-    """All its pods run."""
+    """The workload with PodsReady true: all its pods run."""
     return with_readiness(workload, True, now)
 
 
 def not_ready(workload: Workload, now: Time) -> Workload:
-    """Its pods do not run yet, or some of them do not run any more."""
+    """The workload with PodsReady false: pods do not run yet, or no longer."""
     return with_readiness(workload, False, now)

@@ -1,4 +1,4 @@
-"""Orders that change queues and cohorts beyond their quotas. Each returns why it was refused, or nothing."""
+"""Commands that change weights, cohorts and preemption policies. Each returns why it was refused, or nothing."""
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ _BORROW = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY)
 
 
 def set_weight(world: World, command: SetWeight) -> Refusal:
-    """Change a weight of fair sharing."""
+    """Change a fair-sharing weight."""
     if not 0 <= command.weight < 1e9:
         return f"weight {command.weight:g} is not 0 or more"
     found = _found(world, command.kind, command.queue)
@@ -56,7 +56,7 @@ def set_cohort(world: World, command: SetCohort) -> Refusal:
 
 
 def set_preemption(world: World, command: SetPreemption) -> Refusal:
-    """Change whom a ClusterQueue may preempt, within what Kueue's webhook allows."""
+    """Change the preemption policy of a ClusterQueue, within what Kueue's webhook allows."""
     queue = world.cluster_queue(command.cluster_queue)
     if queue is None:
         return f"there is no ClusterQueue {command.cluster_queue}"
@@ -103,7 +103,7 @@ def _found(world: World, kind: str, name: str) -> ClusterQueue | LocalQueue | Co
 
 
 def _changed(world: World, new: ClusterQueue | LocalQueue | Cohort, reason: str) -> None:
-    """Put it in place, and tell those that it matters to."""
+    """Apply the changed object, and recheck the affected queues."""
     world.put(new)
     match new:
         case ClusterQueue(name=name) | LocalQueue(cluster_queue=name):

@@ -1,4 +1,4 @@
-"""Queues: held, drained, started again, resized, removed; and what that does to their workloads."""
+"""Queues: stop policy, quota, removal, and their effect on workloads."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,7 +12,7 @@ from gpuconsole.sim.world import World
 
 
 def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
-    """Set the stop policy: Hold admits nobody new, HoldAndDrain evicts who is admitted, None starts it again."""
+    """Set the stop policy: Hold admits no new workload, HoldAndDrain also evicts admitted ones, None resumes."""
     world.put(replace(queue, stop_policy=policy))
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
@@ -24,7 +24,7 @@ def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> 
 
 
 def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota: Quota) -> None:
-    """Change one quota. Less quota evicts nobody."""
+    """Change one quota. Less quota evicts no workload."""
     groups = tuple(
         replace(group, flavors=tuple(_resized(f, resource, quota) if f.name == flavor else f for f in group.flavors))
         for group in queue.resource_groups
@@ -34,25 +34,25 @@ def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota:
 
 
 def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
-    """A queue appeared, changed or went: say so to those who wait in it."""
+    """Recheck the pending workloads of a queue that was created, changed or deleted."""
     for workload in waiting_in(world, queue):
         queue_conditions.check(world, workload)
 
 
 def recheck_all(world: World) -> None:
-    """Something that ClusterQueues refer to appeared, changed or went."""
+    """Recheck all queues after a change of an object that ClusterQueues reference."""
     for queue in list(world.state.table("cluster_queues").all()):
         recheck(world, queue)
 
 
 def waiting_in(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
-    """Workloads without quota whose LocalQueue is this one or leads to this ClusterQueue."""
+    """Workloads without quota in this LocalQueue, or in the LocalQueues of this ClusterQueue."""
     belongs = _belongs(world, queue)
     return [w for w in _workloads(world) if not w.reserved and not w.finished and belongs(w)]
 
 
 def holders(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
-    """Workloads that hold quota in a ClusterQueue, or came through a LocalQueue."""
+    """Workloads that hold quota in a ClusterQueue, or that came through a LocalQueue."""
     if isinstance(queue, ClusterQueue):
         return [w for w in _workloads(world) if w.cluster_queue == queue.name and w.reserved and not w.finished]
     return [w for w in _workloads(world) if w.local_queue == queue.key and w.reserved and not w.finished]

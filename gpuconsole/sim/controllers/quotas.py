@@ -1,4 +1,4 @@
-"""ResourceQuotas: which objects the API server refuses, what is used, and when controllers try again."""
+"""ResourceQuotas: objects that the API server refuses, usage, and retries of controllers."""
 
 from collections.abc import Sequence
 
@@ -27,9 +27,9 @@ _USUAL_RETRIES = (5 * SECOND // 1000, 1000 * SECOND)
 
 
 def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
-    """The pods that the API server creates of these new ones of a namespace, and why it refuses the first other one.
+    """The new pods that the API server accepts in a namespace, and why it refuses the first of the others.
 
-    Who creates pods tries no more of them after one was refused.
+    Controllers stop creating pods after the first refusal.
     """
     quotas = world.quota_usage.of(world.state, pods[0].namespace) if pods and world.has_quotas else ()
     if not quotas:
@@ -63,7 +63,7 @@ def refusal_of(world: World, obj: Job | Workload | Pod | PersistentVolumeClaim |
 
 
 def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
-    """Say, in the moment a pod is created, that a claim of it is not; its controller tries again unseen."""
+    """Record that the claim of a pod just created was refused; later retries are not recorded."""
     if pod.created == world.now:
         world.tell(
             HistoryEventKind.PENDING,
@@ -75,7 +75,7 @@ def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
 
 
 def refuse(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
-    """Note that so many pods of a crew were refused, or (none) that all were created; nothing is told twice."""
+    """Record how many pods of a running group were refused (0: none); a repeated refusal is not recorded again."""
     if not refused:
         return replace(group, refused_since=None, refusal="") if group.refused_since is not None else group
     since = world.now if group.refused_since is None else group.refused_since
@@ -83,7 +83,7 @@ def refuse(world: World, group: RunningGroup, refused: int, message: str) -> Run
 
 
 def recount(world: World) -> None:
-    """Write down what the quotas of a namespace use by now; when that is less, those who were refused try again."""
+    """Update the usage of a namespace's quotas; when it decreases, controllers that were refused retry."""
     namespace = next(iter(world.uncounted))
     changed = world.uncounted.pop(namespace)
     for quota in world.quota_usage.of(world.state, namespace):
@@ -97,7 +97,7 @@ def recount(world: World) -> None:
 
 
 def _let_try_again(world: World, namespace: str) -> None:
-    """At the next attempt of each controller: attempts before would have found the quota as it was."""
+    """Schedule the next retry of each controller: earlier attempts would have found the quota unchanged."""
     for group in list(world.groups.values()):
         if group.refused_since is None or group.key.rsplit("/", 2)[-2] != namespace:
             continue
@@ -110,7 +110,7 @@ def _let_try_again(world: World, namespace: str) -> None:
 
 
 def _let_stand_for(world: World, namespace: str) -> None:
-    """The same for Kueue's job reconcilers, where a quota refused the Workload of a job."""
+    """Schedule retries of Kueue's job reconcilers whose Workload a quota refused."""
     quotas = world.quota_usage.of(world.state, namespace)
     if world.session is None or not any(COUNT_WORKLOADS in quota.hard for quota in quotas):
         return
@@ -121,7 +121,7 @@ def _let_stand_for(world: World, namespace: str) -> None:
 
 
 def next_attempt(since: Time, now: Time, first: Span, longest: Span) -> Time:
-    """The first attempt after `now` of those that are made `first`, twice as long … and at most `longest` apart."""
+    """The first retry after `now`, with backoff from `first`, doubled, to at most `longest`."""
     due, delay = since + first, first
     while due <= now and delay < longest:
         delay = min(longest, delay * 2)

@@ -1,1 +1,1 @@
-"""Jobs that make jobs: services whose parts are admitted one by one, and CronJobs; TrainJobs and their runtimes."""
+"""Jobs that create jobs: services whose replicas are admitted one by one, CronJobs; TrainJobs and their runtimes."""

@@ -1,4 +1,4 @@
-"""Jobs that make jobs: replicas that Kueue admits one by one, groups of leaders and workers, CronJobs, JobFlows."""
+"""Child jobs: replicas that Kueue admits one by one, groups of leaders and workers, CronJobs, JobFlows."""
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 
 
 def look(world: World, key: str) -> None:
-    """Bring the children of a job in line with it; they go with it."""
+    """Reconcile the children of a job; they are deleted with it."""
     job = world.job(key)
     children = [child for name in world.children.get(key, {}) if (child := world.job(name)) is not None]
     if job is None:
@@ -52,12 +52,12 @@ def delete(world: World, child: Job) -> None:
 
 
 def is_replica(job: Job | None) -> bool:
-    """True for a replica of a Deployment: one that is lost is replaced by another one."""
+    """True for a replica of a Deployment, which is replaced when it is lost."""
     return job is not None and job.kind == POD and isinstance(job.rules, MemberRules)
 
 
 def cron_due(world: World, timer: CronDue) -> None:
-    """The time of a CronJob has come, if it is still there and not suspended."""
+    """Run a CronJob whose time has come, if it still exists and is not suspended."""
     job = world.job(timer.job)
     if job is not None and job.uid == timer.uid and not job.suspended:
         world.parents[job.key] = None
@@ -65,7 +65,7 @@ def cron_due(world: World, timer: CronDue) -> None:
 
 
 def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> None:
-    """Make the Job whose time has come, and forget those that are too old."""
+    """Create the Job that is due, and delete those beyond the history limit."""
     for old in cron.surplus(rules, children):
         delete(world, old)
     active = [child for child in children if not child.ended]
@@ -88,7 +88,7 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
 
 
 def _is_refused(world: World, parent: Job, child: Job) -> bool:
-    """True if a ResourceQuota has no room for a job that is to be made; its maker says so."""
+    """True if a ResourceQuota refuses a job to be created; its creator records an event."""
     refusal = quotas.refusal_of(world, child)
     if refusal:
         message = f"Error creating job: {refusal}"
@@ -97,7 +97,7 @@ def _is_refused(world: World, parent: Job, child: Job) -> bool:
 
 
 def _advance(world: World, job: Job, rules: FlowRules, children: list[Job]) -> None:
-    """Make the Jobs whose time in the flow has come, and say how far it is."""
+    """Create the Jobs of a flow that are due, and update its status."""
     if job.ended:
         return
     for child in flows.ready(world, job, rules, children):
@@ -113,12 +113,12 @@ def _advance(world: World, job: Job, rules: FlowRules, children: list[Job]) -> N
 
 
 def _has_pods(world: World, job: Job) -> bool:
-    """True for one that has pods already, although nobody knows which job of it they belong to."""
+    """True for a job whose pods exist already, although it is unknown which of its children they belong to."""
     return any(pod.job == job.key or pod.labels.get(LWS_NAME) == job.name for pod in world.state.table("pods").all())
 
 
 def _fill(world: World, job: Job, children: list[Job]) -> None:
-    """Make the replicas or groups that are not there, and delete those that are too many, the last ones first."""
+    """Create missing replicas or groups, and delete surplus ones, the last ones first."""
     wanted = {f"{_kind(job)}/{job.namespace}/{job.name}-{index}": index for index in range(_replicas(job))}
     for child in reversed(children):
         if child.key not in wanted:
@@ -165,7 +165,7 @@ def _member(world: World, job: Job, index: int) -> Job:
 
 
 def _group(job: Job, index: int) -> tuple[PodSet, ...]:
-    """The pod sets of one group: `NAME-GROUP` leads, `NAME-GROUP-1` and those after it work."""
+    """The pod sets of one group: `NAME-GROUP` is the leader, `NAME-GROUP-1` and later ones are workers."""
     leader, parts = f"{job.name}-{index}", []
     first = 0
     for part in job.pod_sets:

@@ -1,4 +1,4 @@
-"""CronJobs: a Job at each time of their schedule (Kubernetes' CronJob controller; Spark operator's for its kind)."""
+"""CronJobs: a Job at each scheduled time (Kubernetes' CronJob controller; the Spark operator's for its kind)."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ MOST_MISSED = 10_000
 
 
 def arm(world: World, job: Job) -> None:
-    """Set the timer for a CronJob's next time."""
+    """Set the timer for a CronJob's next run."""
     if isinstance(job.rules, CronRules) and not job.suspended:
         due = parse_cron(job.rules.schedule).next_in(world.now, job.rules.time_zone)
         if due is not None:
@@ -27,7 +27,7 @@ def arm(world: World, job: Job) -> None:
 
 
 def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
-    """The latest time of the schedule that has come and that no Job was made for; None if there is none."""
+    """The latest scheduled time that has passed without a Job; None if there is none."""
     since = job.created if rules.last is None else rules.last
     if rules.starting_deadline is not None:
         since = max(since, now - rules.starting_deadline - 1)
@@ -41,17 +41,17 @@ def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
 
 
 def skips_missed(rules: CronRules) -> bool:
-    """True where a time at which an earlier run went on is left out, not made up for when that ends."""
+    """True if runs that are due while an earlier one is active are skipped, not started after it."""
     return rules.makes == _SPARK
 
 
 def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
-    """A CronJob's Jobs have the minute of their time, Spark's applications its nanosecond."""
+    """Name of a run's Job: with the minute of its time, for Spark applications with the nanosecond."""
     return f"{parent.name}-{scheduled * 1000 if rules.makes == _SPARK else scheduled // MINUTE}"
 
 
 def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
-    """The Job of one time."""
+    """The Job of one scheduled time."""
     return Job(
         kind=rules.makes,
         namespace=parent.namespace,
@@ -75,7 +75,7 @@ def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Ti
 
 
 def surplus(rules: CronRules, children: Sequence[Job]) -> list[Job]:
-    """Jobs that ended and are more than the history keeps, the oldest first."""
+    """Finished Jobs beyond the history limit, the oldest first."""
     gone = []
     for phase, kept in ((JobPhase.SUCCEEDED, rules.keep_succeeded), (JobPhase.FAILED, rules.keep_failed)):
         ended = sorted((job for job in children if job.phase is phase), key=lambda job: (job.started, job.key))
@@ -84,20 +84,20 @@ def surplus(rules: CronRules, children: Sequence[Job]) -> list[Job]:
 
 
 def is_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
-    """True if an earlier Job forbids the next one."""
+    """True if an active Job forbids the next one (concurrencyPolicy Forbid)."""
     return rules.concurrency is Concurrency.FORBID and bool(active)
 
 
 def replaced(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
-    """Earlier Jobs that make place for the next one."""
+    """Active Jobs that the next one replaces (concurrencyPolicy Replace)."""
     return active if rules.concurrency is Concurrency.REPLACE else ()
 
 
 def skipped(job: Job, rules: CronRules, scheduled: Time) -> Job:
-    """The same when it made no job at this time and never will."""
+    """The CronJob after a scheduled time that never gets a Job."""
     return replace(job, rules=replace(rules, last=scheduled))
 
 
 def noted(job: Job, rules: CronRules, scheduled: Time) -> Job:
-    """The CronJob when it has made the Job of this time."""
+    """The CronJob after it created the Job of this time."""
     return replace(job, rules=replace(rules, last=scheduled), phase=JobPhase.RUNNING)

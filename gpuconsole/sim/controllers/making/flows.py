@@ -14,7 +14,7 @@ BY_TEMPLATE, BY_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJ
 
 
 def ready(world: World, flow: Job, rules: FlowRules, children: Sequence[Job]) -> Iterator[Job]:
-    """Jobs that are not there, whose template is, and whose dependencies are completed."""
+    """Jobs that do not exist yet, whose template exists and whose dependencies are complete."""
     phases = {child.name: child.phase for child in children}
     for one in rules.flows:
         needs = (phases.get(f"{flow.name}-{target}") for target in one.targets)

@@ -1,4 +1,4 @@
-"""TrainJobs meet their runtimes (Kubeflow trainer's webhook and controller)."""
+"""TrainJobs with their runtimes (Kubeflow trainer's webhook and controller)."""
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import TrainRules
@@ -9,13 +9,13 @@ from gpuconsole.sim.world import World
 
 
 def with_runtime(world: World, job: Job) -> Job:
-    """A TrainJob with the pods that its runtime gives it; any other job is itself."""
+    """A TrainJob with the pods of its runtime; any other job is unchanged."""
     runtime = _runtime(world, job, job.rules) if isinstance(job.rules, TrainRules) else None
     return job if runtime is None else with_runtime_pods(job, runtime)
 
 
 def missing_runtime(world: World, job: Job) -> Refusal:
-    """Why a TrainJob cannot be made: its runtime is not there."""
+    """Why a TrainJob cannot be created: its runtime does not exist."""
     rules = job.rules
     if not isinstance(rules, TrainRules) or job.pod_sets or _runtime(world, job, rules) is not None:
         return DONE
