@@ -1,1 +1,1 @@
-"""Where events come from and commands go to: the one seam."""
+"""Backends: sources of cluster events and targets of commands (simulated, recorded, live)."""

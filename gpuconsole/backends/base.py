@@ -1,4 +1,4 @@
-"""The one seam: where events come from and commands go to.
+"""Protocols of a backend, the interface that delivers a cluster's events and accepts commands.
 
 A backend is pulled: `poll` says what happened, and is called by one thread only. Everything else may be called from any
 thread. A backend whose time we make ourselves (a simulation, a recording) is `Clocked` as well; one whose future can be
@@ -30,22 +30,22 @@ MAX_SPEED = 10_000.0
 
 @runtime_checkable
 class Backend(Protocol):
-    """Where a cluster's events come from. The first `poll` after `open` tells all objects that exist."""
+    """Source of a cluster's events. The first `poll` after `open` reports all existing objects."""
 
     def open(self) -> None: ...
 
     def poll(self, elapsed: float) -> Iterable[Event]:
-        """What happened since the last poll; `elapsed` is the wall-clock seconds since then."""
+        """Return the events since the last poll; `elapsed` is the wall-clock seconds since then."""
 
     def submit(self, command: Command) -> None:
-        """Take in a command; its effect or refusal comes back as events of a later poll. Only `Guard` calls it."""
+        """Accept a command; its result or refusal is an event of a later poll. Only `Guard` calls this."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
 class Clocked(Protocol):
-    """What only a backend offers whose time we make: a speed, a pause and single steps."""
+    """Backend with virtual time, which has a speed, can be paused and stepped."""
 
     @property
     def now(self) -> Time: ...
@@ -55,32 +55,32 @@ class Clocked(Protocol):
 
     @property
     def reached(self) -> float:
-        """The speed of late, which is below `speed` where there is too much to compute."""
+        """The speed reached recently, below `speed` when the simulation cannot keep up."""
 
     @property
     def paused(self) -> bool: ...
 
     def set_speed(self, speed: float) -> None:
-        """Virtual seconds a second, clipped to ×1 … ×10,000."""
+        """Set the virtual seconds per wall-clock second, clipped to ×1 … ×10,000."""
 
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
 
     def step(self) -> None:
-        """Let the next poll run the next moment at which something happens, although paused."""
+        """Let the next poll advance to the next event, even while paused."""
 
 
 @runtime_checkable
 class Forkable(Protocol):
-    """What only a backend offers that can say what would happen."""
+    """Backend that can be forked into a simulation for what-ifs."""
 
     def fork(self) -> "Simulation":
-        """An independent twin of the simulation as it is now. Waits for a running poll (≤ 20 ms)."""
+        """Return an independent copy of the simulation in its current state. Blocks while a poll runs (≤ 20 ms)."""
 
 
 class Missing(Struct, frozen=True):
-    """A right that the user does not have; no namespace stands for the whole cluster."""
+    """A permission (RBAC verb and resource) that the user lacks; an empty namespace means cluster-wide."""
 
     verb: str
     resource: str
@@ -93,7 +93,7 @@ class Missing(Struct, frozen=True):
 
 
 class ClusterHealth(Struct, frozen=True, kw_only=True):
-    """How well a live cluster can be seen at this moment."""
+    """Connection and completeness of a live cluster's data at this moment."""
 
     loading: bool = True
     """Not everything that can be read was read once."""
@@ -120,7 +120,7 @@ class ClusterHealth(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class LiveBackend(Protocol):
-    """What only a backend offers whose cluster others run: the time is everybody's, and the sight of it can fail."""
+    """Backend of a real cluster: wall-clock time, and a connection that can fail."""
 
     @property
     def now(self) -> Time: ...
@@ -130,51 +130,51 @@ class LiveBackend(Protocol):
 
     @property
     def policy(self) -> SimPolicy:
-        """How a Snapshot goes on when it is tried out in a simulation, as far as the cluster tells."""
+        """Return the scheduler settings for a simulation of this cluster, as far as the cluster exposes them."""
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the cluster does not tell of that policy, in sentences."""
+        """Return the assumptions behind that policy, as sentences."""
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
-        """Who waits for a queue by the word of the cluster itself. Waits for its answer; call it in a thread."""
+        """Return a queue's pending workloads from Kueue's visibility API. Blocks; call it in a thread."""
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
-        """What Kueue's own metrics say of a queue. Waits for the answer, as `standings`."""
+        """Return Kueue's own metrics of a queue. Blocks, as `standings`."""
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it is known now."""
+        """Return the current state of the cluster."""
 
     @property
     def engines(self) -> EnginesInForce:
-        """Who decides there, as far as the kinds tell that it serves."""
+        """Return the schedulers in force, inferred from the API kinds that the cluster serves."""
 
 
 @runtime_checkable
 class Partial(Protocol):
-    """What only a backend offers whose events may not tell of everything that there is."""
+    """Backend whose events may cover only a part of the cluster (RBAC)."""
 
     @property
     def seen(self) -> Visibility:
-        """What of the cluster they tell; the same value as long as that is the same."""
+        """What the events cover; the same object while it does not change."""
 
 
 class Follower(Protocol):
-    """Someone who keeps a replica of a simulation, by being told what it was told. Called by the polling thread."""
+    """Keeps a replica of a simulation from the commands it carried out. Called by the polling thread."""
 
     def carried(self, at: Time, command: Command) -> None:
         """The command was carried out at virtual time `at`."""
 
     def reached(self, now: Time, digest: int) -> bool:
-        """The simulation stands at `now`, and `digest` sums up all that happened until then.
+        """Report that the simulation is at `now`; `digest` is a checksum of its history until then.
 
         True if the replica has to start anew.
         """
 
     def begin(self, state: bytes, digest: int) -> None:
-        """Start anew from a saved simulation."""
+        """Restart the replica from a saved simulation."""
 
 
 def clip_speed(speed: float) -> float:
-    """The nearest speed that the console offers."""
+    """Clip a speed to the range that the console supports."""
     return min(MAX_SPEED, max(MIN_SPEED, speed))

@@ -1,4 +1,4 @@
-"""The one place that every write passes: it refuses in a console that only looks, and leaves an audit line for each."""
+"""The single path of every write: refuses it in a read-only console, and writes an audit entry for each."""
 
 import logging
 from collections.abc import Callable
@@ -20,6 +20,8 @@ READ_ONLY = "This console is read-only; restart it without --read-only to make c
 
 
 class AuditOutcome(StrEnum):
+    """Outcome of an audited command."""
+
     SENT = "sent"
     """Given to the backend; its effect comes as events."""
     READ_ONLY = "read-only"
@@ -41,7 +43,7 @@ _OUTCOMES = {
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """A line of the audit. `command` is the command as JSON, or what the refusal names."""
+    """An entry of the audit log. `command` is the command as JSON, or the object that the outcome is about."""
 
     time: Time
     command: str
@@ -73,11 +75,11 @@ class Guard:
 
     @property
     def refusal(self) -> str:
-        """Why nothing may be changed; empty where things may."""
+        """Reason why changes are refused; empty if they are allowed."""
         return READ_ONLY if self.read_only else self._protected or self._unaudited()
 
     def submit(self, command: Command, now: Time) -> None:
-        """Send a command. Raises ReadOnlyError where nothing may be changed, or what the backend raised."""
+        """Send a command. Raises ReadOnlyError if changes are refused, or the backend's error."""
         if refusal := self.refusal:
             self._note(now, command, AuditOutcome.READ_ONLY)
             raise ReadOnlyError(refusal)
@@ -89,7 +91,7 @@ class Guard:
         self._note(now, command, AuditOutcome.SENT)
 
     def permit(self, words: str, now: Time) -> None:
-        """Let something pass that is no command, but may change a cluster (a shell). Raises ReadOnlyError."""
+        """Allow an action that is not a command but may change the cluster (a shell). Raises ReadOnlyError."""
         refusal = self.refusal
         self._write(
             AuditEntry(time=now, command=clean(words), outcome=AuditOutcome.READ_ONLY if refusal else AuditOutcome.SENT)
@@ -98,12 +100,12 @@ class Guard:
             raise ReadOnlyError(refusal)
 
     def note(self, words: str, now: Time, detail: str, *, failed: bool) -> None:
-        """Note what became of something that was permitted."""
+        """Audit the outcome of an action that was permitted."""
         outcome = AuditOutcome.FAILED if failed else AuditOutcome.DONE
         self._write(AuditEntry(time=now, command=clean(words), outcome=outcome, detail=clean(detail)))
 
     def came_back(self, happened: HistoryEvent) -> None:
-        """Note what became of a command, where an event says it."""
+        """Audit the outcome of a command that a history event reports."""
         outcome = _OUTCOMES.get(happened.what)
         if outcome is not None:
             subject = happened.workload or happened.pod or happened.queue or happened.node

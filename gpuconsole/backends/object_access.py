@@ -1,4 +1,4 @@
-"""What an operator does at a cluster beside commands: look at manifests and logs, try, and be told what is allowed.
+"""Direct access to a live cluster's objects: manifests, dry runs, logs, Events, kubectl and permissions.
 
 Only a backend with an API server behind it offers this. A simulated pod prints nothing, and has no shell.
 """
@@ -14,7 +14,7 @@ from gpuconsole.model.commands import Command
 
 
 class PodOperation(StrEnum):
-    """What can be done with a pod that is no command."""
+    """Operation on a pod that is not a command."""
 
     LOGS = "logs"
     SHELL = "shell"
@@ -22,21 +22,21 @@ class PodOperation(StrEnum):
 
 
 class PodAccess(Struct, frozen=True):
-    """One of these, asked for in a namespace."""
+    """A pod operation requested in a namespace."""
 
     what: PodOperation
     namespace: str
 
 
 class Manifest(Struct, frozen=True):
-    """An object as the API server has it, without its status and without what only servers write."""
+    """An object from the API server, without status and server-managed metadata."""
 
     document: dict[str, Any]
     version: str
 
 
 class KubeEvent(Struct, frozen=True, kw_only=True):
-    """An Event that Kubernetes keeps about an object, for an hour or so."""
+    """A Kubernetes Event about an object; Kubernetes keeps it for about an hour."""
 
     time: Time
     warning: bool
@@ -48,7 +48,7 @@ class KubeEvent(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(NamedTuple):
-    """A line of a pod's output, made safe. `ours` marks a line that the console says itself."""
+    """A line of a pod's output without control characters. `ours` marks a line that the console adds."""
 
     pod: str
     text: str
@@ -56,42 +56,42 @@ class LogLine(NamedTuple):
 
 
 class Logs(Protocol):
-    """The output of some pods, as it comes. Kept: the newest lines."""
+    """Streamed output of some pods. Keeps the newest lines."""
 
     @property
     def lines(self) -> Sequence[LogLine]: ...
 
     @property
     def count(self) -> int:
-        """Lines that ever came: tells whether there are new ones, and how many older ones are gone."""
+        """Return the lines received in total, which shows whether there are new ones and how many were dropped."""
 
     def close(self) -> None:
-        """End all reading."""
+        """Stop reading."""
 
 
 class ObjectAccess(Protocol):
-    """Everything but `refusal` and `kubectl` blocks on the network, and raises ClusterError."""
+    """Reads and dry runs of objects. All except `refusal` and `kubectl` block on the network and raise ClusterError."""
 
     def refusal(self, asked: Command | PodAccess) -> str:
-        """Why the user may not do it; empty where he may, or where nobody knows yet: it is asked for meanwhile."""
+        """Why the user lacks permission; empty if allowed or not known yet (then it is requested in the background)."""
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
-        """What the server would do with manifests (JSON), a line for each; nothing is changed."""
+        """Dry-run manifests (JSON) on the server, and return a result line for each."""
 
     def manifest(self, table: str, key: str) -> Manifest: ...
 
     def events(self, table: str, key: str) -> tuple[KubeEvent, ...]:
-        """What Kubernetes' Events say of an object, oldest first."""
+        """Return the Kubernetes Events about an object, oldest first."""
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> Logs:
-        """Begin to read what pods (`ns/name`) print; with `previous`, what they did before their last restart."""
+        """Start reading the logs of pods (`ns/name`); with `previous`, those of the previous container instance."""
 
     def kubectl(self, *arguments: str) -> list[str]:
-        """The command line of kubectl for this cluster, as this user."""
+        """Return the kubectl command line for this cluster and user."""
 
 
 @runtime_checkable
 class HasObjectAccess(Protocol):
-    """A backend with a desk."""
+    """Backend that offers `ObjectAccess`."""
 
     def object_access(self) -> ObjectAccess: ...

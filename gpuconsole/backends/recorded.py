@@ -1,4 +1,4 @@
-"""A recording as a backend: the same events again, at the time they happened, as fast as asked."""
+"""Backend that replays a recording: the same events in order of time, at the chosen speed."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from gpuconsole.model.events import Event
 
 
 class RecordedBackend(SimulationClock):
-    """Reads on in a list of events, which must be in order of time. It cannot be changed."""
+    """Replays a list of events, which must be in order of time. Read-only."""
 
     def __init__(self, events: Sequence[Event], *, speed: float = 60.0, paused: bool = False) -> None:
         super().__init__(speed, paused)
@@ -23,7 +23,7 @@ class RecordedBackend(SimulationClock):
         return self._now
 
     def open(self) -> None:
-        """Stand at the first event's time; what happened then is told by the first poll."""
+        """Set the time to the first event's; the first poll returns what happened then."""
 
     def submit(self, command: Command) -> None:
         raise ReadOnlyError("A recording is read-only; open its snapshot with `gpuconsole run --snapshot FILE`")

@@ -1,4 +1,4 @@
-"""The embedded simulator as a backend: a poll advances virtual time by `elapsed` × speed, within a budget of work."""
+"""Backend for the embedded simulator: a poll advances virtual time by `elapsed` × speed, within a budget of work."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ BUDGET = 0.018
 
 
 class SimulatedBackend(SimulationClock):
-    """A simulation that runs beside the screens. Owns it; everybody else gets forks or events.
+    """Runs a simulation as a backend. Owns it; other code gets forks or events.
 
     What happens depends on the virtual times of the commands only, not on how polls cut the time.
     """
@@ -37,7 +37,7 @@ class SimulatedBackend(SimulationClock):
         measure: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`measure`: tell what GPUs would measure, too."""
+        """`measure` adds simulated GPU telemetry to the events."""
         super().__init__(speed, paused)
         self._simulation = simulation
         self._follower = follower
@@ -56,11 +56,11 @@ class SimulatedBackend(SimulationClock):
 
     @property
     def digest(self) -> int:
-        """A sum of all lines of history so far: two simulations that were told the same have the same."""
+        """Checksum of the history so far; equal for two simulations with the same history."""
         return self._digest
 
     def open(self) -> None:
-        """Make the objects that exist already the first events."""
+        """Queue the existing objects as the first events."""
         with self._guard:
             recent = [event for event in self._simulation.drain() if isinstance(event, HistoryEvent)]
             snapshot = self._simulation.snapshot()
@@ -86,7 +86,7 @@ class SimulatedBackend(SimulationClock):
             return self._simulation.fork()
 
     def close(self) -> None:
-        """Nothing to release: the simulation goes with this object."""
+        """Release nothing: the simulation is freed with this object."""
 
     def _carry_out(self) -> None:
         while True:
@@ -99,7 +99,7 @@ class SimulatedBackend(SimulationClock):
                 self._follower.carried(self._simulation.now, command)
 
     def _advance(self, until: Time) -> None:
-        """Run up to `until`, moment by moment, until the budget is spent or somebody pauses."""
+        """Advance to `until`, one event time after another, until the work budget is used up or the user pauses."""
         simulation, deadline = self._simulation, self._clock() + BUDGET
         while (moment := simulation.next_time) is not None and moment <= until:
             if self.paused or self._clock() > deadline:
@@ -124,7 +124,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def digest(events: Iterable[Event], previous: int = 0) -> int:
-    """Carry a sum over the lines of history on."""
+    """Extend a checksum with the history events in `events`."""
     for event in events:
         if isinstance(event, HistoryEvent):
             previous = zlib.crc32(_ENCODER.encode(event), previous)

@@ -1,4 +1,4 @@
-"""The clock of a backend that makes its own time: speed, pause, steps, and the speed that was reached."""
+"""Clock of a backend with virtual time: speed, pause, steps, and the speed that was reached."""
 
 import threading
 from collections import deque
@@ -11,7 +11,7 @@ WINDOW = 40
 
 
 class SimulationClock:
-    """Turns wall-clock seconds into virtual time. Mutates; `set_speed`, `pause`, `resume`, `step` from any thread."""
+    """Converts wall-clock seconds to virtual time. Mutable; `set_speed`, `pause`, `resume`, `step` are thread-safe."""
 
     def __init__(self, speed: float, paused: bool) -> None:
         self._speed = clip_speed(speed)
@@ -53,16 +53,16 @@ class SimulationClock:
             self._steps += 1
 
     def take_steps(self) -> int:
-        """How many steps were asked for since the last call."""
+        """Return and reset the number of requested steps."""
         with self._lock:
             steps, self._steps = self._steps, 0
         return steps
 
     def span(self, elapsed: float) -> Span:
-        """Virtual time that `elapsed` seconds are worth now: nothing while paused."""
+        """Virtual time for `elapsed` wall-clock seconds; 0 while paused."""
         return 0 if self.paused else round(elapsed * self._speed * SECOND)
 
     def note(self, elapsed: float, span: Span) -> None:
-        """Remember how far the virtual time came in `elapsed` seconds."""
+        """Record how far virtual time advanced in `elapsed` seconds."""
         if elapsed > 0 and not self.paused:
             self._window.append((elapsed, span))

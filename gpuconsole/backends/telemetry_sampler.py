@@ -1,4 +1,4 @@
-"""The telemetry of a simulated cluster as events: a few nodes a poll, round by round, off the simulation's own path."""
+"""Telemetry of a simulated cluster as events: a few nodes per poll, in turn."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -22,7 +22,7 @@ TABLE = TABLES[NodeTelemetry]
 
 
 class TelemetrySampler:
-    """Measures the GPUs of a simulation. Mutates; called by the thread that polls."""
+    """Samples the GPUs of a simulation. Mutable; called by the polling thread."""
 
     def __init__(self) -> None:
         self._round: Iterator[NodeTelemetry] = iter(())
@@ -33,7 +33,7 @@ class TelemetrySampler:
         self._foreign = False
 
     def take(self, simulation: "Simulation") -> list[Event]:
-        """What the next few nodes measure."""
+        """Return the telemetry of the next few nodes."""
         self._polls += 1
         now = simulation.now
         events: list[Event] = [Applied(now, one) for one in islice(self._round, NODES)]

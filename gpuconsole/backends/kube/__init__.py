@@ -1,1 +1,1 @@
-"""A live cluster as a backend: lists and watches in, commands out, within a budget of requests."""
+"""Backend for a live cluster: lists and watches its objects and sends commands, within a request budget."""

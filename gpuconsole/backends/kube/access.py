@@ -1,4 +1,4 @@
-"""What the user may do: the API server is asked (SelfSubjectAccessReview), and what is missing is named."""
+"""Permissions of the user, checked with SelfSubjectAccessReview before kinds are listed and watched."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ _REVIEW = msgspec.json.Decoder(_Review)
 
 
 class ReadAccess(Struct, frozen=True):
-    """Where a kind may be read: everywhere (`""`), or in these namespaces; and what is missing where."""
+    """Namespaces in which a kind may be read (`""` is the whole cluster), and the permissions that are missing."""
 
     served: Served
     namespaces: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class ReadAccess(Struct, frozen=True):
 
 
 def allowed(connection: ApiServerConnection, verb: str, served: Served, namespace: str = "", *, part: str = "") -> bool:
-    """Ask whether we may. True where nobody answers that: the server will say it when it is tried.
+    """Check one permission with the API server. True if the check itself fails: the server refuses the request later.
 
     `part` is a subresource. Raises Unreachable.
     """
@@ -61,7 +61,7 @@ def allowed(connection: ApiServerConnection, verb: str, served: Served, namespac
 def read_access(
     connection: ApiServerConnection, kinds: Sequence[Served], namespaces: Sequence[str], home: str
 ) -> list[ReadAccess]:
-    """Where each kind may be read, of `namespaces` or, where none are named, of the whole cluster.
+    """Find where each kind may be read, in `namespaces` or, if that is empty, in the whole cluster.
 
     A namespaced kind that may not be read in the whole cluster is looked for in `home`, the context's own namespace.
     Raises Unreachable.

@@ -1,4 +1,4 @@
-"""Commands as requests: which object, which change. Pure: nothing is sent here.
+"""Translates commands into API requests. Pure: sends nothing.
 
 A change of one field is a merge patch of that field alone, under our field manager. Manifests are applied on the server
 (server-side apply), without force, so that a field that somebody else owns is a conflict and is shown as one.
@@ -74,7 +74,7 @@ class UnsupportedCommand(ClusterError):
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
-    """One request about one object."""
+    """One API request for one object."""
 
     method: str
     source: Source
@@ -91,7 +91,7 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
 
 
 class KnownObjects(Struct, frozen=True):
-    """What orders have to know of the cluster."""
+    """Lookups in the current cluster state that translating a command needs."""
 
     workload: Callable[[str], Workload | None]
     version: Callable[[Source], str] = lambda source: ""
@@ -99,7 +99,7 @@ class KnownObjects(Struct, frozen=True):
 
 
 def api_requests(command: Command, known: KnownObjects) -> tuple[ApiRequest, ...]:
-    """The requests that carry a command out, in their order. Raises NotHere."""
+    """Return the requests that carry out a command, in order. Raises UnsupportedCommand."""
     match command:
         case Submit():
             return _submit(command.documents)
@@ -138,7 +138,7 @@ def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> ApiR
 
 
 def _suspend(job: str, active: bool) -> ApiRequest:
-    """Suspend or resume a job that no Workload stands for."""
+    """Suspend or resume a job that has no Workload object."""
     change: Any = not active
     for field in reversed(SUSPENDED_BY[job.partition("/")[0]]):
         change = {field: change}
@@ -146,14 +146,14 @@ def _suspend(job: str, active: bool) -> ApiRequest:
 
 
 def _owner(key: str, known: KnownObjects) -> str:
-    """The job whose labels Kueue follows for a workload; nothing for one that stands for itself or for pods."""
+    """Return the job whose labels Kueue follows for a workload; empty for a workload without owner or of pods."""
     workload = known.workload(key)
     owner = workload.owner if workload is not None else ""
     return "" if owner.startswith(("Pod/", f"{POD_GROUP}/")) else owner
 
 
 def _move(key: str, queue: str, known: KnownObjects) -> ApiRequest:
-    """A workload of a job moves by the job's label, which Kueue follows; a bare one by its own field."""
+    """Move a workload by its job's queue label, which Kueue follows, or by its own queueName if it has no job."""
     words = f"moves {key} to {queue}"
     if owner := _owner(key, known):
         return _merge(*_job(owner), {"metadata": {"labels": {QUEUE: queue}}}, words)
@@ -161,7 +161,7 @@ def _move(key: str, queue: str, known: KnownObjects) -> ApiRequest:
 
 
 def _priority(command: SetPriority, known: KnownObjects) -> ApiRequest:
-    """A class is the label of the job, which Kueue follows; a number alone is the workload's own."""
+    """Set a priority class by the job's label, which Kueue follows, or a bare number on the workload."""
     key, priority, name = command.workload, command.priority, command.priority_class
     words = f"sets the priority of {key} to {f'{name} ({priority})' if name else priority}"
     if not name:
@@ -176,7 +176,7 @@ def _priority(command: SetPriority, known: KnownObjects) -> ApiRequest:
 
 
 def object_of(table: str, key: str) -> tuple[Source, str, str]:
-    """(kind, namespace, name) of an object by its table and key. Raises NotHere."""
+    """Return (kind, namespace, name) of an object by its table and key. Raises UnsupportedCommand."""
     source, name = _job(key) if table == "jobs" else (_TABLES.get(table), key)
     if source is None:
         raise UnsupportedCommand(f"{key}: changing {table} is not supported")
@@ -185,7 +185,7 @@ def object_of(table: str, key: str) -> tuple[Source, str, str]:
 
 
 def _edit(command: Edit) -> ApiRequest:
-    """The change alone, and only if nobody changed the object since it was read."""
+    """Patch only the changed fields, and only if the object is unchanged since it was read."""
     source, namespace, name = object_of(command.table, command.key)
     change = msgspec.json.decode(command.change)
     change.setdefault("metadata", {})["resourceVersion"] = command.version
@@ -202,7 +202,7 @@ def _edit(command: Edit) -> ApiRequest:
 
 
 def _job(key: str) -> tuple[Source, str]:
-    """(kind, `namespace/name`) of a job by its key. Raises NotHere."""
+    """Return (kind, `namespace/name`) of a job by its key. Raises UnsupportedCommand."""
     kind, _, name = key.partition("/")
     group = GROUPS.get(kind, _MORE_GROUPS.get(kind))
     if group is None:
@@ -211,7 +211,7 @@ def _job(key: str) -> tuple[Source, str]:
 
 
 def _delete(table: str, key: str, known: KnownObjects) -> ApiRequest:
-    """Deleting the workload of a job deletes the job: it would only be made again."""
+    """Delete the job instead of its workload: the job controller would recreate the workload."""
     if table in ("", "workloads"):
         workload = known.workload(key)
         if workload is not None and workload.owner:
@@ -230,7 +230,7 @@ def _submit(documents: Sequence[str]) -> tuple[ApiRequest, ...]:
 
 
 def _create(document: dict[str, Any]) -> ApiRequest:
-    """An object by its manifest: applied, or created where the server is to find its name."""
+    """Create an object from its manifest: server-side apply, or POST if it uses generateName."""
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     meta = document.get("metadata") or {}
     kind, name = str(document.get("kind", "")), str(meta.get("name") or "")
@@ -248,7 +248,8 @@ def _create(document: dict[str, Any]) -> ApiRequest:
 
 
 def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
-    """The merge patch of a Node that adds or removes one taint; the version says which one was read. Raises NotHere.
+    """Return the merge patch of a Node that adds or removes one taint, bound to the resourceVersion. Raises
+    UnsupportedCommand.
 
     A taint is known by its key and effect; adding it again changes its value (core/v1 Node.spec.taints).
     """
@@ -265,7 +266,9 @@ def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
 
 
 def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
-    """The merge patch of a ClusterQueue that changes one quota; the version says which one was read. Raises NotHere."""
+    """Return the merge patch of a ClusterQueue that changes one quota, bound to the resourceVersion. Raises
+    UnsupportedCommand.
+    """
     groups = document.get("spec", {}).get("resourceGroups") or []
     flavors = [flavor for group in groups for flavor in group.get("flavors", ()) if flavor["name"] == command.flavor]
     quotas = [quota for flavor in flavors for quota in flavor.get("resources", ()) if quota["name"] == command.resource]

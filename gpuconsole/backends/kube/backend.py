@@ -1,4 +1,4 @@
-"""A live cluster as a backend: threads list and watch, `poll` drains what they tell, commands go out as requests."""
+"""Backend for a live cluster: threads list and watch, `poll` drains their messages, commands become API requests."""
 
 import logging
 import threading
@@ -52,12 +52,12 @@ WORK = 0.012
 
 
 def wall() -> Time:
-    """Now."""
+    """Return the current wall-clock time."""
     return time.time_ns() // 1_000
 
 
 class KubeBackend:
-    """Watches one cluster. Mutates; see `Backend` for which thread may call what."""
+    """Watches one cluster. Mutable; see `Backend` for thread safety."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class KubeBackend:
         place: ResolvedCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is read and nothing is sent before `open`. `kueue` stands for the cluster's own Configuration.
+        """Nothing is read or sent before `open`. `kueue` overrides the cluster's own Kueue Configuration.
 
         `place` is what `find` said of the target, where that was asked already.
         """
@@ -109,7 +109,7 @@ class KubeBackend:
         self.engines = EnginesInForce()
 
     def open(self) -> None:
-        """Connect, find out what there is and what may be read, and begin to read it.
+        """Connect, discover the API kinds and permissions, and start the watches.
 
         Raises UsageError, ClusterError where there is no cluster to be seen.
         """
@@ -132,7 +132,7 @@ class KubeBackend:
         self._thread("look-for-more", partial(self._watches.look_for_more, connection, gate))
 
     def _read_policy(self, connection: ApiServerConnection, served: Sequence[Served]) -> None:
-        """Ask how its Kueue is set up; until that is known, the cluster counts as one that is still being read."""
+        """Read Kueue's settings; until then, the cluster counts as loading."""
         try:
             self.policy, self.assumed = policy_of(connection, served, self._kueue)
         finally:
@@ -140,19 +140,21 @@ class KubeBackend:
 
     @property
     def connection(self) -> ApiServerConnection:
-        """The way to the API server. Raises ClusterError before `open`."""
+        """Connection to the API server. Raises ClusterError before `open`."""
         if self._connection is None:
             raise ClusterError("not connected to the cluster yet")
         return self._connection
 
     @property
     def served(self) -> Sequence[Served]:
-        """The kinds that the cluster has."""
+        """API kinds that the cluster serves."""
         return self._watches.served
 
     @property
     def now(self) -> Time:
-        """The time of everybody, in whole seconds: it makes a Snapshot a second where nothing happens."""
+        """Return the wall-clock time in whole seconds, so that an idle cluster makes at most one Snapshot per
+        second.
+        """
         return wall() // SECOND * SECOND
 
     @property
@@ -191,14 +193,14 @@ class KubeBackend:
         return self.kueue_metrics.of(cluster_queue)
 
     def fork(self) -> "Simulation":
-        """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""
+        """Return a simulation of the cluster's current state, which applies our scheduling rules."""
         # The engines are what takes longest to import, and most sessions never fork in this process.
         from gpuconsole.sim.engine import Simulation
 
         return Simulation.from_snapshot(self.snapshot(), policy=self.policy, seed=0)
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it is known now."""
+        """Return the current state of the cluster."""
         with self._applying:
             self._state.seen = self.seen
             self._state.time = max(self._state.time, self.now)
@@ -206,7 +208,7 @@ class KubeBackend:
 
     @property
     def seen(self) -> Visibility:
-        """What of the cluster its Snapshots hold; the same value as long as that is the same."""
+        """What the Snapshots cover; the same object while it does not change."""
         seen = Visibility(gaps=tuple(self._watches.gaps), assumed=self.assumed)
         if seen != self._seen:
             self._seen = seen
@@ -218,7 +220,7 @@ class KubeBackend:
         self._hands.take(command)
 
     def close(self) -> None:
-        """End all threads; none is waited for, as each may be in the middle of an answer."""
+        """Stop all threads without waiting for them, because each may be blocked on a response."""
         self._watches.stop()
         if self._gate is not None:
             self._gate.stop()
@@ -232,7 +234,7 @@ class KubeBackend:
             self.telemetry.stop()
 
     def object_access(self) -> KubeObjectAccess:
-        """What can be asked of the cluster beside commands. Raises ClusterError before `open`."""
+        """Access to objects beside commands. Raises ClusterError before `open`."""
         if self._desk is None:
             raise ClusterError("not connected to the cluster yet")
         return self._desk
@@ -282,7 +284,7 @@ class KubeBackend:
         return True
 
     def _measured(self) -> Iterable[Event]:
-        """What is new of the GPUs."""
+        """Return the new GPU telemetry."""
         if self.telemetry is None or self._early is not None:
             return ()
         if not self._measuring:
@@ -291,7 +293,7 @@ class KubeBackend:
         return self.telemetry.take()
 
     def _in_order(self, events: list[Event]) -> list[Event]:
-        """The events; lines of history of the first seconds are held back, and come by their times."""
+        """Return the events; holds back the history of the first seconds and sorts it by time."""
         if self._early is None:
             return [*events, *self._joiner.overdue(wall())]
         self._early += [event for event in events if isinstance(event, HistoryEvent)]

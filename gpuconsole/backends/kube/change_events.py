@@ -1,4 +1,4 @@
-"""What a change means, as lines of history: read from the difference between two states of an object.
+"""History events derived from the difference between two states of an object.
 
 A watch says how things are, not what happened. Kueue leaves it in conditions, with its own reasons and texts; what
 falls between two states (an outage) is taken from Kubernetes' Events, see `saying`.
@@ -26,19 +26,19 @@ ABSENT = Condition("", False)
 
 
 def preemptor_uid(message: str) -> str:
-    """The UID of whom a victim made room for, by Kueue's text; nothing where it does not say."""
+    """Return the UID of a victim's preemptor from Kueue's message; empty if it names none."""
     found = _UID.search(message)
     return found[1] if found else ""
 
 
 def preemptor_queue(message: str) -> str:
-    """The preemptor's ClusterQueue, by Kueue's text: the last part of its path through the cohorts."""
+    """Return the preemptor's ClusterQueue from Kueue's message: the last part of its cohort path."""
     found = _PATH.search(message)
     return found[1].rpartition("/")[2] if found else ""
 
 
 class ChangeEvents:
-    """Says what happened to workloads, pods, nodes and queues; what it needs to know of others, it asks for."""
+    """Makes history events for workloads, pods, nodes and queues. Looks up related objects with callbacks."""
 
     def __init__(
         self,
@@ -60,7 +60,9 @@ class ChangeEvents:
     # Workloads
 
     def workload(self, before: Workload | None, after: Workload, now: Time, *, listed: bool) -> Iterator[HistoryEvent]:
-        """Lines about a workload that was like `before`. One that was `listed` was there before we looked."""
+        """Events for a workload whose previous state was `before`. A `listed` one existed before the console
+        connected.
+        """
         if before is not None and before.uid != after.uid:
             yield from self.workload_gone(before, now)
             before = None
@@ -73,7 +75,7 @@ class ChangeEvents:
         yield from self._changes(before, after, now)
 
     def workload_gone(self, workload: Workload, now: Time) -> Iterator[HistoryEvent]:
-        """A workload was deleted; one that had ended is only tidied away."""
+        """Event for a deleted workload; none if it had finished."""
         if not workload.finished:
             yield self._line(HistoryEventKind.DELETED, workload, now, reason="Deleted")
 
@@ -100,7 +102,7 @@ class ChangeEvents:
             yield self._line(what, before or after, finished.since, reason=finished.reason, message=finished.message)
 
     def complete(self, lines: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-        """The first lines, when every Workload is known: preemptors by their names, and who was let in since then."""
+        """Complete the first events once all Workloads are known: names of preemptors, and admissions after them."""
         let_in: dict[str, Time] = {}
         for line in lines:
             if line.what is HistoryEventKind.ADMITTED:
@@ -120,7 +122,9 @@ class ChangeEvents:
         return self._line(HistoryEventKind.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
 
     def _released(self, after: Workload) -> Iterator[HistoryEvent]:
-        """That it gave its quota back when it was evicted last; `Requeued` keeps the time of the first eviction."""
+        """Event that a workload released its quota after its last eviction; `Requeued` keeps the time of the first
+        eviction.
+        """
         evicted, reserved = _condition(after, "Evicted"), _condition(after, "QuotaReserved")
         if evicted.status and not reserved.status and reserved.since >= evicted.since:
             waited = reserved.since - evicted.since
@@ -133,7 +137,7 @@ class ChangeEvents:
             yield self._line(HistoryEventKind.PENDING, after, now, reason=said.reason, message=said.message)
 
     def _evictions(self, before: Workload, after: Workload, now: Time) -> Iterator[HistoryEvent]:
-        """The eviction that a workload's conditions tell; whom it made room for, where it was preempted."""
+        """Event for the eviction in a workload's conditions, with the preemptor if it was preempted."""
         evicted, preempted = _condition(after, "Evicted"), _condition(after, "Preempted")
         if not evicted.status:
             return
@@ -145,7 +149,7 @@ class ChangeEvents:
         yield self._line(HistoryEventKind.EVICTED, before, at, reason=evicted.reason, **names)
 
     def _loss(self, before: Workload, at: Time, *, seen: bool) -> dict[str, Any]:
-        """What its pods had done; unknown of one that was not `seen` before it was evicted, or whose pods are not."""
+        """Work lost by an eviction; unknown if the workload or its pods were not observed before it (`seen`)."""
         if not self._devices.of_workload(before)["gpus"] or (seen and not before.admitted):
             return {}
         pods = self._pods_of(before.key, at)
@@ -165,7 +169,7 @@ class ChangeEvents:
         return {"by": by.key, "by_queue": queue or self._queue_of(by), "by_priority": by.priority}
 
     def said(self, what: HistoryEventKind, workload: Workload, at: Time, reason: str, message: str) -> HistoryEvent:
-        """A line about a workload that an Event tells."""
+        """Event about a workload that a Kubernetes Event reports."""
         evicted = what in (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
         more = self._preemptor(message) if evicted and "UID:" in message else {}
         return self._line(what, workload, at, reason=reason, message=message, lost_unknown=evicted, **more)
@@ -185,7 +189,7 @@ class ChangeEvents:
     # Pods, nodes, queues
 
     def pod(self, before: Pod | None, after: Pod, now: Time) -> Iterator[HistoryEvent]:
-        """Lines about a pod that was like `before`."""
+        """Events for a pod whose previous state was `before`."""
         if before is None or before.uid != after.uid:
             return
         if after.node and not before.node:
@@ -211,7 +215,7 @@ class ChangeEvents:
         )
 
     def node(self, before: Node | None, after: Node, now: Time) -> Iterator[HistoryEvent]:
-        """Lines about a node that was like `before`, or is new."""
+        """Events for a node whose previous state was `before`, or that is new."""
         if before is None:
             yield HistoryEvent(
                 time=now, what=HistoryEventKind.NODE_UP, node=after.name, reason="Added", **self._devices.of_node(after)
@@ -228,14 +232,14 @@ class ChangeEvents:
             yield HistoryEvent(time=now, what=HistoryEventKind.NODE_CHANGED, node=after.name, reason="GPUs", **amount)
 
     def node_gone(self, name: str, node: Node | None, now: Time) -> Iterator[HistoryEvent]:
-        """A line about a node that is deleted; None if it was not known."""
+        """Event for a deleted node."""
         amount = self._devices.of_node(node) if node is not None else {}
         yield HistoryEvent(time=now, what=HistoryEventKind.NODE_DOWN, node=name, reason="Deleted", **amount)
 
     def queue(
         self, before: ClusterQueue | LocalQueue | None, after: ClusterQueue | LocalQueue, now: Time
     ) -> Iterator[HistoryEvent]:
-        """Lines about a queue that was like `before`."""
+        """Events for a queue whose previous state was `before`."""
         policy = before.stop_policy if before is not None else StopPolicy.NONE
         name = after.name if isinstance(after, ClusterQueue) else after.cluster_queue
         if policy is not after.stop_policy:
@@ -254,17 +258,17 @@ def _condition(workload: Workload, type: str) -> Condition:
 
 
 def _admitted_at(workload: Workload) -> Time:
-    """When it was admitted; -1 while it is not."""
+    """Time of admission; -1 if not admitted."""
     admitted = _condition(workload, "Admitted")
     return admitted.since if admitted.status else -1
 
 
 def _turned(before: Workload | None, after: Workload, type: str) -> bool:
-    """True if a condition is true now, and was not."""
+    """True if a condition became true."""
     return after.is_true(type) and (before is None or not before.is_true(type))
 
 
 def _again(before: Workload | None, after: Workload, type: str) -> bool:
-    """True if a condition is true now, and was not, or of another moment."""
+    """True if a condition became true, or is true again with a new transition time."""
     old, new = (_condition(before, type) if before is not None else ABSENT), _condition(after, type)
     return new.status and (not old.status or old.since != new.since)

@@ -1,4 +1,4 @@
-"""Every request to the API server: within the budget, with a time limit, and with errors that say what would help."""
+"""Requests to the API server, with a rate limit, timeouts, and errors that say what to do."""
 
 import logging
 import threading
@@ -46,7 +46,7 @@ Decoded = TypeVar("Decoded")
 
 
 class ApiResponse(Struct, frozen=True):
-    """What came back. All of it is decoded here, so that what cannot be decoded is one error."""
+    """A response of the API server. Decoding errors are raised as `Unreadable`."""
 
     code: int
     body: bytes
@@ -58,14 +58,14 @@ class ApiResponse(Struct, frozen=True):
         return self.decode_with(msgspec.json.Decoder(type))
 
     def decode_with(self, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
-        """As `decode`, with a decoder that is at hand. Raises Unreadable."""
+        """Decode as `decode`, with an existing decoder. Raises Unreadable."""
         try:
             return decoded(self.body, decoder)
         except msgspec.DecodeError as error:
             raise self.unreadable(str(error)) from error
 
     def document(self) -> dict[str, Any]:
-        """The object that was asked for; its metadata have a name and a resourceVersion. Raises Unreadable."""
+        """Return the requested object, which must have a name and a resourceVersion. Raises Unreadable."""
         document = self.decode(dict[str, Any])
         metadata = document.get("metadata")
         known = metadata if isinstance(metadata, dict) else {}
@@ -74,7 +74,7 @@ class ApiResponse(Struct, frozen=True):
         return document
 
     def unreadable(self, why: str) -> Unreadable:
-        """The error for an answer that is not what the API answers."""
+        """Return the error for a response that the API would not send."""
         if not self.body.strip():
             return Unreadable(self.where, "the response is empty")
         page = page_in(self.body)
@@ -82,14 +82,14 @@ class ApiResponse(Struct, frozen=True):
 
 
 class ResponseStream:
-    """An answer that goes on: its bytes come as lines. One thread reads; `close` may come from another."""
+    """A streaming response, read in lines. One thread reads; another may call `close`."""
 
     def __init__(self, response: Any, where: str) -> None:
         self._response = response
         self._where = where
 
     def lines(self) -> Iterator[list[bytes]]:
-        """Whole lines, as many as came at once. A line that was cut is left out; raises Cut."""
+        """Yield batches of complete lines as they arrive. Drops an incomplete last line; raises Cut."""
         rest: list[bytes] = []
         size = 0
         while chunk := self._read():
@@ -105,7 +105,7 @@ class ResponseStream:
             yield [line for line in whole if line]
 
     def close(self) -> None:
-        """End it, also while somebody waits for its next bytes."""
+        """End the stream, even while a reader waits for its next bytes."""
         try:
             self._response.shutdown()
         except Exception:
@@ -119,7 +119,7 @@ class ResponseStream:
 
 
 class ApiServerConnection:
-    """One API server, and what we may ask of it. Mutates only its credentials; any thread may use it."""
+    """Connection to one API server. Mutates only its credentials; thread-safe."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class ApiServerConnection:
         place: ResolvedCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the configuration, unless `place` was found in it already; nothing is sent yet.
+        """Read the kubeconfig, unless `place` is given; nothing is sent yet.
 
         Raises UsageError, ClusterError.
         """
@@ -157,7 +157,7 @@ class ApiServerConnection:
         accept: str = JSON,
         read: float = READ,
     ) -> ApiResponse:
-        """Ask something, and read the whole answer. Raises Unreachable, Refused."""
+        """Send a request and read the whole response. Raises Unreachable, Refused."""
         response = self._open(method, path, query, body, content, accept, read)
         with _released(response):
             answer = ApiResponse(response.status, self._body(response), f"{self.place.name}: {method} {path}")
@@ -166,7 +166,7 @@ class ApiServerConnection:
         return answer
 
     def note_response(self) -> None:
-        """The server said something that can be read."""
+        """Record that the server sent a valid response."""
         self.last_response_at = self._clock()
 
     @contextmanager
@@ -189,7 +189,7 @@ class ApiServerConnection:
     def _open(
         self, method: str, path: str, query: Query | None, body: bytes | None, content: str, accept: str, read: float
     ) -> Any:
-        """Send a request, with new credentials once where the old ones are no longer accepted."""
+        """Send a request, and retry once with new credentials if the server rejects the old ones."""
         begun = self._clock()
         try:
             return self._try(method, path, query, body, content, accept, read)
@@ -253,7 +253,7 @@ class ApiServerConnection:
             raise Cut(f"{self.place.name}: the response was interrupted: {_plain(error)}") from error
 
     def _renew(self, begun: float) -> bool:
-        """Read the credentials anew, as they may have been rotated; False where that was just done."""
+        """Reload the credentials, which may have been rotated; False if that was done a moment ago."""
         with self._renewing:
             if self._renewed > begun:
                 return True  # Another thread did it meanwhile.
@@ -271,8 +271,8 @@ class ApiServerConnection:
 
 
 def _wait_for_bytes(response: Any, seconds: float) -> None:
-    """Let a read of a response wait so long. urllib3 2 has one limit for the head and the body of an answer, and keeps
-    the socket only as the owner of the method that shuts it down.
+    """Set the read timeout of a response's body. urllib3 2 has one timeout for head and body, and exposes the socket
+    only as the owner of its shutdown method.
     """
     shutdown = getattr(response, "_sock_shutdown", None)
     if shutdown is not None:
@@ -281,7 +281,7 @@ def _wait_for_bytes(response: Any, seconds: float) -> None:
 
 @contextmanager
 def _released(response: Any) -> Iterator[None]:
-    """Give the connection back, for the next request."""
+    """Return the connection to the pool."""
     try:
         yield
     finally:
@@ -289,7 +289,7 @@ def _released(response: Any) -> Iterator[None]:
 
 
 def _plain(error: BaseException) -> str:
-    """The heart of an error of urllib3, which wraps them several times, also as arguments of each other."""
+    """Return the cause of a urllib3 error, which wraps it several times."""
     import http.client
 
     import urllib3
@@ -308,7 +308,7 @@ def _plain(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """The error that others only pass on."""
+    """Return the innermost error."""
     inner = (getattr(error, "reason", None), *error.args)
     passed_on = next((one for one in inner if isinstance(one, Exception)), None)
     return error if passed_on is None else _innermost(passed_on)

@@ -1,4 +1,4 @@
-"""Carrying commands out: requests in threads of their own, and what became of each as a line of history."""
+"""Carries out commands: sends their requests in threads, and reports each outcome as a history event."""
 
 import logging
 import threading
@@ -74,7 +74,7 @@ class _Pods(Struct, frozen=True):
 
 
 class CommandExecutor:
-    """Sends commands to the API server. `tell` gets a line for each; it is called from threads."""
+    """Sends commands to the API server. Calls `tell` from its threads with an event for each."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class CommandExecutor:
         self._stopped = threading.Event()
 
     def take(self, command: Command) -> None:
-        """Carry a command out, some time soon. Raises NotHere for what a live cluster cannot be asked."""
+        """Queue a command. Raises UnsupportedCommand for one that only a simulation supports."""
         match command:
             case Requeue() | Drain() | SetQuota() | SetTaint():
                 self._pool.submit(self._carry_out, command, ())
@@ -105,7 +105,7 @@ class CommandExecutor:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _carry_out(self, command: Command, asked: Sequence[ApiRequest]) -> None:
-        """Do it, and tell what came of it. Never raises."""
+        """Carry out a command and report its outcome. Never raises."""
         try:
             what, message = HistoryEventKind.COMMAND_DONE, self._do(command, asked)
         except ClusterError as error:
@@ -119,7 +119,7 @@ class CommandExecutor:
         self._tell(HistoryEvent(time=self._wall(), what=what, message=message, **subject))
 
     def _do(self, command: Command, asked: Sequence[ApiRequest]) -> str:
-        """What was done, in words. Raises ClusterError."""
+        """Carry out a command and describe what was done. Raises ClusterError."""
         match command:
             case Requeue(workload):
                 return self._requeue(workload)
@@ -133,7 +133,7 @@ class CommandExecutor:
                 return self._send_all(asked)
 
     def _send_all(self, asked: Sequence[ApiRequest]) -> str:
-        """Try what is to be tried, then send everything. Raises ClusterError; what was sent before stays."""
+        """Dry-run the requests that ask for it, then send all. Raises ClusterError; earlier requests are not undone."""
         for order in asked:
             if order.rehearsed:
                 self._send(order, rehearsal=True)
@@ -166,16 +166,16 @@ class CommandExecutor:
         return found
 
     def path(self, source: Source, namespace: str, name: str) -> str:
-        """The path of an object. Raises NotHere, Unreachable, Refused."""
+        """Return the API path of an object. Raises UnsupportedCommand, Unreachable, Refused."""
         served = self._kind(source)
         return served.path(quote(namespace), quote(name))
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
-        """What the server would do with manifests, a line for each. Raises ClusterError."""
+        """Dry-run manifests on the server, and return a result line for each. Raises ClusterError."""
         return tuple(self._rehearsed(order) for order in api_requests(Submit((), tuple(documents)), self._known))
 
     def _rehearsed(self, order: ApiRequest) -> str:
-        """A dry run: created or changed, with the names that the server chose, or what it says against it."""
+        """Describe a dry run's result: created or changed, with the name that the server generated."""
         answer = self._send(order, rehearsal=True)
         meta = answer.decode(_Object).metadata
         name = "/".join(filter(None, (meta.namespace, meta.name or order.name)))
@@ -185,7 +185,7 @@ class CommandExecutor:
     # What takes several steps
 
     def _requeue(self, workload: str) -> str:
-        """Stop it, wait until its quota is free, and let it queue again."""
+        """Deactivate a workload, wait until it has released its quota, and activate it again."""
         self._send_all(api_requests(SetActive(workload, False), self._known))
         deadline = time.monotonic() + RELEASE
         while (seen := self._known.workload(workload)) is not None and (seen.active or seen.reserved):
@@ -197,7 +197,7 @@ class CommandExecutor:
         return f"requeues {workload}"
 
     def _set_quota(self, command: SetQuota) -> str:
-        """Change one quota in the list that holds it, unless somebody else changed the queue meanwhile."""
+        """Change one quota of a ClusterQueue; a conflict if it changed since it was read."""
         path = self._kind(CLUSTER_QUEUE).path("", quote(command.cluster_queue))
         change = _changed(self._connection.get(path), partial(with_quota, command=command))
         query = {"fieldManager": MANAGER}
@@ -213,7 +213,7 @@ class CommandExecutor:
         return f"removes taint {taint} from {command.node}" if command.removed else f"taints {command.node} {taint}"
 
     def _drain(self, command: Drain) -> str:
-        """Cordon it, then ask for the eviction of its pods, which disruption budgets may refuse for now."""
+        """Cordon a node, then evict its pods, which PodDisruptionBudgets may refuse."""
         node = command.node
         self._send_all(api_requests(Cordon(node, True), self._known))
         pods = self._kind(POD)
@@ -251,7 +251,7 @@ class CommandExecutor:
 
 
 def _changed(answer: ApiResponse, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """The patch of an object that was read. Raises NotHere, Unreadable."""
+    """Return the patch of an object that was read. Raises UnsupportedCommand, Unreadable."""
     document = answer.document()
     try:
         return change(document)
@@ -265,7 +265,7 @@ def _leaves(pod: _Pod) -> bool:
 
 
 def _subject(command: Command) -> dict[str, str]:
-    """What a line about a command is about."""
+    """Return the history event fields that name the object of a command."""
     for field in ("workload", "node", "queue", "pod", "cluster_queue"):
         value = getattr(command, field, "")
         if isinstance(value, str) and value:

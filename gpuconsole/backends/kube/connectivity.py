@@ -1,4 +1,6 @@
-"""Whether the server can be reached: one probe finds out for all watches, so that a dead server is not stormed."""
+"""Reachability of the API server: one probe on behalf of all watches, so that they do not flood a server that is
+down.
+"""
 
 import logging
 import random
@@ -24,7 +26,9 @@ SOON = 2.0
 
 
 class ConnectivityProbe:
-    """Open while the server answers. Mutates; one thread runs `watch_over`, any thread may wait or report."""
+    """Blocks watches while the server is unreachable. Mutable; one thread runs `watch_over`, any thread may wait or
+    report.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class ConnectivityProbe:
         return not self._open.is_set()
 
     def report(self, error: ClusterError) -> None:
-        """Somebody could not reach the server: shut the gate until the probe does."""
+        """Report that the server is unreachable: watches wait until the probe succeeds."""
         if self._open.is_set():
             LOG.warning("The API server is unreachable: %s", error)
             self._since = self._clock()
@@ -61,7 +65,7 @@ class ConnectivityProbe:
         self._wake.set()
 
     def wait(self) -> None:
-        """Wait until the server answers, or everything ends."""
+        """Wait until the server responds or the probe is stopped."""
         while not self._stopped.is_set() and not self._open.wait(LOOK):
             pass
 
@@ -71,7 +75,7 @@ class ConnectivityProbe:
         self._open.set()
 
     def watch_over(self) -> None:
-        """Probe while the gate is shut, and when nothing was heard for a while. Ends with `stop`."""
+        """Probe while the server is unreachable or has been silent. Ends with `stop`."""
         while not self._stopped.is_set():
             self._wake.wait(LOOK)
             self._wake.clear()
@@ -96,7 +100,7 @@ class ConnectivityProbe:
         self._open.set()
 
     def _probe(self) -> bool:
-        """Ask the server whether it is ready. One that refuses to say is there."""
+        """Request the readiness endpoint. A refusal also shows that the server is up."""
         try:
             answer = self._connection.get(READY, read=PATIENCE)
             if page_in(answer.body):

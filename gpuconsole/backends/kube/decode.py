@@ -1,4 +1,4 @@
-"""From the API server's bytes to the model's structs: pages of lists and lines of watches, one decoder a kind."""
+"""Decodes list pages and watch lines of the API server into the model's structs, one decoder per kind."""
 
 from collections.abc import Collection
 from typing import Any
@@ -33,7 +33,7 @@ _PARTS = (("batch", "Job"), ("apps", "ReplicaSet"))
 
 
 class CoreEvent(Struct, frozen=True, kw_only=True):
-    """A Kubernetes Event: what a controller says of an object."""
+    """A Kubernetes Event about an object."""
 
     kind: str
     key: str
@@ -46,7 +46,7 @@ class CoreEvent(Struct, frozen=True, kw_only=True):
 
 
 class Item(Struct, frozen=True):
-    """One object of an answer. `thing` is None for one that is no concern of ours, or could not be read."""
+    """One object of a response. `obj` is None if the console does not need it or cannot read it."""
 
     name: str
     """`namespace/name`"""
@@ -59,6 +59,8 @@ class Item(Struct, frozen=True):
 
 
 class ListPage(Struct, frozen=True):
+    """One page of a list."""
+
     items: list[Item]
     version: str
     """The list's resourceVersion."""
@@ -67,7 +69,7 @@ class ListPage(Struct, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True):
-    """One line of a watch: an object, a bookmark (its version, `end` for that of the initial events), or an error."""
+    """One line of a watch: an object, a bookmark (its version; `end` ends the initial events), or an error."""
 
     type: str
     item: Item | None = None
@@ -127,7 +129,7 @@ _FAILURES = msgspec.json.Decoder(_Failure)
 
 
 class Decoder:
-    """Reads what is served of one kind. `known` are the keys of the jobs whose pods are wanted without GPUs, too."""
+    """Decodes the objects of one kind. `known` are keys of jobs whose pods are kept even without GPUs."""
 
     def __init__(self, served: Served, known: Collection[str] = ()) -> None:
         self.served = served
@@ -136,7 +138,7 @@ class Decoder:
         self._version = f"{served.group}/{served.version}" if served.group else served.version
 
     def page(self, body: bytes, now: Time) -> ListPage:
-        """Read a page of a list. Raises msgspec.DecodeError for what is no list: of one that is empty that is said."""
+        """Decode a page of a list. Raises msgspec.DecodeError if it is not a list."""
         page = decoded(body, _PAGES)
         if not page.metadata.resourceVersion or not page.kind.endswith("List"):
             raise msgspec.DecodeError(f"a {clean(page.kind, 100)} is not a list with a resourceVersion")
@@ -144,7 +146,7 @@ class Decoder:
         return ListPage(items, page.metadata.resourceVersion, page.metadata.continue_)
 
     def line(self, text: bytes, now: Time) -> WatchEvent:
-        """Read a line of a watch. Raises msgspec.DecodeError for what is none."""
+        """Decode a line of a watch. Raises msgspec.DecodeError if it is not a watch event."""
         line = decoded(text, _LINES)
         if line.type == BOOKMARK:
             meta = decoded(line.object, _MARKS).metadata
@@ -160,7 +162,7 @@ class Decoder:
         return WatchEvent(line.type, item, item.version)
 
     def item(self, raw: msgspec.Raw | bytes, now: Time) -> Item:
-        """Read one object; what cannot be read is told, never raised."""
+        """Decode one object; an unreadable one is marked, never raised."""
         try:
             document = decoded(raw, self._form)
             meta = document["metadata"]
@@ -200,7 +202,7 @@ class Decoder:
 
 
 def _nameable(raw: msgspec.Raw | bytes) -> Item:
-    """Which object it is that cannot be read, as far as even that can be said."""
+    """Return the name of an object that cannot be read, as far as it can be decoded."""
     try:
         meta = decoded(raw, _NAMED).metadata
     except msgspec.DecodeError:
@@ -216,7 +218,7 @@ def _attributed(pod: Pod, document: dict[str, Any]) -> Pod:
 
 
 def _is_ours(job: Job) -> bool:
-    """True for a job that is queued or asks for devices; a cluster has many others."""
+    """True for a job that is queued or requests devices; the console ignores other jobs."""
     return bool(
         job.queue
         or (isinstance(job.rules, CronRules) and (job.rules.queue or job.rules.volcano is not None))
