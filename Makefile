@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke fuzz bench mutants conformance fgd check-why backtest controlplane test-live bench-live screenshots clean
+.PHONY: help run test lint unit smoke fuzz bench mutants conformance fgd check-why backtest readability controlplane test-live bench-live screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -46,14 +46,18 @@ mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test re
 conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
 
-backtest: $(STAMP) ## foretell starts along a real trace and judge them (needs ../shared/traces); ARGS="--every 24h" for fewer
+backtest: $(STAMP) ## compare estimated starts with a real trace (needs ../shared/traces); ARGS="--every 24h" for fewer
 	$(BIN)/python -m tests.tools.backtest $(ARGS)
 
-check-why: $(STAMP) ## hold the answers of why and who against Kueue's (needs ../shared/conformance)
+check-why: $(STAMP) ## compare the answers of why and preemptions with Kueue's (needs ../shared/conformance)
 	$(BIN)/python -m tests.tools.check_why $(ARGS)
 
 fgd: $(STAMP) ## replay FGD's traces and compare with its paper (needs ../shared/traces); ARGS=--quick for one workload
 	$(BIN)/python -m tests.tools.fgd $(ARGS)
+
+readability: $(STAMP) ## measure names, texts, module sizes, import cycles (needs ../shared/tools); ARGS="--show 20" for examples
+	@if [ -f ../shared/tools/readability.py ]; then $(BIN)/python ../shared/tools/readability.py --root . $(ARGS); \
+	else echo 'no readability tool beside the project: nothing was measured' >&2; fi
 
 controlplane: $(STAMP) ## build a control plane for the live tests (needs Go; 7 to 30 minutes the first time)
 	@$(BIN)/python -m tests.controlplane.build $(BUILD)
