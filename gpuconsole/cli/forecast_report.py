@@ -39,7 +39,7 @@ def _forecast_as_text(forecast: Forecast) -> list[str]:
     """The forecast as text, admissions first."""
     order = forecast.in_order()
     counts = [f"{sum(one.fate is action for one in order)} {words}" for action, words in FATES.items()]
-    lines = [f"At {seconds(forecast.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
+    lines = [f"At {seconds(forecast.time)}: {', '.join(counts)}; simulated, nothing is reserved", ""]
     lines += table(
         ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
         [

@@ -35,7 +35,7 @@ def as_text(answer: tuple[MigNodeChange, ...]) -> list[str]:
         for node in answer
         for gpu in node.gpus
     ]
-    lines = table(("NODE", "GPU", "NOW", "THEN", "RESET", "EVICTED"), rows) if rows else ["no changes"]
+    lines = table(("NODE", "GPU", "NOW", "AFTER", "RESET", "EVICTED"), rows) if rows else ["no changes"]
     return [*lines, *(clean(f"{node.node}: {node.problem}") for node in answer if node.problem)]
 
 

@@ -210,9 +210,7 @@ def as_text(report: SimulationReport) -> list[str]:
         for w in report.workloads
     ]
     return [
-        *table(
-            ("QUEUE", "ADMITTED", "PREEMPTED", "EVICTED", "FINISHED", "MEAN WAIT", "LOST GPU-H", "LOST USD"), queues
-        ),
+        *table(("QUEUE", "ADMITTED", "PREEMPTED", "EVICTED", "FINISHED", "MEAN WAIT", "LOST GPU-H", "COST $"), queues),
         "",
         *table(("WORKLOAD", "QUEUE", "GPUS", "STATE", "SUBMITTED", "STARTED", "ENDED", "EVICTIONS"), workloads),
         "",

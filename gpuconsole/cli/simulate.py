@@ -59,7 +59,9 @@ class Duration(click.ParamType[Span]):
     help="Only these event types.",
 )
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Save the final state as a snapshot.")
-@click.option("--cycles", type=click.File("rb"), help="Run bare scenarios, one JSON object per line; - is stdin.")
+@click.option(
+    "--cycles", type=click.File("rb"), help="Run scheduling cycles only, one JSON scenario per line; - is stdin."
+)
 def command(
     request: OpenRequest, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: BinaryIO | None
 ) -> int:
@@ -69,7 +71,7 @@ def command(
     """
     if cycles is not None:
         if request != OpenRequest():
-            raise UsageError("--cycles runs bare scenarios; remove FILES and the options of clusters")
+            raise UsageError("--cycles reads its own scenarios; remove FILES and the cluster options")
         return _run_bare(cycles)
     request, settings = configured(request)
     opened = open_simulation(request, settings)

@@ -94,7 +94,7 @@ def _summary(loaded: LoadedManifests) -> list[str]:
     kinds = Counter(type(obj).__name__ for obj in loaded.objects)
     if loaded.configurations:
         kinds["Configuration"] = len(loaded.configurations)
-    lines = [_named("read", kinds) if kinds else "no simulated objects"]
+    lines = [_named("read", kinds) if kinds else "read: no supported objects"]
     lines += [f"scenario: {clean(origin)}" for origin in loaded.origins]
     if loaded.known_unsimulated:
         lines.append(_named("known, not simulated", loaded.known_unsimulated))

@@ -50,9 +50,8 @@ def command(asked: QuestionContext, workload: str, quick: bool) -> CommandAnswer
 
 def _text(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:
     explanation = answer.explanation
-    yield f"{called(explanation.subject)}  {explanation.code}" + (
-        f"  in {explanation.queue}" if explanation.queue else ""
-    )
+    code = "not pending" if explanation.code is PendingReason.NOT_WAITING else explanation.code
+    yield f"{called(explanation.subject)}  {code}" + (f"  in {explanation.queue}" if explanation.queue else "")
     yield f"  {named(explanation.headline)}"
     if explanation.position is not None:
         place = explanation.position

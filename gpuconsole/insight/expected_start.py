@@ -38,7 +38,7 @@ SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 UNCORRECTED = "uncalibrated: not enough past estimates"
 CORRECTED = "calibrated with {} past estimates"
 WIDTH = "{}; the interval is {:.1f} times as wide as in the runs"
-TOO_YOUNG = "only {} of history: with less than {}, estimates were far too early on a real trace"
+TOO_YOUNG = "only {} of history: with less than {}, estimates tend to be far too early"
 TAIL = "half of the starts beyond the horizon come within 1.4 times the horizon (Pareto tail)"
 """Assumption behind an interval if some runs saw no start; see `Starts.at`."""
 SETTINGS = "quotas, nodes and priorities do not change"

@@ -43,11 +43,12 @@ class FlavorShortage(Struct, frozen=True, kw_only=True):
 
     @property
     def available(self) -> int:
+        """Amount that is available now, borrowing included."""
         return self.own_left + self.borrowable
 
     @property
     def short(self) -> int:
-        """How much more is needed; 0 if it fits now."""
+        """The missing amount; 0 if the request fits now."""
         return max(0, self.needed - self.available)
 
 
@@ -81,7 +82,7 @@ def show(resource: str, amount: int) -> str:
 
 
 def freed(workload: Workload, short: Iterable[str]) -> str:
-    """Format what its end frees of the resources that are short; if it has none of them, its accelerators, else all."""
+    """Format the amounts that a workload's end frees: of the resources that are short, else accelerators, else all."""
     amounts: dict[str, int] = {}
     for (_, resource), amount in held(workload):
         amounts[resource] = amounts.get(resource, 0) + amount
@@ -112,7 +113,7 @@ def shortages(
 
 
 def _needed(workload: Workload, reason: ParsedReason) -> int:
-    """Total request of its pod sets up to the one that was refused."""
+    """Return the total request of the pod sets up to the one that was refused."""
     total = 0
     for pod_set in workload.pod_sets:
         total += pod_set.requests.get(reason.resource, 0)
@@ -168,6 +169,7 @@ def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> 
 
 
 def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
+    """Return a workload with the accelerators that it holds, and its estimated end."""
     gpus, unit = amount_of(snapshot, workload)
     return Holder(
         workload=workload.key,
@@ -200,7 +202,7 @@ def remedies(
 def _endings(
     snapshot: Snapshot, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
-    """Yield workloads of which one alone would free enough, the smallest first."""
+    """Yield workloads each of which alone would free enough, the smallest first."""
     state = capacity(snapshot)
     node = state.tree.queues[queue.name]
     column = state.tree.numbers[gap.flavor, gap.resource]
@@ -216,7 +218,7 @@ def _endings(
         when = f", ~{format_time(end)[11:16]}" if end is not None else ""
         yield Remedy(True, f"{holder.key} ends ({freed(holder, [gap.resource])}{when})")
     if held_by and not enough:
-        yield Remedy(False, "the end of one workload: none holds enough alone")
+        yield Remedy(False, "the end of one workload: no single workload holds enough quota")
 
 
 def _priority(

@@ -1,4 +1,4 @@
-"""Number of gangs that could start now, by quota, by nodes and by topology, and why these numbers differ.
+"""Numbers of gangs that could start now by quota, by nodes and by topology, with the reason why they differ.
 
 A gang is counted as in `fragmentation`: one pod if a node can hold it, else equal pods on as many nodes. By topology it
 has to be in one domain of the lowest level above the hosts: of the flavor's own topology, or of one that has all its
@@ -59,16 +59,16 @@ class StartableGangs(Struct, frozen=True, kw_only=True):
 
 
 def slots(snapshot: Snapshot, bound: IdleBound) -> tuple[Usefulness, tuple[StartableGangs, ...]]:
-    """Gangs that fit on idle GPUs, and gangs that each queue could start; empty if not everything needed is visible."""
+    """Count gangs that fit on idle GPUs, and gangs that each queue could start; empty if objects are not visible."""
     useful = usefulness_at_most(snapshot) if bound is IdleBound.AT_MOST else usefulness(snapshot)
     return useful, () if missing_for_admission(snapshot) else starts(snapshot, bound)
 
 
 def starts(snapshot: Snapshot, bound: IdleBound = IdleBound.EXACT) -> tuple[StartableGangs, ...]:
-    """All queues by name (of Volcano's and KAI's, the leaf queues), flavors as in the manifest.
+    """Count the startable gangs of all queues by name (Volcano and KAI: leaf queues), flavors as in the manifest.
 
-    If the number of idle GPUs is only a bound, so are the counts, of ClusterQueues only, whose quota does not depend on
-    nodes and pods; the text is empty then.
+    If the number of idle GPUs is only a bound, the counts are bounds, too. They are then of ClusterQueues only, whose
+    quota does not depend on nodes and pods, and the text is empty.
     """
     rows = idle_at_most(snapshot) if bound is IdleBound.AT_MOST else {row.node: row for row in gpu_rows(snapshot)}
     counted_here = quota_accelerators(snapshot)
@@ -137,7 +137,7 @@ def offers(row: GpuRow, node: Node, resource: str) -> bool:
 
 
 def unit_among(rows: Sequence[GpuRow], usual: DeviceUnit) -> DeviceUnit:
-    """The unit that these nodes have most often; `usual` if they have none."""
+    """Return the unit that these nodes have most often; `usual` if they have none."""
     counts = Counter(unit for row in rows for unit in row.by_unit if unit == usual or row.unit == unit)
     return usual if not counts or counts[usual] else counts.most_common(1)[0][0]
 
@@ -152,7 +152,7 @@ def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -
 
 
 def _taints(node: Node, flavor: ResourceFlavor) -> list[str]:
-    """The taints of a node that pods of this flavor do not tolerate by default.
+    """Return the taints of a node that pods of this flavor do not tolerate by default.
 
     Kueue adds the flavor's tolerations to pods and admits only pods that tolerate the flavor's taints; the API server's
     ExtendedResourceToleration adds the toleration of the requested device's name.
@@ -232,7 +232,7 @@ def _reasons(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, by_quota: Counts, b
 
 
 def _limit(use: QuotaUse) -> str:
-    """The limit of a queue of Volcano or KAI, as text."""
+    """Format the limit of a queue of Volcano or KAI."""
     if use.used + use.available >= use.potential:
         return f"its limit is {use.potential}"
     return "the rest of its limit is reserved for enqueued jobs, or a parent queue has reached its limit"

@@ -119,7 +119,8 @@ def evidence_lines(answer: WhyPending, now: Time) -> Iterator[str]:
     for (code, text), sources in said.items():
         # A disruption budget that protects victims looks to the scheduler like a gang or pod without a node.
         differs = " (out of date)" if len(codes) > 1 and code is not answer.code and code not in PLACES else ""
-        yield f"{' and '.join(sources)}: {code}{differs}: {text}"
+        coded = "" if code is PendingReason.NOT_WAITING else f"{code}{differs}: "
+        yield f"{' and '.join(sources)}: {coded}{text}"
 
 
 def _age(one: Evidence, now: Time) -> str:

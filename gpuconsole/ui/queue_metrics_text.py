@@ -20,7 +20,7 @@ def metrics_lines(metrics: QueueMetrics, both: Sequence[MetricComparison], now: 
     lines = [BLANK, heading("Kueue's metrics"), line((f"  {age}", "dim"))]
     lines += [_counted(one) for one in both]
     if metrics.inadmissible is not None:
-        lines.append(field("Inadmissible of these", f"{metrics.inadmissible:,.0f}", width=WIDTH))
+        lines.append(field("Of these inadmissible", f"{metrics.inadmissible:,.0f}", width=WIDTH))
     if metrics.wait_median is not None and metrics.wait_p95 is not None:
         waits = f"p50 {_span(metrics.wait_median)}, p95 {_span(metrics.wait_p95)}, {_when(metrics)}"
         lines.append(field("Admission wait time", waits, width=WIDTH))

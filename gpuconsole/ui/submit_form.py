@@ -165,9 +165,11 @@ def queue_choices(rooms: tuple[Headroom, ...], namespace: str, device: DeviceCho
 
 
 def queue_words(room: Headroom, device: DeviceChoice) -> str:
-    """One line for a queue: `lq-research → cq-research  4 available (0 nominal) · 1 pending`."""
+    """One line for a queue: `lq-research → cq-research  4 available (0 without borrowing) · 1 pending`."""
     own = max((flavor.own_left for flavor in room.of(device)), default=0)
-    quota = f"{room.best(device)} available ({own} nominal)" if room.of(device) else f"no quota for {device.key}"
+    quota = (
+        f"{room.best(device)} available ({own} without borrowing)" if room.of(device) else f"no quota for {device.key}"
+    )
     free = f"⚠ {room.problem}" if room.problem else quota
     waits = f" · {room.pending} pending" if room.pending else ""
     return f"{room.name} → {room.cluster_queue}  {free}{waits}"
@@ -218,7 +220,7 @@ def prospects(snapshot: Snapshot, request: JobTemplateRequest, room: Headroom | 
         words = f"{_fitting(wanted, device.unit, fit=False)} available quota: pending, or preempts (ctrl+o: what-if)"
         lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
     for flavor in flavors:
-        numbers = f"{flavor.available} available ({flavor.own_left} nominal), max {flavor.potential}"
+        numbers = f"{flavor.available} available ({flavor.own_left} without borrowing), max {flavor.potential}"
         lines.append(line((f"  {flavor.flavor}: ", "dim"), numbers))
     return lines
 

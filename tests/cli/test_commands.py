@@ -163,7 +163,7 @@ def test_a_scenario_is_validated_with_all_that_is_in_it(gpuconsole: Line, tmp_pa
     assert result.status == 1
     assert result.lines == [
         f"{scenario}:6: error: steps[1].advanceSeconds: -1 is before the last step; time goes on",
-        "no simulated objects",
+        "read: no supported objects",
         f"scenario: {scenario}",
         "1 error, 0 warnings, 0 notes",
     ]

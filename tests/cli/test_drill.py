@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there_is_told_once_by_the_field_that_names_it(gpucon
     place = folder(tmp_path, one="name: one\n" + DRILL.replace("[../nodes.yaml]", "[../nodes.yaml, nowhere.yaml]"))
     problem = (
         f"{place}/drills/one.yaml:2: error: files[1]: nowhere.yaml cannot be read: No such file or directory;"
-        " it is looked for beside the scenario"
+        " the path is relative to the folder of the scenario"
     )
     for asked in (place / "drills", place / "drills" / "one.yaml"):
         result = gpuconsole("drill", "run", asked)

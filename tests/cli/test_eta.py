@@ -82,7 +82,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "  arrivals repeat those of the last 1h (1 workload)",
         "  quotas, nodes and priorities do not change",
         f"  {latency_assumption(DEFAULT_LATENCIES)}",
-        "  only 1h of history: with less than 4d, estimates were far too early on a real trace",
+        "  only 1h of history: with less than 4d, estimates tend to be far too early",
         "  uncalibrated: not enough past estimates; the interval is 3.0 times as wide as in the runs",
     ]
 

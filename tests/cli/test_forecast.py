@@ -34,7 +34,7 @@ def test_what_comes_next_for_people(gpuconsole: Line, snapshots: list[Path]) -> 
     result = gpuconsole("forecast", "--snapshot", snapshots[0])
     assert result.lines[0] == (
         "At 2026-01-05T08:00:00Z: 1 would be admitted, 0 would preempt others, 0 would be preempted, "
-        "1 would stay pending; feasible, not a reservation"
+        "1 would stay pending; simulated, nothing is reserved"
     )
     assert result.lines[2:4] == [
         "WORKLOAD    QUEUE    GPUS  PRIORITY  FORECAST",

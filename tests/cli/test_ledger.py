@@ -66,7 +66,7 @@ def test_who_would_go_for_one_that_starves_is_called_by_the_name_of_its_job() ->
         text="it can reclaim them by preempting a/job-theirs-3c4d5",
     )
     assert ledger_lines(LoanLedger(starving=(starves,)), 0)[-1] == (
-        "b is starved: b/mine requests 3 of the 4 unused GPUs of its nominal quota of a100, while a borrows 4; "
+        "b is starved: b/mine requests 3 GPUs of a100; b has 4 unused within its nominal quota, while a borrows 4; "
         "it can reclaim them by preempting a/theirs"
     )
 

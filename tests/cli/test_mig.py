@@ -54,7 +54,7 @@ def test_who_has_to_leave_for_people(gpuconsole: Line, cluster: Path) -> None:
     assert (found.status, found.lines) == (
         0,
         [
-            "NODE  GPU  NOW          THEN                             RESET  EVICTED",
+            "NODE  GPU  NOW          AFTER                            RESET  EVICTED",
             "n1      0  2 × 3g.40gb  3g.40gb + 2g.20gb + 2 × 1g.10gb  no     default/half",
             "n1      1  2 × 3g.40gb  3g.40gb + 2g.20gb + 2 × 1g.10gb  no     default/half",
             "n2      0  whole        3g.40gb + 2g.20gb + 2 × 1g.10gb  yes    default/whole",

@@ -42,7 +42,7 @@ def test_a_simulation_is_saved_as_it_is_after_a_while(gpuconsole: Line, tmp_path
     assert (
         gpuconsole("why", "prod/serve", "--quick", "--snapshot", tmp_path / "1h")
         .lines[0]
-        .startswith("prod/serve  not-waiting")
+        .startswith("prod/serve  not pending")
     )
     both = gpuconsole("snapshot", "save", tmp_path / "x", "--live", "--until", "1h")
     assert (both.status, both.err) == (

@@ -35,7 +35,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 def ignored(folder: Path, *names: str) -> str:
     what = "1 file is not a Kubernetes manifest and is" if len(names) == 1 else f"{len(names)} files are not Kubernetes"
     rest = "" if len(names) == 1 else " manifests and are"
-    return f"{folder}:1: note: {what}{rest} ignored: {', '.join(names)}; name a file itself to have it checked"
+    return f"{folder}:1: note: {what}{rest} ignored: {', '.join(names)}; to check such a file, pass its path"
 
 
 def test_what_is_no_manifest_in_a_folder_is_ignored_with_one_line(gpuconsole: Line, folder: Path) -> None:
@@ -118,7 +118,7 @@ def test_patches_that_a_kustomization_names_are_ignored_though_they_look_like_ob
     result = gpuconsole("validate", tmp_path)
     assert result.lines[1:] == [
         ignored(tmp_path, "parts/p.yaml"),
-        "no simulated objects",
+        "read: no supported objects",
         "0 errors, 0 warnings, 2 notes",
     ]
     left_out = gpuconsole("validate", tmp_path, "--ignore", "over")

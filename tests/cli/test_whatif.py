@@ -56,7 +56,7 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
     assert result.lines == [
         "prod/serve-extra starts in 30s; preempts research/rlhf (6 GPUs, loses 3.0 GPU-hours, does not restart before "
         "the horizon).",
-        "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
+        "At 2026-01-05T08:50:00Z, to +10m; feasible, nothing is reserved",
         "prod/serve-extra, 8 GPUs: admitted at +1s from a100 on a100-3",
         "",
         *result.lines[4:],
@@ -256,7 +256,7 @@ def test_changes_that_ask_for_what_is_so_already_make_no_difference_and_say_what
         0,
         [
             "These changes make no difference before the horizon.",
-            "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
+            "At 2026-01-05T08:50:00Z, to +10m; feasible, nothing is reserved",
             *(f"no change (already so): {text}".replace("job-serve-73e13", "serve") for text in so_already),
             "prod/serve, 8 GPUs: already admitted since 2026-01-05T08:10:00Z",
         ],

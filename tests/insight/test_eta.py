@@ -232,7 +232,7 @@ def test_position_and_start_of_a_waiting_workload() -> None:
         stretch=3.0,
     )
     assert answer.trust == (
-        "only 1d5h of history: with less than 4d, estimates were far too early on a real trace",
+        "only 1d5h of history: with less than 4d, estimates tend to be far too early",
         "uncalibrated: not enough past estimates; the interval is 3.0 times as wide as in the runs",
     )
 

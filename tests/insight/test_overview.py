@@ -398,7 +398,7 @@ def test_a_workload_that_goes_in_circles_is_named() -> None:
     assert alerts(world(list(ORG_QUEUES)), history) == (
         Alert(
             trouble=AlertKind.THRASH,
-            text="research/rlhf: preemption loop, preempted 3 times in the newest events, 3.0 GPU-hours lost",
+            text="research/rlhf: preemption loop, preempted 3 times in recent events, 3.0 GPU-hours lost",
             table="workloads",
             key="research/rlhf",
         ),

@@ -162,7 +162,7 @@ def test_what_lets_one_in_for_a_while_is_enough_where_nothing_else_is_and_said_t
     assert lines[3].startswith("evicted later  1/1")
     assert lines[-1] == (
         "no option avoids later eviction; the cheapest that starts them: "
-        "quota team +8 GPUs of a100; 1 evicted again; feasible, not a reservation"
+        "quota team +8 GPUs of a100; 1 evicted again; feasible, nothing is reserved"
     )
 
 

@@ -46,12 +46,12 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
     "quota of its own that is nearly used up": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 6, "cq")),
         {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota allows 2 of 8 idle GPUs (2 nominal): it cannot borrow",
+        "quota allows 2 of 8 idle GPUs (2 without borrowing): it cannot borrow",
     ),
     "quota that is used up": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 8, "cq")),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota allows 0 of 8 idle GPUs (0 nominal): all of its quota, borrowing included, is in use",
+        "quota allows 0 of 8 idle GPUs (0 without borrowing): all of its quota, borrowing included, is in use",
     ),
     "quota of others that is in use": (
         (
@@ -62,7 +62,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             running("w", "o/lq", 6, "other"),
         ),
         {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota allows 2 of 8 idle GPUs (2 nominal): the quota of other queues is in use or not lent",
+        "quota allows 2 of 8 idle GPUs (2 without borrowing): the quota of other queues is in use or not lent",
     ),
     "a selector that takes no namespace of its LocalQueues": (
         (
@@ -83,7 +83,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             running("v", "o/lq", 6, "other"),
         ),
         {1: 1, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota allows 1 of 8 idle GPUs (1 nominal, 4 lent): the quota of other queues is in use or not lent",
+        "quota allows 1 of 8 idle GPUs (1 without borrowing, 4 lent): the quota of other queues is in use or not lent",
     ),
     "a single GPU of quota": (
         (cluster_queue("cq", quota=Quota(1)),),
@@ -112,7 +112,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             node("n1"),
         ),
         {1: 4, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0},
-        "quota allows 4 of 8 idle GPUs (2 nominal): its borrowing limit is 2",
+        "quota allows 4 of 8 idle GPUs (2 without borrowing): its borrowing limit is 2",
     ),
     "pods on the nodes that no quota counts": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), pod("p", "n1", (0, 1, 2))),

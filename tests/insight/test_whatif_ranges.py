@@ -205,7 +205,7 @@ def test_text_screen_and_document_have_the_same_ranges() -> None:
     assert f" starts in 30s{started}; preempts red/job-guest" in verdict(answer)
 
     text = as_text(answer)
-    assert text[1].endswith("; feasible, not a reservation; 5 runs with different controller latencies")
+    assert text[1].endswith("; feasible, nothing is reserved; 5 runs with different controller latencies")
     assert f"admitted at +{format_tenths((outcome.admitted or 0) - NOW)}{admitted} from a100 on n1" in text[2]
     assert text[2].endswith(f", starts at +30s{started}")
     assert text[4].split()[:8] == ["DIRECT", "VICTIMS", "QUEUE", "GPUS", "TIMES", "FIRST", "RELEASED", "PODS"]

@@ -120,7 +120,7 @@ def test_a_text_that_the_cluster_has_overtaken_stands_beside_what_is_true_now() 
         "Fits: cq-research admits it in its next scheduling cycle.",
     )
     assert list(evidence_lines(answer, START)) == [
-        "engine, 0s old: not-waiting: fits",
+        "engine, 0s old: fits",
         f"Kueue, at most 12m old: quota: {TEXT}4 more needed",
     ]
 

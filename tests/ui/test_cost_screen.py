@@ -73,7 +73,7 @@ async def test_lost_work_is_shown_with_its_price() -> None:
     events = [replace(line, what="evicted") if line.reason == "InCohortReclamation" else line for line in history()]
     async with staged(recorded(on_spot(), events)) as stage:
         await stage.press("9")
-        assert "$6.41 of lost work, 2.9 GPU-hours in the newest events" in stage.text
+        assert "$6.41 of lost work, 2.9 GPU-hours in recent events" in stage.text
         assert "$6.41" in stage.line("cq-research")
 
 

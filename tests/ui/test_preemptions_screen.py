@@ -58,7 +58,7 @@ async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
         assert counts[:6] == [
             "PREEMPTIONS",
             "  2 in the last hour",
-            "  listed: preemptions in the newest events",
+            "  listed: preemptions in recent events",
             "",
             "LISTED",
             "  3 preemptions, 3.0 GPU-h lost, $6.63",

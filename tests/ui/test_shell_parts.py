@@ -290,7 +290,7 @@ def test_the_aliases_of_k9s_fingers_work(alias: str) -> None:
 
 
 REFUSED = {
-    "a typing error": ("wlk", "Unknown command :wlk; did you mean :wl"),
+    "a typing error": ("wlk", "Unknown command :wlk; did you mean :wl?"),
     "nonsense": ("zzzzzz", "Unknown command :zzzzzz; ? lists all commands"),
     "too much": ("step 3", ":step takes no argument"),
 }

@@ -94,7 +94,7 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
         found = submit_form.prospects(snapshot, request(snapshot, queue="lq", gpus=gpus, pods=pods), room)
         return [plain(row) for row in found]
 
-    flavor = "  a100: 1 available (1 nominal), max 2"
+    flavor = "  a100: 1 available (1 without borrowing), max 2"
     assert said(1, 1) == [f"✓ 1 {kind.unit} fits available quota now", flavor]
     words = f"◐ 2 {kind.unit}s do not fit available quota: pending, or preempts (ctrl+o: what-if)"
     assert said(1, 2) == [words, flavor]
@@ -185,7 +185,7 @@ async def test_device_and_queue_follow_each_other_where_there_are_several_kinds(
         await stage.press("down", "down", "right")
         assert chosen() == ("both", "slices", "nvidia.com/mig-1g.10gb")
         assert "nvidia.com/mig-1g.10gb  14 MIG 1g.10gb instances" in stage.line(" Device ")
-        assert "6 available (6 nominal)" in stage.line(" Queue ")
+        assert "6 available (6 without borrowing)" in stage.line(" Queue ")
         await stage.press("left")
         assert chosen() == ("both", "gpus", "nvidia.com/gpu")
         await stage.press("down", "down", "down", "right")

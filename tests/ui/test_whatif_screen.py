@@ -40,7 +40,7 @@ async def test_it_names_the_victims_where_it_lands_and_says_that_nothing_is_rese
         await stage.settle()
         await stage.press("enter")
         assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
-        assert "feasible, not a reservation" in stage.text
+        assert "feasible, nothing is reserved" in stage.text
         assert "✖ research/rlhf  6 GPUs" in stage.text
         assert "reclaim in cohort by prod/serve-2" in " ".join(stage.text.split())
         assert stage.line("GPUs in use").split()[3:] == ["20/24", "20", "22", "+2"]
@@ -436,7 +436,7 @@ async def test_what_depends_on_latencies_is_a_range_that_comes_after_the_answer(
         words = " ".join(stage.text.replace("│", " ").split())
         assert re.search(r"✓ prod/serve-2, 8 GPUs: admitted at \+1\.\ds \([\d.]+s to [\d.]+s in 5 runs\) from", words)
         assert "assumed: controller latencies as measured with Kueue 0.19.2: from the eviction of a Job" in words
-        assert "feasible, not a reservation; 5 runs with different controller latencies" in words
+        assert "feasible, nothing is reserved; 5 runs with different controller latencies" in words
         assert re.search(r"quota released at \+1(\.\d)?s, pods gone at \+3\ds", words)
         assert "additional runs for ranges" not in words
 

@@ -1,4 +1,4 @@
-"""A live cluster's desk: manifests to edit, dry runs, Events, logs, and kubectl for what needs a terminal."""
+"""Access to a live cluster's objects: manifests to edit, dry runs, Events, logs, and kubectl command lines."""
 
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
@@ -44,7 +44,7 @@ class _Events(Struct, frozen=True):
 
 
 class KubeObjectAccess:
-    """See `Desk`. Any thread may use it."""
+    """Implements `ObjectAccess` with the API server. Thread-safe."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class KubeObjectAccess:
         return tuple(sorted(found, key=lambda said: said.time))
 
     def _about(self, table: str, key: str) -> Iterator[tuple[tuple[str, str], str, str]]:
-        """The object, and the job of a workload."""
+        """Yield the object and, for a workload, its job."""
         yield object_of(table, key)
         workload = self._known.workload(key) if table == "workloads" else None
         if workload is not None and workload.owner:
@@ -93,7 +93,7 @@ class KubeObjectAccess:
             try:
                 yield _said(event, f"{source[1]} {name}")
             except (ValueError, OverflowError) as error:
-                raise answer.unreadable(f"the time of an Event: {error}") from error
+                raise answer.unreadable(f"timestamp of an Event: {error}") from error
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> KubeLogs:
         logs = KubeLogs(self._connection, pods, previous=previous)

@@ -142,7 +142,7 @@ def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
         place.report.warning(
             place.at("metadata", "namespace"),
             f"ClusterQueue {queue.cluster_queue} does not select namespace {queue.namespace}: it admits none",
-            "label the namespace as its namespaceSelector says",
+            "label the namespace so that the namespaceSelector matches it",
             "namespace-not-selected",
         )
 

@@ -40,7 +40,7 @@ def _fold(members: Members) -> LoadedObject | None:
         report.warning(
             path,
             f"'{name}' group has fewer runnable pods than expected: {len(pods)} of {total}; Kueue waits for the rest, "
-            "and the group is left out",
+            "and the group is not simulated",
             f"add {missing} {'pod' if missing == 1 else 'pods'}, or correct the total count",
             "incomplete-pod-group",
         )

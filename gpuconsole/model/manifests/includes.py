@@ -24,7 +24,9 @@ def included(scenario: Reader, origin: str) -> Iterator[SourceText]:
                 problem = next((one.problem for one in source.troubles if one.code == UNREADABLE), "")
                 if problem and source.name == str(path):
                     said = f"{clean(name, 200)} {problem.removeprefix('it ')}"
-                    scenario.report.error(("files", position), said, "it is looked for beside the scenario", UNREADABLE)
+                    scenario.report.error(
+                        ("files", position), said, "the path is relative to the folder of the scenario", UNREADABLE
+                    )
                 else:
                     yield source
 

@@ -199,7 +199,7 @@ class _Loading:
         root = Reader(value, report)
         if not isinstance(value, dict):
             problem = f"{kind_of(value)} stands where an object belongs"
-            report.error((), problem, "an object begins with apiVersion: and kind:", "not-an-object")
+            report.error((), problem, "write an object (apiVersion:, kind:), or a scenario (steps:)", "not-an-object")
         elif is_snapshot(value):
             problem = "this is a saved snapshot, not a manifest"
             report.error((), problem, "open it with --snapshot FILE", "snapshot")

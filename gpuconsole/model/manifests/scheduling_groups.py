@@ -88,8 +88,8 @@ def _topology_key(place: Reader) -> str:
     if key and not is_label_key(key):
         place.report.refused(
             place.mapping("schedulingConstraints").at("topology"),
-            f"{shown(key)} is no label key",
-            "name a label of nodes, as topology.kubernetes.io/zone",
+            f"{shown(key)} is not a label key",
+            "use the key of a node label, such as topology.kubernetes.io/zone",
             "bad-name",
         )
     return key

@@ -36,7 +36,7 @@ def say_ignored(report: DocumentFindings, files: Sequence[str]) -> None:
         if one
         else f"{len(files)} files are not Kubernetes manifests and are"
     )
-    report.note((), f"{what} ignored: {names}{more}", "name a file itself to have it checked", "ignored-files")
+    report.note((), f"{what} ignored: {names}{more}", "to check such a file, pass its path", "ignored-files")
 
 
 def say_version(place: Reader, group: str, version: str, kind: str) -> None:

@@ -108,9 +108,9 @@ def _names(keys: Sequence[str]) -> str:
 
 
 def _starving(one: Starving) -> str:
-    owns = f"{one.unused} unused {one.unit}s of its nominal quota of {_of(one)}"
-    wants = f"{called(one.workload)} requests {one.gpus} of the {owns}"
-    return f"{one.queue} is starved: {wants}, while {_borrowers(one.borrowers)}; {named(one.text)}"
+    wants = f"{called(one.workload)} requests {counted(one.gpus, one.unit)} of {_of(one)}"
+    owns = f"{one.queue} has {one.unused} unused within its nominal quota"
+    return f"{one.queue} is starved: {wants}; {owns}, while {_borrowers(one.borrowers)}; {named(one.text)}"
 
 
 def _borrowers(borrowers: Iterable[tuple[str, int]]) -> str:

@@ -31,7 +31,7 @@ class ViewTarget(NamedTuple):
     at: str = ""
 
 
-AT_HAND = "in the newest events"
+AT_HAND = "in recent events"
 """Window of the lost work where no history can be read."""
 
 

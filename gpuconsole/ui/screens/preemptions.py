@@ -144,7 +144,7 @@ def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
     when = "in the last hour" if hour.whole else f"since {fmt.clock(hour.since)}"
     said = [f"{hour.preempted:,} {when}"]
     if recorded is None:
-        return [*said, "listed: preemptions in the newest events"]
+        return [*said, "listed: preemptions in recent events"]
     more = f"; the newest {listed:,} are listed" if recorded > listed else ""
     return [*said, f"{recorded:,} in this session{more}"]
 

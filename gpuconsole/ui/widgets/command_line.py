@@ -61,7 +61,7 @@ def namespaces(text: str) -> frozenset[str] | None:
 
 def _unknown(alias: str) -> str:
     near = get_close_matches(alias, ALIASES, n=2, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(':' + name for name in near)}" if near else "; ? lists all commands"
+    hint = f"; did you mean {' or '.join(':' + name for name in near)}?" if near else "; ? lists all commands"
     return f"Unknown command :{alias}{hint}"
 
 
