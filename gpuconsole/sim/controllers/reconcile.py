@@ -1,4 +1,4 @@
-"""Looks at one crew and does what its counts call for: begin to work, make missing pods again, let go."""
+"""Reconciles running groups: starts work, recreates missing pods, and releases what is no longer needed."""
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ _LONGEST_BACKOFF = 6 * MINUTE
 
 
 def settle(world: World) -> Steps[None]:
-    """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
+    """Handle suspect nodes, pending checks and every changed running group, until none is left."""
     while (
         world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
         or world.parents or world.uncounted
@@ -113,7 +113,7 @@ def _reconcile(world: World, group: RunningGroup) -> None:
 
 
 def released(world: World, timer: Release) -> None:
-    """The job of a workload that was evicted then is no longer active."""
+    """Release the job of a workload that was evicted at that time, as it is no longer active."""
     workload = world.workload(timer.workload)
     if workload is None or not eviction.is_released_by(workload, timer):
         return
@@ -122,14 +122,14 @@ def released(world: World, timer: Release) -> None:
 
 
 def _is_halted(workload: Workload | None, job: Job | None) -> bool:
-    """True for a job that wants no pods now: it is suspended, or its Workload was put on hold."""
+    """True for a job that wants no pods now: it is suspended, or its Workload is on hold."""
     if workload is None:
         return job is not None and job.suspended and job.volcano is None
     return not workload.reserved
 
 
 def _replaced(world: World, job: Job | None) -> bool:
-    """A replica of a Deployment that is lost goes, with its Workload: another pod takes its place."""
+    """Delete a lost replica of a Deployment with its Workload: another pod replaces it."""
     if job is None or not children.is_replica(job):
         return False
     children.delete(world, job)
@@ -137,25 +137,25 @@ def _replaced(world: World, job: Job | None) -> bool:
 
 
 def _recreates(job: Job) -> bool:
-    """True for a group of a leader and its workers that is made again as a whole."""
+    """True for a leader-worker group that is recreated as a whole."""
     return isinstance(job.rules, MemberRules) and job.rules.recreate
 
 
 def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
-    """Volcano's controller makes and deletes the pods; their work goes on while enough of them run."""
+    """Volcano's controller creates and deletes the pods; their work continues while enough of them run."""
     group = members.recount(world, job, group)
     if group.start is None and group.started >= group.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
         _begin(world, group, None)
 
 
 def _all_ready(world: World, workload: Workload) -> None:
-    """The pods that a growing job added run, too."""
+    """Mark the Workload ready when the pods added by a scale-up run, too."""
     if not workload.is_true(PODS_READY):
         world.put(queue_conditions.ready(workload, world.now))
 
 
 def _orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -> bool:
-    """Its owner is gone or done. A lone pod that is missing has nobody to make it again."""
+    """True if its owner is deleted or finished, or for a missing pod without a controller."""
     if group.workload:
         return workload is None or workload.finished
     if group.job:

@@ -1,4 +1,4 @@
-"""Other settings for those who decide: Kueue or the scheduler starts anew, and remembers what the cluster shows."""
+"""Changes of Kueue's or the scheduler's configuration: it restarts, and keeps only what the cluster's objects show."""
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from gpuconsole.sim.world import World
 
 
 def reconfigure(world: World, command: Reconfigure) -> Refusal:
-    """Go on by other settings; a command that changes none of them does nothing."""
+    """Continue with other settings; a command that changes none of them does nothing."""
     problems: list[str] = []
     policy = _policy(world.policy, command, problems)
     if problems:

@@ -1,4 +1,4 @@
-"""How an order says that it was not carried out."""
+"""Results of commands that were not carried out."""
 
 Refusal = str
 """Why, and what would have been right; empty if the order was carried out."""
@@ -7,4 +7,4 @@ DONE: Refusal = ""
 
 
 class NoChange(Refusal):
-    """Nothing was done, as what was asked for is so already: it says what is."""
+    """A command whose requested state is the current one; the text names that state."""

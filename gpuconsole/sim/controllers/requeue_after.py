@@ -1,4 +1,4 @@
-"""When Kueue's workload controller looks at a workload again: one timer a workload, the next moment that matters."""
+"""Requeue timers of Kueue's workload controller: one per workload, at its next relevant moment."""
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.workloads import Workload
@@ -10,9 +10,9 @@ from gpuconsole.sim.world import World
 
 
 def watch(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
-    """Set the timer for the next thing that time alone does to a workload; an earlier timer sees to the rest.
+    """Set the timer of a workload's next change by time alone; an earlier timer covers the rest.
 
-    `looked` is what a look at it found just now, if there was one.
+    `looked` is the result of a reconcile just now, if any.
     """
     left = left_for(world, workload, looked)
     if left is None:
@@ -25,7 +25,7 @@ def watch(world: World, workload: Workload, looked: ReconcileResult | None = Non
 
 
 def left_for(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
-    """How long until time does something to it: 0 = now; None = nothing. `looked` as for `watch`."""
+    """The time until its next change by time alone: 0 = now; None = never. `looked` as for `watch`."""
     session = world.session
     if session is None:
         return None

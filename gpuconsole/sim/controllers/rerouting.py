@@ -19,7 +19,7 @@ _SCHEDULERS = {Substitute.VOLCANO: "volcano", Substitute.KAI: "kai-scheduler"}
 
 
 def rerouted(world: World, job: Job) -> Job:
-    """A job as it is written for the scheduler that takes Kueue's place; any other job is itself."""
+    """The job as written for the scheduler that replaces Kueue; a job without a queue is unchanged."""
     substitute = world.policy.substitute
     if substitute is None or not job.queue or job.volcano is not None:
         return job
@@ -37,7 +37,7 @@ def rerouted(world: World, job: Job) -> Job:
 
 
 def _tolerations(world: World, queue: str) -> tuple[Toleration, ...]:
-    """What Kueue would add for the flavors of a ClusterQueue, whichever it gives."""
+    """The tolerations that Kueue would add for any of a ClusterQueue's flavors."""
     known = world.cluster_queue(queue)
     names = dict.fromkeys(flavor for flavor, _ in known.quotas()) if known is not None else {}
     flavors = [flavor for name in names if (flavor := world.state.get(ResourceFlavor, name)) is not None]
@@ -67,7 +67,7 @@ def _template(
 
 
 def job_of(workload: Workload) -> Job:
-    """A job that does what a bare Workload stands for."""
+    """A job equivalent to a Workload without a job."""
     return Job(
         kind="Workload",
         namespace=workload.namespace,

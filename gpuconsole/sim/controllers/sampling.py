@@ -1,4 +1,4 @@
-"""Admission fair sharing: what LocalQueues use is looked at from time to time (Kueue: localqueue_controller)."""
+"""Admission fair sharing: periodic samples of LocalQueue usage (Kueue: localqueue_controller)."""
 
 from msgspec.structs import replace
 
@@ -7,7 +7,7 @@ from gpuconsole.sim.world import World
 
 
 def sample(world: World) -> None:
-    """Take the samples that are due. This wakes nobody who is parked; it changes who of the others is next."""
+    """Take the samples that are due. Inadmissible workloads are not requeued; only the order of the others changes."""
     world.sample_at = None
     if world.session is not None:
         world.session.sample(world.now)
@@ -15,7 +15,7 @@ def sample(world: World) -> None:
 
 
 def publish(world: World) -> None:
-    """Write down in the status of LocalQueues what they are charged with, if that changed."""
+    """Update the status of LocalQueues whose sampled usage changed."""
     for lately in world.session.afs_usage_changes() if world.session is not None else ():
         queue = world.local_queue(lately.local_queue)
         if queue is not None:

@@ -1,4 +1,4 @@
-"""Jobs whose size changes on command: services at once, elastic jobs by slices, Volcano's by its controller."""
+"""Scaling of jobs by command: services at once, elastic jobs by workload slices, Volcano's by its controller."""
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ NO_LONGER = "Workload no longer on hold; waiting for quota reservation"
 
 
 def scale(world: World, order: Scale) -> Refusal:
-    """Give a job another number of pods; a LeaderWorkerSet, of groups."""
+    """Set a job's number of pods; for a LeaderWorkerSet, of groups."""
     job = _job(world, order.job)
     if job is None or job.ended:
         return f"there is no unfinished job {order.job}"
@@ -70,7 +70,7 @@ def _resize(world: World, before: Job, job: Job) -> Refusal:
 
 
 def _fit(world: World, job: Job) -> None:
-    """Delete the pods that are too many; those that are missing are made."""
+    """Delete surplus pods; missing ones are created."""
     group = world.groups.get(job.key)
     if group is None:
         return
@@ -87,7 +87,7 @@ def _fit(world: World, job: Job) -> None:
 
 
 def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
-    """Kueue lets a StatefulSet only go to zero and come back; its Workload waits on hold meanwhile."""
+    """Scale a StatefulSet, which Kueue allows only to zero and back; its Workload is on hold meanwhile."""
     old, new = before.pod_sets[0].count, job.pod_sets[0].count
     if old and new and old != new:
         return f"spec.replicas: Invalid value: {new}: field is immutable"
@@ -109,7 +109,7 @@ def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
 
 
 def _wait(world: World, workload: Workload, reason: str, message: str) -> None:
-    """It holds no quota, for this reason."""
+    """Record why a workload holds no quota."""
     shown = "PendingEvaluation" if reason == "Pending" and world.granular else reason
     world.put(conditions.refuse(workload, shown, message, world.now, granular=world.granular))
     current = world.workload(workload.key)

@@ -1,4 +1,4 @@
-"""Places in the topology that a workload with quota is given late, or anew because a node failed (the second pass)."""
+"""The second scheduling pass: topology assignments for workloads with quota, late or after a node failure."""
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
@@ -13,9 +13,9 @@ REPLACED = "NodeReplaced"
 
 
 def settle(world: World, decision: Admit, at: Time) -> bool:
-    """Write down the places of a workload that has its quota already; False if it has none, so that it is admitted.
+    """Record the topology assignment of a workload with quota; False if it has no quota, so that it is admitted.
 
-    Pods that run stay where they are; those that a failed node lost are made again for the new places.
+    Running pods stay where they are; those lost with a node are recreated in the new domains.
     """
     workload = world.workload(decision.workload)
     if workload is None or not workload.reserved:
@@ -34,14 +34,14 @@ def settle(world: World, decision: Admit, at: Time) -> bool:
 
 
 def still_missing(world: World, decision: KeepWaiting) -> None:
-    """A second pass found no places; it is told, and tried again."""
+    """Record that a second pass found no assignment, and try again."""
     workload = world.workload(decision.workload)
     if workload is not None:
         workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)
 
 
 def give_up(world: World, decision: Evict) -> None:
-    """The scheduler evicts a workload, to make room for nobody."""
+    """Evict a workload by the scheduler, for no preemptor."""
     workload = world.workload(decision.workload)
     if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
         if decision.detail:

@@ -1,4 +1,4 @@
-"""Elastic jobs: what becomes of a job's slices when it grows, shrinks, or loses its place (Kueue job reconciler)."""
+"""Elastic jobs: their workload slices when the job grows, shrinks or is evicted (Kueue job reconciler)."""
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ from gpuconsole.sim.world import World
 
 
 def follow(world: World, job: Job) -> None:
-    """Bring the slices of a job in line with it: edit the one that stands for it, or make one that replaces it."""
+    """Reconcile the slices of a job: edit its current one, or create one that replaces it."""
     existing = slices.not_finished(world.state.table("workloads").all(), job.key)
     plan = slices.ensure(existing, job.pod_sets)
     for ending in plan.endings:
@@ -27,7 +27,7 @@ def follow(world: World, job: Job) -> None:
 
 
 def _grow(world: World, job: Job, old: Workload | None) -> None:
-    """Make a slice of the job's new size; the old one runs on until that is admitted."""
+    """Create a slice of the job's new size; the old one runs until that is admitted."""
     generation = sum(workload.owner == job.key for workload in world.state.table("workloads").all())
     new = jobs.workload_for(world, job)
     named = replace(new, name=workload_name(job.kind, job.name, job.uid, generation))
@@ -35,7 +35,7 @@ def _grow(world: World, job: Job, old: Workload | None) -> None:
 
 
 def _resize(world: World, changed: Workload) -> None:
-    """Edit a slice in place: one that waits, or one that needs fewer pods than it has."""
+    """Edit a slice in place: a pending one, or one that needs fewer pods."""
     before = world.workload(changed.key)
     world.put(reclaim(changed, changed.reclaimable))
     group = world.groups.get(changed.key)
@@ -46,13 +46,13 @@ def _resize(world: World, changed: Workload) -> None:
 
 
 def _surplus(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool]:
-    """For each pod, in the order of the pod sets, whether it is one too many now."""
+    """For each pod, in the order of the pod sets, whether it is surplus now."""
     sizes = {pod_set.name: pod_set.count for pod_set in after}
     return [index >= sizes.get(pod_set.name, 0) for pod_set in before for index in range(pod_set.count)]
 
 
 def take_over(world: World, decision: Admit) -> None:
-    """A slice was admitted: the one that it replaces is finished, its pods belong to the new one and work on."""
+    """Finish the slice that an admitted slice replaces; the new one owns its pods, which keep running."""
     new, old = world.workload(decision.workload), world.workload(decision.replaces)
     if new is None or old is None or old.finished:
         return
@@ -78,7 +78,7 @@ def _end(world: World, ending: slices.Ending) -> None:
 
 
 def lost_place(world: World, key: str) -> None:
-    """A workload was evicted; if a slice waits to replace it, only that one goes on."""
+    """Reconcile the slices of an evicted job: only a waiting replacement goes on."""
     workload = world.workload(key)
     job = world.job(workload.owner) if workload is not None else None
     if job is not None and jobs.elastic(world, job):

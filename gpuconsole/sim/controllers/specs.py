@@ -1,4 +1,4 @@
-"""Which pods a Workload or a job wants: names, templates and gangs. Reads the world, changes nothing."""
+"""Pod specs of Workloads and jobs: names, templates and gangs. Reads the world, changes nothing."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,12 +33,12 @@ MOST_PODS = 1_000_000
 
 
 def pods_for(world: World, job: Job, workload: Workload | None, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
-    """The pods of a job, by its Workload if one stands for it; of a batch/v1 Job those for these pieces of work."""
+    """The pods of a job, from its Workload if it has one; for a batch/v1 Job those of these pieces of work."""
     return job_pods(world, job, pieces) if workload is None else workload_pods(world, workload, pieces)
 
 
 def workload_pods(world: World, workload: Workload, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
-    """The pods of an admitted Workload; none if what is to be written into them contradicts itself."""
+    """The pods of an admitted Workload; none if the node selectors or tolerations to inject conflict."""
     try:
         return started_pods(world, workload, pieces)
     except Conflict:
@@ -46,10 +46,10 @@ def workload_pods(world: World, workload: Workload, pieces: Sequence[int] | None
 
 
 def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
-    """The pods of an admitted Workload: as many as it was given, bound to its flavors and its places.
+    """The pods of an admitted Workload: the admitted number, with its flavors and topology domains.
 
-    A batch/v1 Job gets those for these `pieces` of its work, or for what comes first. Raises Conflict if flavors,
-    checks and the job's own templates want different things, or if there are too many.
+    A batch/v1 Job gets those of these `pieces` of its work, or of the first ones. Raises Conflict if flavors,
+    checks and the job's own templates contradict each other, or if there are too many.
     """
     if workload.admission is None:
         return ()
@@ -90,7 +90,7 @@ def _config(world: World) -> KueueConfig:
 
 
 def _additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
-    """What is written into the pods; a flavor that is gone adds nothing."""
+    """What flavors and checks add to the pods; a deleted flavor adds nothing."""
     admission = workload.admission
     assigned = admission.pod_sets if admission is not None else ()
     names = {name for assignment in assigned for name in assignment.flavors.values()}
@@ -99,14 +99,14 @@ def _additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSe
 
 
 def _indexes(job: Job, count: int, pieces: Sequence[int] | None) -> Sequence[int]:
-    """Which pods of a pod set there are: all of them, or those for the pieces of a Job's work that come first."""
+    """The pod indexes of a pod set: all of them, or those of a Job's next pieces of work."""
     if not (job.solo and isinstance(job.rules, BatchRules)):
         return range(count)
     return next_pieces(job, job.rules, count, ()) if pieces is None else pieces
 
 
 def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
-    """The pods of a job that no Workload stands for: a gang, for its work needs all of them, or `min_available`."""
+    """The pods of a job without a Workload: a gang of all of them, or of `min_available`."""
     if job.volcano is not None:
         return tuple(pod_of(job, task, index) for task in tasks_of(job) for index in range(task.replicas))
     parts = defaulted_sets(world, job.namespace, job.pod_sets)
@@ -116,7 +116,7 @@ def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tup
 
 
 def in_ray_group(template: PodTemplate, group: RayGroup, name: str, pod_set: str) -> PodTemplate:
-    """The template of pods that belong to a PodGroup which KubeRay makes, and say so."""
+    """The template of pods in a PodGroup that KubeRay creates, with the labels that say so."""
     if not group.for_volcano:
         return replace(template, labels={**template.labels, POD_GROUP_LABELS[0]: name})
     notes = {GROUP_NAME: name, TASK_SPEC: GROUP_NAMES.get(pod_set, pod_set)}
@@ -159,6 +159,6 @@ def _pods(
 
 
 def _gang(workload: str, owner: str) -> str:
-    """A gang's name within its namespace. Jobs' names are only unique with their kinds."""
+    """A gang's name within its namespace. Jobs' names are unique only per kind."""
     kind, _, rest = owner.partition("/")
     return workload.partition("/")[2] or f"{kind}/{rest.partition('/')[2]}"

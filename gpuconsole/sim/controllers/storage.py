@@ -1,6 +1,6 @@
-"""Claims get volumes: at once, or with the node of the first pod that uses them; those of pods come and go with them.
+"""PersistentVolumeClaims: bound at once, or on the node of the first pod that uses them; deleted with their pods.
 
-What Kubernetes' volume controllers and the drivers' provisioners do. Making a volume takes no time and never fails.
+As Kubernetes' volume controllers and the drivers' provisioners do. Provisioning takes no time and never fails.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ REACH: Mapping[str, str] = {
 
 
 def provide(world: World) -> None:
-    """Make the claims of pods, delete those of pods that are gone, and bind what is to be bound at once."""
+    """Create the claims of pods, delete those of deleted pods, and bind those with immediate binding."""
     world.unprovided = False
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.pod and world.pod(claim.pod) is None:
@@ -59,7 +59,7 @@ def provide(world: World) -> None:
 
 
 def bind_claims(world: World, decision: Bind) -> None:
-    """Claims of a pod that has a node now get what the scheduler chose, or a volume that is made for that node."""
+    """Bind the claims of a scheduled pod to the volumes that the scheduler chose, or to new ones for its node."""
     node = world.node(decision.node)
     for key, name in decision.volumes:
         claim = world.state.get(PersistentVolumeClaim, key)
@@ -100,7 +100,7 @@ def _make_claims(world: World, pod: Pod) -> None:
 
 
 def _release(world: World) -> None:
-    """Volumes whose claims are gone go too, or wait for their administrator; claims whose volumes are gone are lost."""
+    """Delete or release volumes whose claims are deleted; claims whose volumes are deleted are Lost."""
     for volume in list(world.state.table("persistent_volumes").all()):
         claim = world.state.get(PersistentVolumeClaim, volume.claim) if volume.claim else None
         if volume.phase == BOUND and claim is None:
@@ -114,7 +114,7 @@ def _release(world: World) -> None:
 
 
 def _bind_at_once(world: World, claim: PersistentVolumeClaim, storage: Storage) -> None:
-    """A claim of a class that does not wait, or that names its volume, or for which a volume is kept."""
+    """Bind a claim with immediate binding, or one that names its volume or has one reserved for it."""
     found = _volume_for(claim, storage)
     kind = storage.classes.get(storage.class_of(claim))
     if found is not None:
@@ -154,7 +154,7 @@ def _made(claim: PersistentVolumeClaim, kind: StorageClass, reach: tuple[NodeTer
 
 
 def _reach(kind: StorageClass, node: Node) -> tuple[NodeTerm, ...] | None:
-    """The nodes that reach a volume that is made for this one."""
+    """The node affinity of a volume that is provisioned for this node."""
     keys = sorted({one.key for term in kind.topologies for one in term} | set(_keys(kind.provisioner)))
     terms = tuple(Requirement(key, "In", (node.labels[key],)) for key in keys if key in node.labels)
     return (NodeTerm(terms),) if terms else None
@@ -165,7 +165,7 @@ def _keys(provisioner: str) -> Iterable[str]:
 
 
 def _allowed(kind: StorageClass) -> tuple[NodeTerm, ...] | None:
-    """The nodes that reach a volume that is made before anybody knows where it is used: the first place allowed."""
+    """The node affinity of a volume with immediate binding: the first allowed topology."""
     return (NodeTerm(kind.topologies[0]),) if kind.topologies else None
 
 

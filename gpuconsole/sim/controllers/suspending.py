@@ -1,4 +1,4 @@
-"""Jobs that no Workload stands for, suspended and resumed by their own field (spec.suspend)."""
+"""Suspension of jobs without a Workload, by their own field (spec.suspend)."""
 
 from msgspec.structs import replace
 
@@ -18,13 +18,13 @@ _OTHERS = (
 
 
 def job_named(world: World, key: str) -> Job | None:
-    """The job that a `namespace/name` or a whole key means, unless it has ended."""
+    """The unfinished job with this `namespace/name` or full key."""
     found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_OTHERS))))
     return next((job for job in found if job is not None and not job.ended), None)
 
 
 def set_active(world: World, job: Job, active: bool) -> Refusal:
-    """Suspend a job, whose pods are deleted, or let it go on."""
+    """Suspend a job, which deletes its pods, or resume it."""
     if job.kind not in (*_KINDS, *_OTHERS):
         return f"a {job.kind} cannot be suspended; scale it to 0"
     if jobs.managed(world, job):

@@ -1,4 +1,4 @@
-"""What happens to finished objects after a while: they are removed, if the policy says so."""
+"""Removal of finished objects after a time, if the policy says so."""
 
 from collections.abc import Iterable
 
@@ -25,9 +25,9 @@ def later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
 
 
 def when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
-    """Set the timer of a job that says itself how long it is kept when it has ended (ttlSecondsAfterFinished).
+    """Set the timer of a finished job with ttlSecondsAfterFinished.
 
-    What is named `beside` it goes with it.
+    Objects named in `beside` are removed with it.
     """
     kept = None if job is None else deadlines.kept_for(job)
     if job is None or kept is None:
@@ -37,7 +37,7 @@ def when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | No
 
 
 def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
-    """The pods that a job leaves behind: its last ones, and those of earlier waves, which no crew holds any more."""
+    """The finished pods of a job: its last ones, and those of earlier waves, which no running group has any more."""
     found = {pod.key: pod for one in last if (pod := world.pod(one.key)) is not None}
     if job is not None and isinstance(job.rules, BatchRules) and job.solo:
         over = count((job.batch.completed, job.batch.failed), INT32)

@@ -1,4 +1,4 @@
-"""Pods are let go to the places that the topology chose for them (Kueue: topology ungater)."""
+"""Removes scheduling gates of pods that have a topology assignment (Kueue: topology ungater)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ from gpuconsole.sim.world import World
 
 
 def ungate(world: World, workload: Workload) -> None:
-    """Let those pods of a workload go that have a place now."""
+    """Ungate the pods of a workload that have an assignment now."""
     group = world.groups.get(workload.key)
     present = [pod for pod in map(world.pod, group.pods if group is not None else ()) if pod is not None]
     for before, after in zip(present, placed(workload, present), strict=True):
@@ -24,13 +24,13 @@ def ungate(world: World, workload: Workload) -> None:
 
 
 def placed(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
-    """The pods, with those that may go bound to their domains; others are the same objects."""
+    """The pods, with ungated ones bound to their domains; others are the same objects."""
     places = _places(workload, pods)
     return [_bound(pod, places) if pod.key in places else pod for pod in pods]
 
 
 def gated(pod: Pod, pod_set: PodSet) -> Pod:
-    """A new pod that waits for its place, counted through its workload, with its index where the pod set names a label.
+    """A new gated pod that waits for its assignment, with its index where the pod set has an index label.
 
     Its index is its rank; pods of several jobs in one pod set count from 0 in each, a leader's workers from 1.
     """
@@ -48,7 +48,7 @@ def gated(pod: Pod, pod_set: PodSet) -> Pod:
 
 
 def _places(workload: Workload, pods: Iterable[Pod]) -> Places:
-    """An index offset that is no number keeps all pods waiting."""
+    """The domain of each pod index; an invalid index offset keeps all pods gated."""
     pods = list(pods)
     if not any(map(is_gated, pods)):
         return {}

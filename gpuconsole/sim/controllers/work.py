@@ -1,7 +1,7 @@
-"""Work: when it begins, what an interruption loses, when it ends.
+"""Work of running groups: when it begins, what an interruption loses, when it ends.
 
-A crew works while all its pods run. A checkpoint bounds what an interruption loses: what was done since the last one is
-done again later. Work done and work lost add up to the time that the crew ran.
+A group works while all its pods run. A checkpoint limits lost work: what was done since the last one is repeated
+later. Work done and work lost add up to the time that the group ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from gpuconsole.sim.world import World
 
 
 class WorkLoss(Struct, frozen=True):
-    """Work that has to be done again."""
+    """Lost work, which has to be repeated."""
 
     span: Span = 0
     gpu_seconds: float = 0.0
@@ -39,7 +39,7 @@ NOTHING = WorkLoss()
 
 
 class WorkTask(Struct, frozen=True):
-    """What a crew has to do, read from its object."""
+    """The work of a running group, read from its object."""
 
     duration: Span | None = None
     """None goes on until it is deleted."""
@@ -52,7 +52,7 @@ class WorkTask(Struct, frozen=True):
 
 
 def pod_task(world: World, group: RunningGroup, pod: Pod) -> WorkTask:
-    """What one pod of a job has to do whose pods work each for itself."""
+    """The work of one pod of a job whose pods work independently."""
     job = world.job(group.job)
     if job is None or not isinstance(job.rules, BatchRules):
         return WorkTask()
@@ -66,7 +66,7 @@ def pod_task(world: World, group: RunningGroup, pod: Pod) -> WorkTask:
 
 
 def task(world: World, group: RunningGroup) -> WorkTask:
-    """Read a crew's task; how long it takes is drawn if nothing says so, or if the policy goes by the past."""
+    """Read a running group's work; its duration is drawn if unknown, or if the policy uses past run times."""
     doer = owner(world, group)
     todo = _stated(world, group, doer)
     if world.policy.run_times is None or todo.duration is None or doer is None:
@@ -77,9 +77,9 @@ def task(world: World, group: RunningGroup) -> WorkTask:
 
 
 def _drawn(world: World, run_times: RunTimes, key: str, doer: Job | Workload | Pod) -> Span:
-    """How long this work takes: as the arrival stream draws that brought it, else as work like it did.
+    """The drawn duration of this work: from its arrival stream, else from similar past work.
 
-    The pods of one job of a stream, where each works for itself, take equally long.
+    The independent pods of one job of a stream take equally long.
     """
     kind = _kind(world, doer)
     for stream in world.policy.arrivals if isinstance(doer, Job) else ():
@@ -91,7 +91,7 @@ def _drawn(world: World, run_times: RunTimes, key: str, doer: Job | Workload | P
 
 
 def _kind(world: World, doer: Job | Workload | Pod) -> WorkKind:
-    """What work this is, for those who look for work like it."""
+    """The kind of this work, by which similar work is found."""
     match doer:
         case Pod():
             return WorkKind(doer.namespace, "", world.devices.requested([doer])["gpus"])
@@ -130,7 +130,7 @@ def _task(
 
 
 def owner(world: World, group: RunningGroup) -> Job | Workload | Pod | None:
-    """The object that says what a crew does: its job, else its bare Workload, else the lone pod itself."""
+    """The object that defines the group's work: its job, else its Workload, else its pod."""
     if group.job:
         return world.job(group.job)
     if group.workload:
@@ -139,7 +139,7 @@ def owner(world: World, group: RunningGroup) -> Job | Workload | Pod | None:
 
 
 def begin(world: World, group: RunningGroup) -> None:
-    """All pods run: the work goes on from its last checkpoint."""
+    """Start or continue the work from its last checkpoint when all pods run."""
     todo = task(world, group)
     world.groups[group.key] = replace(group, start=world.now, is_reported=False)
     if todo.duration is not None:
@@ -147,7 +147,7 @@ def begin(world: World, group: RunningGroup) -> None:
 
 
 def resume(world: World, group: RunningGroup, start: Time) -> None:
-    """The work goes on since an earlier moment."""
+    """Continue the work since an earlier moment."""
     todo = task(world, group)
     world.groups[group.key] = replace(group, start=start)
     if todo.duration is not None:
@@ -169,7 +169,7 @@ def end_of(todo: WorkTask, start: Time, now: Time) -> Time:
 
 
 def ended(world: World, group: RunningGroup) -> bool:
-    """True if nothing is left to do for these pods: their owner ended, or the lone pod did."""
+    """True if no work is left for these pods: their owner has finished, or the pod itself has."""
     match owner(world, group):
         case Job() as job:
             return job.ended
@@ -182,10 +182,11 @@ def ended(world: World, group: RunningGroup) -> bool:
 
 
 def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = None) -> WorkLoss:
-    """The work of a crew stops: what its checkpoints do not cover is lost. Nothing is lost that did not run.
+    """Stop the work of a running group: what its checkpoints do not cover is lost.
 
-    Work that writes a checkpoint when it is told to stop loses nothing if the notice is long enough for that. Where
-    `pod` is the only one that stops, the others go on if they work each for itself.
+    Work that was not running loses nothing.
+    Work that writes a checkpoint on termination loses nothing if the notice is long enough. If only `pod` stops, the
+    other pods continue where they work independently.
     """
     group = world.groups.get(key)
     if group is None or group.start is None:
@@ -206,7 +207,7 @@ def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = Non
 
 
 def _safe(todo: WorkTask, ran: Span, notice: Span) -> Span:
-    """How much of what was done checkpoints cover."""
+    """The part of the work done that checkpoints cover."""
     if todo.on_notice is not None and todo.on_notice <= notice:
         return ran
     return ran - ran % todo.checkpoint if todo.checkpoint else 0
@@ -215,7 +216,7 @@ def _safe(todo: WorkTask, ran: Span, notice: Span) -> Span:
 def _interrupt_each(
     world: World, group: RunningGroup, notice: Span, stopped: Sequence[Pod], all_stop: bool
 ) -> WorkLoss:
-    """Each of these pods stops; one that serves loses nothing, for it has nothing to finish."""
+    """Interrupt each of these pods; services lose nothing, as they have no work to finish."""
     if all_stop:
         world.groups[group.key] = replace(group, start=None)
     job = world.job(group.job)
@@ -262,7 +263,7 @@ def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> WorkLoss:
 
 
 def _span(text: str | None) -> Span | None:
-    """Read an annotation; manifests report a wrong one, here it counts as absent."""
+    """Read an annotation; an invalid one counts as absent (manifest validation reports it)."""
     if text is None:
         return None
     try:

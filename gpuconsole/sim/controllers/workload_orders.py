@@ -1,4 +1,4 @@
-"""Orders about one workload: stop, resume, requeue, prioritise, move, finish. Each returns its refusal, or nothing."""
+"""Commands on one workload: stop, resume, requeue, prioritise, move, finish. Each returns its refusal, or nothing."""
 
 from collections.abc import Iterable
 
@@ -15,9 +15,9 @@ from gpuconsole.sim.world import World
 
 
 def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
-    """Stop a workload (evicting it if it holds quota) or let it in again; `cause` and `why` say what is behind it.
+    """Deactivate a workload (which evicts it if it holds quota) or activate it; `cause` and `why` are the reason.
 
-    A Volcano Job, which no Workload stands for, is aborted or resumed; any other such job is suspended.
+    A Volcano Job without a Workload is aborted or resumed; any other such job is suspended.
     """
     workload, job = world.workload(key), orders.job_named(world, key)
     if workload is None and job is not None:
@@ -41,7 +41,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
 
 
 def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
-    """Evict a workload for good: its retries are forgotten. One without quota is marked all the same."""
+    """Evict a workload for good and reset its requeue state. One without quota is marked all the same."""
     stopped = replace(workload, active=False, requeue=RequeueState())
     message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
     if workload.is_true(conditions.EVICTED):
@@ -54,7 +54,7 @@ def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
 
 
 def requeue(world: World, key: str) -> Refusal:
-    """Evict a workload and put it back in its queue."""
+    """Evict a workload and requeue it."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
@@ -67,7 +67,7 @@ def requeue(world: World, key: str) -> Refusal:
 
 
 def set_priority(world: World, key: str, priority: int, class_name: str = "") -> Refusal:
-    """Change a priority, of a waiting or a running workload; its class as well where one is named."""
+    """Change the priority of a pending or running workload; its class as well if one is named."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
@@ -82,7 +82,7 @@ def set_priority(world: World, key: str, priority: int, class_name: str = "") ->
 
 
 def move(world: World, key: str, queue: str) -> Refusal:
-    """Move a waiting workload to another LocalQueue of its namespace."""
+    """Move a pending workload to another LocalQueue of its namespace."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
@@ -104,7 +104,7 @@ def move(world: World, key: str, queue: str) -> Refusal:
 
 
 def finish(world: World, key: str) -> Refusal:
-    """End the work of a workload, a lone pod or (by `namespace/name`) a job now, whether or not it ran."""
+    """Finish a workload, a lone pod or (by `namespace/name`) a job now, whether or not it ran."""
     workload = world.workload(key) or _workload_of(world, key)
     if workload is not None and workload.finished:
         return _no_workload(world, workload, key)
@@ -119,9 +119,9 @@ def finish(world: World, key: str) -> Refusal:
 
 
 def _workload_of(world: World, key: str) -> Workload | None:
-    """The Workload of the job that a `namespace/name` or a `Kind/namespace/name` means.
+    """The Workload of the job with this `namespace/name` or `Kind/namespace/name`.
 
-    An elastic job may have several: the one with quota counts, else the first that is not finished.
+    An elastic job may have several: the one with quota, else the first unfinished one.
     """
     everything: Iterable[Workload] = world.state.table("workloads").all()
     owned = [w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])]
@@ -130,12 +130,12 @@ def _workload_of(world: World, key: str) -> Workload | None:
 
 
 def _group_of(world: World, key: str) -> RunningGroup | None:
-    """The crew of a lone pod or of a job that no Workload stands for."""
+    """The running group of a lone pod or of a job without a Workload."""
     return next((group for group in world.groups.values() if key in (group.key, group.key.partition("/")[2])), None)
 
 
 def meant(world: World, key: str) -> str:
-    """The key of the Workload that `key` means: its own, or that of the job of this name."""
+    """The key of the Workload with this key, or of the job with this name."""
     workload = None if world.workload(key) is not None else _workload_of(world, key)
     return key if workload is None else workload.key
 

@@ -1,4 +1,4 @@
-"""The life of Workloads: queued, admitted, their pods made, finished (Kueue: workload controller, job reconciler)."""
+"""Lifecycle of Workloads: queued, admitted, pods created, finished (Kueue: workload controller, job reconciler)."""
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ SUCCEEDED = "Job finished successfully"
 
 
 def submit(world: World, workload: Workload) -> None:
-    """A new Workload joins its queue."""
+    """Add a new Workload to its queue."""
     world.put(workload)
     world.tell(
         HistoryEventKind.SUBMITTED,
@@ -36,7 +36,7 @@ def submit(world: World, workload: Workload) -> None:
 
 
 def admit(world: World, decision: Admit, at: Time) -> None:
-    """Quota is reserved; without open admission checks the workload is admitted and its pods are made."""
+    """Reserve quota; without pending admission checks the workload is admitted and its pods are created."""
     waiting = world.workload(decision.workload)
     if waiting is None or waiting.reserved:
         return
@@ -52,9 +52,9 @@ def admit(world: World, decision: Admit, at: Time) -> None:
 
 
 def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
-    """A workload with quota and without open checks is admitted, and its pods are made.
+    """Admit a workload with quota and without pending checks, and create its pods.
 
-    `told` is what Kueue's recorder writes of its reservation, where that is of this moment.
+    `told` are the Events of its quota reservation, if that is of this moment.
     """
     workload = conditions.admit(workload, world.now, granular=world.granular)
     workload = queue_conditions.not_ready(workload, world.now) if workload.admitted else workload
@@ -80,7 +80,7 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
 
 
 def job_unsuspended(world: World, timer: MakePods) -> None:
-    """The pods of an admitted workload are made, unless it lost its quota or ended meanwhile."""
+    """Create the pods of an admitted workload, unless it lost its quota or finished meanwhile."""
     workload = world.workload(timer.workload)
     if workload is None or not workload.admitted or workload.finished or workload.is_true(conditions.EVICTED):
         return
@@ -90,9 +90,9 @@ def job_unsuspended(world: World, timer: MakePods) -> None:
 
 
 def make_pods(world: World, workload: Workload) -> None:
-    """An admitted workload's job is unsuspended: its pods are made. One that can never start is finished.
+    """Unsuspend an admitted workload's job: its pods are created. One that can never start is finished.
 
-    Where a worker cluster runs it, the pods are there.
+    If a worker cluster runs it, the pods are created there.
     """
     if workload.cluster:
         jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
@@ -120,7 +120,7 @@ def make_pods(world: World, workload: Workload) -> None:
 
 
 def refuse(world: World, decision: Refuse) -> None:
-    """The workload stays pending."""
+    """Keep the workload pending, and record why."""
     workload = world.workload(decision.workload)
     if workload is None or world.session is None:
         return
@@ -144,7 +144,7 @@ def refuse(world: World, decision: Refuse) -> None:
 
 
 def finish(world: World, workload: Workload, reason: str, message: str) -> None:
-    """A workload is done: its quota is free at once."""
+    """Finish a workload: its quota is released at once."""
     finished = conditions.finish(workload, reason, message, world.now)
     if finished is workload:
         return
@@ -157,7 +157,7 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
 
 
 def _borrowed(world: World, workload: Workload) -> int:
-    """How many of the accelerators just admitted lie above the nominal quota of its ClusterQueue."""
+    """The number of just admitted accelerators above the nominal quota of its ClusterQueue."""
     queue = world.cluster_queue(workload.cluster_queue)
     if queue is None or world.session is None or workload.admission is None:
         return 0
@@ -176,7 +176,7 @@ def _borrowed(world: World, workload: Workload) -> int:
 
 
 def tell(world: World, what: HistoryEventKind, workload: Workload, **more: object) -> None:
-    """Add a line of history about a workload."""
+    """Add a workload's line to the history."""
     world.tell(
         what,
         workload=workload.key,

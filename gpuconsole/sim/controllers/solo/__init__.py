@@ -1,4 +1,4 @@
-"""Pods that work each for itself: those of a batch/v1 Job, one piece of work each, and those that serve.
+"""Pods that work independently: those of a batch/v1 Job, each on one completion index, and those of services.
 
-`progress` says what a Job has to do next and when it is over; the others carry it out.
+`progress` decides what a Job does next and when it is finished; the others carry it out.
 """

@@ -1,7 +1,7 @@
-"""How far a batch/v1 Job is: which pieces of work come next, what a failure counts, when it is over. Pure.
+"""Progress of a batch/v1 Job: next completion indexes, failure counts, and when it is finished. Pure.
 
-Kubernetes' Job controller. A piece of work is what one pod does; pieces are numbered as the indexes of an Indexed Job
-are, also where the job knows no indexes.
+Kubernetes' Job controller. A piece of work is the work of one pod; pieces are numbered like the indexes of an Indexed
+Job, also for non-indexed jobs.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ DISRUPTION = "DisruptionTarget"
 
 
 class JobEnding(Struct, frozen=True):
-    """How a job ends, in the words of its condition."""
+    """The end of a job, in the words of its condition."""
 
     succeeded: bool
     reason: str
@@ -30,26 +30,26 @@ DONE = JobEnding(True, "CompletionsReached", "Reached expected number of succeed
 
 
 def pieces(rules: BatchRules, limit: int) -> int:
-    """How many pieces of work a job has that runs at most `limit` pods at once."""
+    """The number of pieces of work of a job that runs at most `limit` pods at once."""
     if rules.completions is None or (rules.synced and limit < rules.completions):
         return limit
     return rules.completions
 
 
 def finished(job: Job, total: int) -> int:
-    """How many pieces nobody works on any more, well done or not."""
+    """The number of pieces that are complete or failed."""
     return count(over(job), total)
 
 
 def over(job: Job) -> tuple[str, str]:
-    """Pieces that nobody works on any more, as they are written down."""
+    """The pieces that are complete or failed, in the form of the job's status."""
     return job.batch.completed, job.batch.failed
 
 
 def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
-    """How long a pod takes: what its template says, or its share of what the whole job takes, wave after wave.
+    """The run time of a pod: that of its template, or its share of the job's, wave after wave.
 
-    A share is a second at least: no pod starts and ends faster, and waves of less would never come to an end.
+    A share is a second at least: no pod starts and ends faster, and shorter waves would never finish.
     """
     if rules.pod_duration is not None:
         return rules.pod_duration
@@ -58,7 +58,7 @@ def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
 
 
 def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
-    """The pieces that get a pod now, lowest first: as many as may run beside the active ones."""
+    """The pieces that get a pod now, lowest first, limited by parallelism."""
     total = pieces(rules, limit)
     if rules.completions is None and job.batch.completed:
         return []
@@ -73,7 +73,7 @@ def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]
 
 
 def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
-    """Whether the job is over, given how many of its pods there still are."""
+    """The end of the job, if it is finished; depends on how many of its pods still exist."""
     total, status = pieces(rules, limit), job.batch
     met = next((n for n, rule in enumerate(rules.success_rules) if _is_met(rule, status.completed, total)), None)
     if met is not None:
@@ -99,13 +99,13 @@ def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
 
 
 def succeeded(job: Job, piece: int) -> Job:
-    """The job with one more piece done."""
+    """The job with one more completed piece."""
     saved = {key: span for key, span in job.batch.saved.items() if key != str(piece)}
     return replace(job, batch=replace(job.batch, completed=added(job.batch.completed, piece), saved=saved))
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """How a pod failed."""
+    """The cause of a pod's failure."""
 
     pod: str
     piece: int
@@ -149,7 +149,7 @@ def _failure_text(rule: int, failure: Failure) -> str:
 
 
 def reclaimable(job: Job, rules: BatchRules) -> int:
-    """Pods that a job does not need any more, as too few pieces are left (Kueue 0.19 job ReclaimablePods)."""
+    """Pods that a job no longer needs because few pieces are left (Kueue 0.19 job ReclaimablePods)."""
     parallelism = job.pod_sets[0].count
     total = parallelism if rules.completions is None else rules.completions
     over = finished(job, total)

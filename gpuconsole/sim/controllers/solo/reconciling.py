@@ -1,4 +1,4 @@
-"""Looks at a job whose pods work each for itself: makes those that are due, notes that it runs, ends it."""
+"""Reconciles a job whose pods work independently: creates pods, updates its status, finishes it."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from gpuconsole.sim.world import World
 
 
 def look(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
-    """Do what a job's counts call for."""
+    """Reconcile the job of a running group."""
     present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
@@ -34,7 +34,7 @@ def look(world: World, group: RunningGroup, workload: Workload | None, job: Job)
 
 
 def limit(job: Job, workload: Workload | None) -> int:
-    """How many pods may run at once: what was admitted, else what the job says."""
+    """The most pods that may run at once: those admitted, else the job's parallelism."""
     if workload is not None and workload.admission is not None:
         return sum(part.count for part in workload.admission.pod_sets)
     return sum(part.count for part in job.pod_sets)
@@ -43,7 +43,7 @@ def limit(job: Job, workload: Workload | None) -> int:
 def _fill(
     world: World, group: RunningGroup, workload: Workload | None, job: Job, present: Sequence[Pod]
 ) -> RunningGroup:
-    """Make the pods that are due; those that are there go on."""
+    """Create the pods that are due; existing ones continue."""
     wanted = _due(world, workload, job, present)
     if not wanted and not group.missing:
         return group
@@ -80,7 +80,7 @@ def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Po
 
 
 def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: Sequence[Pod]) -> list[Pod]:
-    """The first pod that is not there, if all before it run (a StatefulSet makes one after the other)."""
+    """The first missing pod, if all before it run (a StatefulSet creates them in order)."""
     running = {(pod.pod_set, pod.index) for pod in present if pod.started and not pod.deleted}
     for pod in wanted:
         if (pod.pod_set, pod.index) not in there:
@@ -91,7 +91,7 @@ def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: 
 
 
 def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None:
-    """Its first pods run."""
+    """Start the job when its first pods run."""
     world.groups[group.key] = replace(group, start=world.now)
     jobphases.mark(world, group.job, JobPhase.RUNNING)
     members = [pod for pod in pods.pods_of(world, group) if pod.started and not pod.done]
@@ -107,7 +107,7 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
 
 
 def _note_ready(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
-    """Its Workload is ready while as many pods run, or are done, as were admitted."""
+    """Set PodsReady when as many pods run, or succeeded, as were admitted."""
     if workload is None or workload.is_true(PODS_READY) or not group.started:
         return
     done = (

@@ -1,4 +1,4 @@
-"""One pod that works for itself: when its work ends, and what is left of it when it is lost."""
+"""One pod that works independently: when its work ends, and what is lost when it is interrupted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from gpuconsole.sim.world import World
 
 
 def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
-    """Have the containers of pods start that were bound just now; by crew, whose pods start together."""
+    """Set the timers that start the containers of newly bound pods; pods of a running group start together."""
     for key, pods_of_group in bound.items():
         if world.policy.latencies is None:
             for pod in pods_of_group:
@@ -25,7 +25,7 @@ def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
 
 
 def start(world: World, started: Iterable[tuple[str, str]]) -> None:
-    """The containers of these pods (key and uid) start, unless their pods were deleted or lost meanwhile."""
+    """Start the containers of these pods (key and uid), unless they were deleted or lost meanwhile."""
     for key, uid in started:
         pod = world.pod(key)
         if pod is not None and pod.uid == uid and not (pod.done or pod.deleted or pod.started):
@@ -33,7 +33,7 @@ def start(world: World, started: Iterable[tuple[str, str]]) -> None:
 
 
 def begin(world: World, pod: Pod) -> None:
-    """A pod's containers have started, and it begins to work."""
+    """Begin the work of a pod whose containers have started."""
     group = world.groups.get(running_group_key(pod))
     todo = None if group is None or not group.solo else work.pod_task(world, group, pod)
     if todo is not None and todo.duration is not None:
@@ -41,7 +41,7 @@ def begin(world: World, pod: Pod) -> None:
 
 
 def end(world: World, timer: PodEnds) -> None:
-    """The work of a pod is done, unless it was lost since."""
+    """Complete the work of a pod, unless it was lost meanwhile."""
     pod = world.pod(timer.pod)
     if pod is None or pod.uid != timer.uid or pod.done or pod.deleted or not pod.node:
         return
@@ -52,7 +52,7 @@ def end(world: World, timer: PodEnds) -> None:
 
 
 def fail(world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False) -> progress.JobEnding | None:
-    """Count a pod's failure; the verdict if it ends the whole job."""
+    """Count a pod's failure; returns the job's end if the failure ends it."""
     job = world.job(pod.job) if pod.job else None
     group = world.groups.get(running_group_key(pod))
     if job is None or group is None or not group.solo or not isinstance(job.rules, BatchRules):
@@ -65,7 +65,7 @@ def fail(world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = Fal
 
 
 def _note(world: World, group: RunningGroup, job: Job, rules: BatchRules) -> None:
-    """Write a job's progress down, and what its Workload can give back for it."""
+    """Update a job's progress, and its Workload's reclaimable pods."""
     world.put(job)
     world.dirty[group.key] = None
     workload = world.workload(group.workload) if group.workload else None

@@ -1,4 +1,4 @@
-"""Volcano's job controller at work: what happens to pods and PodGroups becomes requests, requests become actions.
+"""Volcano's job controller: changes of pods and PodGroups become requests, requests become actions.
 
-The rules are `scheduling.volcano.jobs`; here they are carried out.
+The rules are in `scheduling.volcano.jobs`; this package carries them out.
 """

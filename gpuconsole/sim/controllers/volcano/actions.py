@@ -1,4 +1,4 @@
-"""Requests to Volcano's job controller: which action follows, at once or later, and what it does to pods and status."""
+"""Actions of Volcano's job controller: run at once or after a timeout, and applied to pods and status."""
 
 from msgspec.structs import replace
 
@@ -34,13 +34,13 @@ _EVICTING_ACTIONS = (
 
 
 def ask(world: World, request: JobRequest | None) -> None:
-    """Put a request in the controller's queue."""
+    """Add a request to the controller's queue."""
     if request is not None:
         world.requests.append(request)
 
 
 def proceed(world: World) -> None:
-    """Take note of the next change, or else carry the next request out."""
+    """Process the next change, or else the next request."""
     if world.changes:
         ask(world, request_about(world, world.changes.pop(0)))
     else:
@@ -48,7 +48,7 @@ def proceed(world: World) -> None:
 
 
 def start(world: World, job: Job) -> None:
-    """The controller sees a new job."""
+    """Reconcile a new job."""
     ask(world, request_of_job(job))
 
 
@@ -73,12 +73,12 @@ def _handle(world: World, request: JobRequest) -> None:
 
 
 def _syncs_next(world: World, job: Job) -> bool:
-    """True if the next request only brings the same job's pods in line: once is enough for both."""
+    """True if the next request only syncs the same job: one sync is enough for both."""
     return bool(world.requests) and world.requests[0].job == job.key and react(job, world.requests[0]) == SYNC
 
 
 def act(world: World, timer: ActLater) -> None:
-    """An action's timeout is over, unless the action was made pointless or another took its place."""
+    """Run an action whose timeout is over, unless it was cancelled or replaced."""
     delayed = world.delays.get(timer.job, {}).get(timer.pod)
     job = world.job(timer.job)
     if job is not None and delayed is not None and delayed.due == world.now:
@@ -87,7 +87,7 @@ def act(world: World, timer: ActLater) -> None:
 
 
 def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> None:
-    """Do what an action means in the job's phase; other actions of its kind that wait are not needed any more."""
+    """Run an action in the job's phase; pending actions of the same kind are cancelled."""
     chosen = course(job, action, target_of(action, request))
     if chosen.call is ControllerCall.SYNC:
         _sync(world, job, chosen)
@@ -128,7 +128,7 @@ def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
 
 
 def _retry(world: World, job: Job) -> None:
-    """Terminate a job at the last attempt to create its pods (handleJobError, --max-requeue-num); before it, wait."""
+    """Terminate a job after the last attempt to create pods (handleJobError, --max-requeue-num); before it, wait."""
     since = world.groups[job.key].refused_since
     if since is None:
         return
@@ -170,7 +170,7 @@ def _marked(world: World, pod: Pod) -> Pod:
 
 
 def _write(world: World, job: Job, status: VolcanoStatus) -> None:
-    """Write the status down; a new phase is a reason to look at the job again."""
+    """Update the status; a new phase triggers another reconcile."""
     before = job.volcano_status
     if status == before:
         return

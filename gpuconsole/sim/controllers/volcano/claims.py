@@ -1,4 +1,4 @@
-"""The claims of Volcano Jobs: made with their job, gone with it; a job whose claim is not there waits for it."""
+"""Claims of Volcano Jobs: created and deleted with their job; a job whose claim is missing waits for it."""
 
 import hashlib
 
@@ -16,10 +16,10 @@ _SUFFIX = 12
 
 
 def ensure(world: World, job: Job) -> Job:
-    """The job with its claims, those that it makes made.
+    """The job, with the claims that it owns created.
 
     Raises:
-        ClaimMissing: a claim that it names is not there.
+        ClaimMissing: a claim that it names does not exist.
     """
     if not spec_of(job).volumes:
         return job
@@ -40,7 +40,7 @@ def ensure(world: World, job: Job) -> Job:
 
 
 def tidy(world: World) -> list[JobRequest]:
-    """Claims go with their jobs; jobs that wait for a claim are looked at again when it is there."""
+    """Delete claims with their jobs; reconcile jobs whose missing claim exists now."""
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.job and world.job(claim.job) is None:
             world.drop(PersistentVolumeClaim, claim.key)

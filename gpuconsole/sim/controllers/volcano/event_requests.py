@@ -1,4 +1,4 @@
-"""What Volcano's job controller watches: pods and PodGroups of its jobs, whose changes become requests."""
+"""Watches of Volcano's job controller: changes of its jobs' pods and PodGroups become requests."""
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.volcano import PodGroup
@@ -20,7 +20,7 @@ _BY_ITSELF = "Error"
 
 
 def request_about(world: World, change: VolcanoChange) -> JobRequest | None:
-    """What a change asks of the controller; nothing if it changes nothing for a job."""
+    """The request caused by a change; None if it does not affect a job."""
     obj = change.new or change.old
     if isinstance(obj, PodGroup):
         return _about_group(world, change.old, change.new)
@@ -45,7 +45,7 @@ def request_about(world: World, change: VolcanoChange) -> JobRequest | None:
 
 
 def _about_group(world: World, old: object, new: object) -> JobRequest | None:
-    """A PodGroup that the scheduler lets in, or does not know any more."""
+    """The request for a PodGroup that became Inqueue or Unknown."""
     if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
         return None
     job = groups.owner(world, new.key)

@@ -1,4 +1,4 @@
-"""The PodGroup of a job in the simulation: made with the job, kept in line with it, gone when its pods are killed."""
+"""The PodGroup of a Volcano Job: created and updated with the job, deleted when its pods are killed."""
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ def group_key(job: Job) -> str:
 
 
 def ensure(world: World, job: Job) -> PodGroup:
-    """The PodGroup that a job has from now on. A scheduler that knows no PodGroups lets every one in at once."""
+    """Create or update the PodGroup of a job. A scheduler without PodGroups enqueues it at once."""
     classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
     found: PodGroup | None = world.state.get(PodGroup, group_key(job))
     if found is not None:
@@ -33,7 +33,7 @@ def ensure(world: World, job: Job) -> PodGroup:
 
 
 def owner(world: World, key: str) -> str:
-    """The key of the job whose PodGroup this is; empty if it is nobody's. Its name begins with the job's."""
+    """The key of the PodGroup's job; empty without one. Its name begins with the job's."""
     namespace, _, name = key.partition("/")
     parts = name.split("-")
     for length in range(len(parts) - 1, 0, -1):
@@ -44,7 +44,7 @@ def owner(world: World, key: str) -> str:
 
 
 def drop(world: World, job: Job) -> None:
-    """The PodGroup goes; the scheduler has to let the next one in anew."""
+    """Delete the PodGroup; the next one has to be enqueued again."""
     if world.state.get(PodGroup, group_key(job)) is not None:
         world.drop(PodGroup, group_key(job))
         queues.settle(world, spec_of(job).queue or queues.DEFAULT)

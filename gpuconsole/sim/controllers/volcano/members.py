@@ -1,4 +1,4 @@
-"""The pods of a Volcano Job and what their crew counts: a job's pods come and go while it lives."""
+"""Pods of a Volcano Job and the counts of their running group: pods come and go while the job lives."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ from gpuconsole.sim.world import World
 
 
 def pods_of_job(world: World, job: Job) -> list[Pod]:
-    """The pods that a job has, whether they run, leave or have ended."""
+    """The pods of a job, including terminating and finished ones."""
     group = world.groups.get(job.key)
     return [pod for key in (group.pods if group else ()) if (pod := world.pod(key)) is not None]
 
 
 def enlist(world: World, job: Job, made: Sequence[Pod]) -> bool:
-    """Make these pods of a job, with what its plugins add to them; False if the API server refuses some of them."""
+    """Create these pods of a job, with the additions of its plugins; False if the API server refuses some."""
     group = world.groups.get(job.key) or RunningGroup(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
     # A pod that is made again has the name of the one before, which the crew may still know.
@@ -43,7 +43,7 @@ def _finished(world: World, job: Job, pod: Pod) -> Pod:
 
 
 def recount(world: World, job: Job, group: RunningGroup) -> RunningGroup:
-    """Count a job's pods anew; those that have ended are the ones that its work misses."""
+    """Count a job's pods again; the job's work misses those that have ended."""
     pods = pods_of_job(world, job)
     counted = replace(
         group,

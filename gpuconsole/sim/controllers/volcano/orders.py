@@ -1,4 +1,4 @@
-"""Orders about a Volcano Job: another number of pods for a task, stopped and resumed by a Command."""
+"""Commands on a Volcano Job: scale a task, abort and resume by a Command of bus.volcano.sh."""
 
 from msgspec.structs import replace
 
@@ -14,13 +14,13 @@ _STOPPED = (VolcanoPhase.ABORTING, VolcanoPhase.ABORTED)
 
 
 def job_named(world: World, key: str) -> Job | None:
-    """The Volcano Job that a `namespace/name` or a whole key means, unless it has ended."""
+    """The unfinished Volcano Job with this `namespace/name` or full key."""
     job = world.job(key) or world.job(f"VolcanoJob/{key}")
     return job if job is not None and job.volcano is not None and not job.ended else None
 
 
 def scaled(world: World, before: Job, job: Job) -> Refusal:
-    """Give a job other numbers of pods, as far as Volcano's webhook lets that pass."""
+    """Scale the tasks of a job, as far as Volcano's webhook allows."""
     for task in tasks_of(job):
         if task.least > task.replicas:
             return f"'minAvailable' must be <= 'replicas' in task: {task.name}"

@@ -1,4 +1,4 @@
-"""What a new phase of a Volcano Job means to everybody else: history, the job's own state, when it is cleaned up."""
+"""Effects of a Volcano Job's new phase: history, the simulated job's status, cleanup."""
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ _ENDINGS = {
 
 
 def reached(world: World, job: Job) -> None:
-    """A job is in another phase than before."""
+    """Handle a job's new phase."""
     phase = job.volcano_status.phase
     ending = _ENDINGS.get(phase)
     if ending is not None:
@@ -60,7 +60,7 @@ def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
 
 
 def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
-    """A job that says how long it is to be kept is gone after that, with its pods (garbage collector)."""
+    """Delete a job with ttlSecondsAfterFinished, and its pods, after that time (garbage collector)."""
     ended = world.job(job.key)
     ttl = spec_of(job).ttl
     if ttl is None:
@@ -71,7 +71,7 @@ def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
 
 
 def work_done(world: World, job: Job) -> bool:
-    """The work is done: pods of tasks whose completion ends the job succeed, or else all that run; False if none."""
+    """Complete the work: pods of the tasks that complete the job succeed, or else all running ones; False if none."""
     group = world.groups.get(job.key)
     if group is not None:
         world.groups[job.key] = replace(group, start=None)

@@ -1,4 +1,4 @@
-"""Volcano's queues in the simulation: opened, closed, closed at last when their last PodGroup is gone."""
+"""Volcano's queues: opened, closing, and closed when their last PodGroup is deleted."""
 
 from gpuconsole.model.apiserver.volcano.jobs import check_queue
 from gpuconsole.model.apiserver.volcano.objections import message_of
@@ -21,7 +21,7 @@ def volcano_queue(world: World, name: str) -> VolcanoQueue | None:
 
 
 def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
-    """Close a queue, or open it again: a Command of bus.volcano.sh. What is in it stays."""
+    """Close or open a queue by a Command of bus.volcano.sh. Its jobs stay."""
     action = JobAction.OPEN_QUEUE if policy is StopPolicy.NONE else JobAction.CLOSE_QUEUE
     known = _known(world)
     problem = refusal(queue, action, known)
@@ -32,14 +32,14 @@ def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
 
 
 def settle(world: World, name: str) -> None:
-    """A queue that closes is closed once nothing is in it."""
+    """Close a closing queue once it is empty."""
     queue = volcano_queue(world, name)
     if queue is not None and queue.state == CLOSING:
         _carry_out(world, name, JobAction.SYNC_QUEUE)
 
 
 def takes(world: World, job: Job) -> Refusal:
-    """Why a queue that is known does not take a new job; nothing if it does."""
+    """Why a known queue rejects a new job; empty if it does not."""
     if volcano_queue(world, spec_of(job).queue or DEFAULT) is None:
         return DONE
     documents = {
