@@ -1,4 +1,4 @@
-"""What a workload without quota can hope for before the scheduler looks at it: which queue takes it, or why none does.
+"""Decides whether a workload without quota may be queued, and the reason and message that its condition shows if not.
 
 Kueue 0.19 workload.IsAdmissible, queue.Manager.AddOrUpdateWorkload, and what the workload controller writes down of it
 (syncQuotaReservedFalseCondition, mayUpdateConditionForAdmissionGatedBy, reconcileOn…QueueActiveState).

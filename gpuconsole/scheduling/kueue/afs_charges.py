@@ -1,4 +1,4 @@
-"""What a session's LocalQueues are charged with, kept up with what happens to their workloads.
+"""Admission fair sharing: keeps the recent usage and entry penalties of each LocalQueue up to date.
 
 A reservation costs an entry penalty, an admission turns it into consumption, and samples let consumption follow what
 the admitted workloads use (Kueue 0.19 scheduler.updateEntryPenalty, workload_controller.reconcileAfsPenaltiesOnUpdate,

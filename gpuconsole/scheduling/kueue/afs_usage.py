@@ -1,7 +1,7 @@
-"""Admission fair sharing: what a LocalQueue used lately, as a number that decays (Kueue 0.19 pkg/cache/queue/afs).
+"""Admission fair sharing: the recent usage of a LocalQueue as a decaying number (Kueue 0.19 pkg/cache/queue/afs).
 
-A ledger keeps what the queue's admitted workloads consumed, sample by sample, with older samples counting less, and an
-entry penalty for each workload that got quota but is not yet admitted: so that a queue cannot fill the cluster between
+It has the sampled consumption of the queue's admitted workloads, in which older samples count less, and an entry
+penalty for each workload that has reserved quota and is not yet admitted: so a queue cannot fill the cluster between
 two samples. Amounts are billionths (of a core, a byte, a GPU): Kueue rounds to as many decimals.
 """
 

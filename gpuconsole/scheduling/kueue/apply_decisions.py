@@ -1,4 +1,4 @@
-"""What the scheduler's decisions make of Workloads, for everybody who carries them out.
+"""Applies the scheduler's decisions to Workload objects; shared by all callers that carry decisions out.
 
 Every function is pure. Who carries decisions out says when quota is free again: at once, or when pods are gone.
 """

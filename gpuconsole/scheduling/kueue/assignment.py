@@ -1,4 +1,4 @@
-"""The outcome of trying to give a workload its flavors: what each pod set would get, and what stands in the way."""
+"""The result of assigning flavors to a workload: the flavors of each pod set, or the reasons why none fits."""
 
 from collections.abc import Mapping, Sequence
 

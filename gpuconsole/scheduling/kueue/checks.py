@@ -1,4 +1,4 @@
-"""Which admission checks a workload has to pass, and what their states come to.
+"""Admission checks: lists the checks that a workload must pass, and combines their states.
 
 Kueue 0.19 pkg/workload/admissionchecks.go, pkg/workload/workload.go (AdmissionChecksForWorkload), the workload
 controller's syncAdmissionCheckConditions, and pkg/workload/patching (SetAdmissionCheckState).

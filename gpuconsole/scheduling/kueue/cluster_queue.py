@@ -1,10 +1,9 @@
-"""The queue of one ClusterQueue: who is next, who is parked (Kueue 0.19 pkg/cache/queue/cluster_queue.go).
+"""The queue of one ClusterQueue: its head and its inadmissible workloads (Kueue 0.19 pkg/cache/queue/cluster_queue.go).
 
-Waiting workloads stand in lanes, one per scheduling shape. Workloads of one shape get the same answer from the
-scheduler, so when one of them is refused for want of quota, its lane is closed: all of it counts as parked, without a
-look at any of it, until the tree wakes. Others are parked one by one.
-
-Under admission fair sharing each LocalQueue has lanes of its own, and the head comes from the one that used least.
+Pending workloads are grouped into equivalence classes, one per scheduling hash. The scheduler gives all workloads of a
+class the same answer, so when one is refused for lack of quota, the whole class is marked inadmissible until a change
+in the cohort tree requeues it. Other workloads are marked inadmissible one by one. Under admission fair sharing each
+LocalQueue has its own classes, and the head comes from the LocalQueue with the least recent usage.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Whether a ClusterQueue can admit, and which queues depend on what: its Active condition, in Kueue's words.
+"""The Active condition of a ClusterQueue, with Kueue's messages, and lookups of the queues that use an object.
 
 Kueue 0.19 pkg/cache/scheduler/clusterqueue.go: updateQueueStatus, inactiveReason, updateWithAdmissionChecks.
 """

@@ -1,4 +1,4 @@
-"""What searches found on the accounts as cycles begin with them, kept until somebody comes or goes.
+"""Caches the results of preemption searches for the usage at the start of a cycle, until a workload's quota changes.
 
 In most cycles most heads are those of the cycle before, and nothing has happened in their trees. What was found belongs
 to one state of the accounts, so that a fork may use what was found before it, and both may add to it. What became of

@@ -1,6 +1,7 @@
 """All that admission depends on except the workloads: quotas, flavors, queues, namespaces. Frozen, shared by forks.
 
-`Setup` compiles the objects once; names become numbers of the quota tree (Kueue 0.19 cache/scheduler/clusterqueue.go).
+`CompiledConfig` compiles the objects once; names become indices of the quota tree (Kueue 0.19
+cache/scheduler/clusterqueue.go).
 """
 
 from collections.abc import Hashable, Iterable, Mapping

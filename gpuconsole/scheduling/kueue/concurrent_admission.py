@@ -1,9 +1,10 @@
-"""A parent Workload and its variants, brought in line with each other (gate ConcurrentAdmission).
+"""Reconciles a parent Workload with its variants (gate ConcurrentAdmission; Kueue 0.19
+pkg/controller/concurrentadmission).
 
-Kueue 0.19 pkg/controller/concurrentadmission. The parent stands for the job and is never queued; each of its variants
-asks for quota in one flavor of the ClusterQueue. The first variant that is admitted lends the parent its admission;
-which of the others stay in the race is the queue's policy. All but one of the variants at a time keep their preemption
-gates closed, so that they do not evict others for one another.
+The parent represents the job and is never queued; each of its variants requests quota in one flavor of the
+ClusterQueue. The first admitted variant passes its admission to the parent; the queue's policy decides which other
+variants stay active. Only one variant at a time has its preemption gates open, so that variants do not preempt for one
+another.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""How a Workload's conditions change through its life (Kueue 0.19 pkg/workload, pkg/workload/evict, jobframework).
+"""Transitions of a Workload's conditions (Kueue 0.19 pkg/workload, pkg/workload/evict, jobframework).
 
 Every function is pure: it takes a Workload and returns the changed one. Quota is held from `reserve` to `release`; an
 eviction first marks the workload, its quota is free only when its pods are gone and the caller releases it.

@@ -1,4 +1,4 @@
-"""What Kueue's Configuration and feature gates say, as far as admission depends on them (0.19.2 defaults)."""
+"""The parts of Kueue's Configuration and feature gates that admission depends on (0.19.2 defaults)."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What a change of the configuration means: who is woken, and which workloads find or lose their queue.
+"""Applies configuration changes: requeues the affected inadmissible workloads and moves workloads between queues.
 
 Objects are only stored when they change; `settle` compiles them when they are next needed, so that loading a whole
 cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controllers' event handlers.

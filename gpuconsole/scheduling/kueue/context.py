@@ -1,4 +1,4 @@
-"""What one scheduling cycle works on: the rules, the accounts that its trials change, and who holds quota."""
+"""The working state of one scheduling cycle: configuration, a private copy of quota usage, and the quota holders."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

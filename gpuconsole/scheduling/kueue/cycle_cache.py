@@ -1,4 +1,4 @@
-"""What cycles made of the heads of a cohort tree, kept by what the tree was like and who its heads were.
+"""Caches the outcomes of a cohort tree's heads, keyed by the state of the tree and by the heads.
 
 Trees do not see each other. Where nothing but quota, and who uses it, decides, a tree that is as it was once, with
 heads that cannot be told from those of that time, comes to the same end, in whatever fork: a cycle after which nothing

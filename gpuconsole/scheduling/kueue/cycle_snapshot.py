@@ -1,6 +1,6 @@
-"""The books of a cycle: how much quota is used, and where pods stand in the topologies.
+"""The usage during a cycle: quota used, and pods placed in the topologies.
 
-`Accounts` mutates; `trial` undoes what happened inside it.
+`CycleSnapshot` mutates; `revertible` undoes the changes made inside it.
 """
 
 from collections.abc import Iterable

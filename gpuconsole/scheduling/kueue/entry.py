@@ -1,4 +1,4 @@
-"""A head on its way through one cycle: what it was nominated for, and what became of it."""
+"""A head during one cycle: its nomination and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto

@@ -1,7 +1,8 @@
-"""The lanes of one ClusterQueue: waiting workloads by shape, and the first of each lane in a line, in order.
+"""The equivalence classes of one ClusterQueue: pending workloads by scheduling hash, and the sorted heads of the
+classes.
 
-A lane may be closed: then nobody in it is next. Entries are deleted lazily: what left its lane is dropped when it comes
-first in it, and where the first of a lane stands in the line is looked up when somebody asks who is next.
+A class may be inadmissible: then none of its workloads becomes the head. Entries are deleted lazily: a stale entry is
+dropped when it reaches the front of its class, and the sorted heads are updated on the next read.
 """
 
 from bisect import bisect_left

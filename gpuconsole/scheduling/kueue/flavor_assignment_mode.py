@@ -1,4 +1,4 @@
-"""How well a flavor suits a request, and which of two outcomes a ClusterQueue prefers (Kueue 0.19 flavorassigner)."""
+"""Rates how well a flavor suits a request, and compares two ratings for a ClusterQueue (Kueue 0.19 flavorassigner)."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Which flavors were tried for a pod set, and what came of each: told in the event of an admission.
+"""The flavors tried for a pod set and the result of each, as the event of an admission reports them.
 
 Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only note what happened; it is put together when asked.
 """

@@ -1,4 +1,4 @@
-"""Who is tried in a cycle: the heads of all open queues, and of those the ones that take part in it."""
+"""Selects the entries of a cycle: the heads of all open queues, and the ones among them that are eligible."""
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto

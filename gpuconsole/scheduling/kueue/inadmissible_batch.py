@@ -1,4 +1,4 @@
-"""Queues whose next heads would only hear, one a cycle, what they heard before: they are parked together.
+"""Marks inadmissible together the heads of a queue that would only repeat their previous refusal, one per cycle.
 
 The cycles that would try them are counted, and nothing else is done in them. When something happens in the tree
 meanwhile, those whose turn has not come go back to the queue, unless they still lack the same.

@@ -1,4 +1,4 @@
-"""Heads of whom it is known beforehand that they are refused, are told nothing new, and that no other head notices.
+"""Skips queue heads whose admission attempt would repeat the previous refusal without side effects.
 
 When a tree wakes, most of those who wait in it are tried only to hear once more what they heard before: what they need
 is not there, and there is nobody to evict. They need no part in the cycle that tries them.

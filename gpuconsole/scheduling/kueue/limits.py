@@ -1,4 +1,4 @@
-"""What pods ask for without saying it, and the bounds that they have to keep: RuntimeClasses and LimitRanges.
+"""Implicit pod requests and limits: RuntimeClass overhead and LimitRange defaults and bounds.
 
 Kueue 0.19 pkg/workload/resources.go and pkg/util/limitrange. A pod that asks for more than its own limits is refused
 here too.

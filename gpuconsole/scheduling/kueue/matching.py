@@ -1,4 +1,4 @@
-"""Whether a flavor suits pods at all: its taints against their tolerations, its labels against their affinity.
+"""Matches a flavor to pods: its taints against their tolerations, its labels against their affinity.
 
 Kueue 0.19 flavorassigner.checkFlavorForPodSets.
 """

@@ -1,4 +1,4 @@
-"""Heads that are alike get one proposal: the same head in the next cycle, and others while the same is used.
+"""Reuses one nomination for equivalent heads: the same head in the next cycle, and others while usage is the same.
 
 A proposal is made of what is used on the way from the queue up to its root, and of whom the preemptor may evict. While
 the former is equal, and still nobody is found for it to evict, what was proposed once would be proposed again.

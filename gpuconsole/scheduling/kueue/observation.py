@@ -1,4 +1,4 @@
-"""What a Kueue that others run keeps in its queues, as far as its writes show it: who is inadmissible, who preempts.
+"""Reconstructs the queues of an external Kueue from its writes: inadmissible workloads and preemptors.
 
 Kueue keeps both in memory only. A workload that it refused is inadmissible until something that may admit it changes in
 its cohort tree, and is tried again about a second later; one whose victims are terminating is tried first in its queue.

@@ -1,4 +1,4 @@
-"""How many pods each pod set has, compared and replaced: elastic workloads grow and shrink by these.
+"""Compares and replaces the pod counts of pod sets; elastic workloads scale by them.
 
 Kueue 0.19 pkg/workload/podsetscounts.go.
 """

@@ -1,4 +1,4 @@
-"""What an admission writes into the pods of a job: where its flavors are, what they tolerate, what checks add.
+"""Computes the changes that an admission makes to a job's pods: node selectors, tolerations, and additions by checks.
 
 Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. A template is never changed in place, so that a job
 which is stopped has its own templates still (RestorePodSpec).

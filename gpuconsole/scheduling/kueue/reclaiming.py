@@ -1,4 +1,4 @@
-"""Whom a ClusterQueue could evict for an amount of one flavor: the search of preemption, asked before anybody waits."""
+"""Finds the workloads that a ClusterQueue could preempt for an amount of one flavor, before any workload is pending."""
 
 from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.workloads import Workload

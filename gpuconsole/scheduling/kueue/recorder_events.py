@@ -1,4 +1,4 @@
-"""What Kueue's event recorder says of a decision, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go).
+"""The texts of Kueue's events about a decision, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go).
 
 Events are told to people; nothing in the scheduler reads them.
 """

@@ -1,4 +1,4 @@
-"""What a workload asks for and what it holds, computed once and shared by every fork (Kueue 0.19 pkg/workload Info).
+"""Requests and held quota of a workload, computed once and shared by all forks (Kueue 0.19 pkg/workload Info).
 
 A `Request` belongs to a workload that waits, a `Holding` to one that holds quota. Both are frozen: a change of the
 workload makes a new one.

@@ -1,4 +1,4 @@
-"""How searches for victims went: gathered while they run, and only where somebody wants to know."""
+"""Records how searches for victims proceeded, where the caller asks for it."""
 
 from collections.abc import Iterable, Mapping
 

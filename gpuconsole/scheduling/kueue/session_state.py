@@ -1,4 +1,4 @@
-"""What a session knows beyond the objects that were applied to it, so that a saved one goes on as the original."""
+"""The state of a session beyond its objects, so that a restored session continues like the original."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a refused head lacks, so that it is known at once whether it lacks the same when the amounts have changed.
+"""The shortage of a refused head, used to tell quickly whether it is the same after amounts have changed.
 
 Only where that is plain: one pod set, and one resource short in each flavor that it may have. While that is short, even
 if everybody left who could be evicted, and all else is there, the head is told the same, but for how much is missing.

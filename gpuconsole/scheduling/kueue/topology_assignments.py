@@ -1,4 +1,6 @@
-"""Where the topology put a workload's pods, and whether all have a place (Kueue 0.19 pkg/workload/workload.go)."""
+"""Reads the topology assignment of a workload's pods, and tests whether it is complete (Kueue 0.19
+pkg/workload/workload.go).
+"""
 
 from collections.abc import Iterator, Sequence
 

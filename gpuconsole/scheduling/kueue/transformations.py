@@ -1,4 +1,4 @@
-"""What a pod's requests count as: resources left out, and resources turned into others.
+"""Transforms a pod's requests into quota requests: excludes some resources and converts others.
 
 Kueue 0.19 pkg/workload/workload.go (dropExcludedResources, applyResourceTransformations); set by `resources` in Kueue's
 Configuration.

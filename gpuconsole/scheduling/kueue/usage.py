@@ -1,4 +1,4 @@
-"""What is used of the quota tree, and what is left: `UsageTree` mutates, everything else reads it.
+"""Quota usage of the tree and the quota that is left: `UsageTree` mutates, everything else reads it.
 
 A node's usage beyond what it never lends counts in its parent. Removing quota never evicts, so what is left may be
 negative. Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.

@@ -1,4 +1,4 @@
-"""What a ClusterQueue's heads are judged by as long as nothing happens in its tree: what is used, what could be had."""
+"""Cache key for a ClusterQueue's heads while its tree is unchanged: the usage and the available quota."""
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue.context import Context

@@ -1,4 +1,4 @@
-"""What a change of a workload means: it is queued, holds quota, gives it back, or is gone.
+"""Applies a change of a workload: queues it, counts its quota, releases its quota, or removes it.
 
 Kueue 0.19 pkg/cache/queue/manager.go, pkg/cache/scheduler/cache.go and the workload controller's event handlers.
 """

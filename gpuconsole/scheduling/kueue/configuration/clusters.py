@@ -1,4 +1,4 @@
-"""What Kueue refuses about other clusters: MultiKueue's timings, frameworks, providers and dispatcher."""
+"""Validates the MultiKueue part of a Configuration: timings, frameworks, providers and dispatcher."""
 
 from collections.abc import Iterator
 

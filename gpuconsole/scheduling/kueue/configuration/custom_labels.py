@@ -1,4 +1,4 @@
-"""What Kueue refuses about labels that metrics get from objects."""
+"""Validates the custom metric labels of a Configuration."""
 
 import re
 from collections import Counter

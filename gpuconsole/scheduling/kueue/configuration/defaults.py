@@ -1,4 +1,4 @@
-"""What a Configuration means where it says nothing (Kueue 0.19 SetDefaults_Configuration)."""
+"""Defaults of a Configuration's fields (Kueue 0.19 SetDefaults_Configuration)."""
 
 from msgspec.structs import replace
 

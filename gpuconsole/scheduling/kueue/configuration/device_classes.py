@@ -1,4 +1,4 @@
-"""What Kueue refuses about device classes that are paid for in a quota resource (0.19 validateDeviceClassMappings)."""
+"""Validates the mappings of device classes to quota resources (Kueue 0.19 validateDeviceClassMappings)."""
 
 from collections.abc import Callable, Iterator
 

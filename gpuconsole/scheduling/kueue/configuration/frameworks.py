@@ -1,4 +1,4 @@
-"""Which kinds of jobs Kueue 0.19 manages, by the names of their integrations."""
+"""The kinds of jobs that Kueue 0.19 manages, by the names of their integrations."""
 
 from collections.abc import Mapping
 

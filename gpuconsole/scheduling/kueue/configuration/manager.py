@@ -1,4 +1,6 @@
-"""How Kueue's manager itself runs: servers, leader election, metrics, clients. Nothing of it decides an admission."""
+"""Settings of Kueue's manager process: servers, leader election, metrics, clients. None affects admission. Nothing of
+it decides an admission.
+"""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""How jobs are given to other clusters, as the Configuration says it."""
+"""The MultiKueue settings of a Configuration."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What Kueue refuses about TLS: versions, cipher suites and curves that Go's crypto/tls does not offer."""
+"""Validates TLS options: rejects versions, cipher suites and curves that Go's crypto/tls does not offer."""
 
 from collections.abc import Iterator
 

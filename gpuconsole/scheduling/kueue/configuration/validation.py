@@ -1,4 +1,4 @@
-"""What Kueue refuses in a Configuration (0.19 config: Validate), in its order, with the API's fields and words."""
+"""Validates a Configuration in the order and with the fields and messages of Kueue (0.19 config: Validate)."""
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Whether a workload's pods are ready, and how long they may take (waitForPodsReady).
+"""Tests whether a workload's pods are ready, and computes their timeout (waitForPodsReady).
 
 Kueue 0.19 jobframework generatePodsReadyCondition; workload controller admittedNotReadyWorkload.
 """

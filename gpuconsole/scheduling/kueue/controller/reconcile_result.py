@@ -1,4 +1,4 @@
-"""What one look at a Workload comes to."""
+"""The result of one reconciliation of a Workload."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""What there is to claim: device classes, claim templates and published devices, and which quota pays for them."""
+"""Catalogue of device classes, claim templates and published devices, and of the quota resources that pay for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

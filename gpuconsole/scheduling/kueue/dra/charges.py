@@ -1,4 +1,4 @@
-"""What a workload's devices cost in quota, or why it cannot be charged (Kueue 0.19 workload_controller.go)."""
+"""Computes the quota that a workload's devices need, or the reason it cannot (Kueue 0.19 workload_controller.go)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Which quota resource pays for a class of devices (Configuration: resources.deviceClassMappings)."""
+"""Maps each device class to the quota resource that pays for it (Configuration: resources.deviceClassMappings)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is wrong with a claim: problems by field, in the words of Kubernetes' field errors."""
+"""Problems of a claim by field, in the words of Kubernetes' field errors."""
 
 import json
 from collections.abc import Sequence

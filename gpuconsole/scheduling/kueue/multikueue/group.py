@@ -1,4 +1,4 @@
-"""A workload of the manager and its copies on worker clusters, brought one step closer to each other.
+"""Reconciles a workload of the MultiKueue manager with its copies on worker clusters, one step at a time.
 
 Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
 runs it; what becomes of the copy becomes of the workload.

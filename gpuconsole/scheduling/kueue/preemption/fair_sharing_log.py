@@ -1,4 +1,4 @@
-"""What fair sharing weighed before it spared or took a workload, for the log (Kueue 0.19 fair_sharing_log.go).
+"""Logs the shares that fair sharing compared before it skipped or chose a victim (Kueue 0.19 fair_sharing_log.go).
 
 At level DEBUG there is one record for each ClusterQueue that the first strategy looks at, with all that it judged
 there, and one for each that the second looks at. Nothing is gathered while that level is off.

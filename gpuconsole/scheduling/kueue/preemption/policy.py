@@ -1,4 +1,4 @@
-"""Which workloads a preemption policy allows to evict."""
+"""Filters the workloads that a preemption policy allows to preempt."""
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import merge

@@ -1,4 +1,4 @@
-"""Whether it could help at all to evict anybody: a bound, much quicker than the search that it may save.
+"""A fast upper bound that skips the search for victims where no preemption could help.
 
 Nobody is evicted from another queue that borrows nothing, so the last one evicted there leaves it at most as far below
 its quota as that one is large. If the preemptor lacks room even when all queues are at that floor, no search finds any.

@@ -1,4 +1,4 @@
-"""What an autoscaler's answer makes of an admission check (Kueue 0.19 controller.go: syncCheckStates)."""
+"""Updates an admission check from the state of its ProvisioningRequest (Kueue 0.19 controller.go: syncCheckStates)."""
 
 from collections.abc import Iterator
 

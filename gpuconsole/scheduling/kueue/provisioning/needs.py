@@ -1,4 +1,4 @@
-"""Which pods of a workload an autoscaler has to be asked for (Kueue 0.19 controller.go: reqIsNeeded, mergePodSets)."""
+"""Selects the pods that a ProvisioningRequest asks for (Kueue 0.19 controller.go: reqIsNeeded, mergePodSets)."""
 
 from collections.abc import Iterator
 

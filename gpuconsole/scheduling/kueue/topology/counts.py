@@ -1,4 +1,4 @@
-"""How many pods and slices each domain could take, and what it is given (Kueue 0.19 TASFlavorSnapshot.fillInCounts)."""
+"""Counts the pods and slices that each domain can take and gets (Kueue 0.19 TASFlavorSnapshot.fillInCounts)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a pod set asks of a topology, and whether a flavor could give that (Kueue 0.19 tas_flavorassigner.go)."""
+"""A pod set's topology request, and the test whether a flavor can satisfy it (Kueue 0.19 tas_flavorassigner.go)."""
 
 from collections.abc import Mapping
 

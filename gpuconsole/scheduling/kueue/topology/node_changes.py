@@ -1,4 +1,4 @@
-"""Which changes of a node matter to workloads that wait for places (Kueue 0.19 controller/tas/resource_flavor.go)."""
+"""Detects node changes that matter to pending workloads with TAS (Kueue 0.19 controller/tas/resource_flavor.go)."""
 
 from enum import IntFlag
 

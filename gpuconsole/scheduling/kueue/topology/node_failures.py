@@ -1,4 +1,4 @@
-"""What a node that fails, or keeps pods away, means for the workloads that have places on it.
+"""Handles failed and tainted nodes for the workloads whose topology assignment uses them.
 
 Kueue 0.19 controller/tas/node_controller.go. One lost node is noted and replaced in the second pass; a workload that
 loses another one before that is evicted. While its pods run on, a node that is tainted or not ready is left to them.

@@ -1,4 +1,4 @@
-"""Which nodes pods may run on, and which they would like (Kueue 0.19 TASFlavorSnapshot, node match)."""
+"""Tests which nodes pods may run on and which they prefer (Kueue 0.19 TASFlavorSnapshot, node match)."""
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import Taint

@@ -1,4 +1,4 @@
-"""What is placed in the topologies: usage of every leaf, by flavor.
+"""Topology usage: the usage of every leaf domain, by flavor.
 
 `Sites` mutates by replacing whole entries, never by changing one, so that copies are shallow.
 """

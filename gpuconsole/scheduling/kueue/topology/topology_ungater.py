@@ -1,4 +1,4 @@
-"""Which place each pod gets: gated pods are let go to the domains of their workload's assignment.
+"""Assigns gated pods to the domains of their workload's topology assignment and removes their gates.
 
 Kueue 0.19 controller/tas/topology_ungater.go. Where pods carry an index, the order of the domains is theirs; otherwise,
 or when the indices do not add up, they fill the domains that have room left.
