@@ -136,8 +136,8 @@ def test_a_cohort_that_is_only_named_has_no_weight_and_who_gets_no_flavor_no_sha
         "  b             1       0 ‰    borrows nothing",
     ]
     assert lines[-4:-1] == [
-        "ORDER  WORKLOAD       OUTCOME  QUEUE  PRIORITY  WAIT  BORROWING  SHARE IF ADMITTED",
-        "    1  research/huge  waits    a             0  0s    –          –",
+        "ORDER  WORKLOAD       OUTCOME        QUEUE  PRIORITY  WAIT  BORROWING  SHARE IF ADMITTED",
+        "    1  research/huge  stays pending  a             0  0s    –          –",
         "",
     ]
     assert lines[-1].startswith("research/huge: couldn't assign flavors to pod set main: ")

@@ -99,9 +99,10 @@ def _turn(turn: CycleHead, now: Time) -> Row:
     if turn.share_with_it is not None:
         borrows, with_it = f"level {turn.borrows}" if turn.borrows else "no", _permille(turn.share_with_it)
     waits, name = Valued(format_span(waited), waited), called(turn.workload)
+    outcome = "stays pending" if turn.outcome == "waits" else turn.outcome
     return Row(
         key=turn.workload,
-        cells=(turn.place, name, turn.outcome, turn.queue, turn.priority, waits, borrows, with_it),
+        cells=(turn.place, name, outcome, turn.queue, turn.priority, waits, borrows, with_it),
         about=About("workloads", turn.workload),
     )
 
