@@ -34,12 +34,12 @@ _SAID_BY_SCHEDULER = (
     GranularReason.WAITING_FOR_PODS_READY,
     GranularReason.PENDING_EVALUATION,
 )
-"""Stay until the scheduler looks again; all others end with what they are about."""
+"""Reasons that stay until the scheduler evaluates the workload again; all others end with their cause."""
 _MAY_BE_BYPASSED = ("", DEACTIVATED, GranularReason.PENDING_EVALUATION, GranularReason.SUSPENDED, PENDING)
 
 
 class InadmissibleReason(StrEnum):
-    """Why no queue takes a workload."""
+    """Reason for which no queue takes a workload."""
 
     NOT_WAITING = "it does not wait for quota"
     NO_LOCAL_QUEUE = "its LocalQueue does not exist"
@@ -48,14 +48,14 @@ class InadmissibleReason(StrEnum):
 
 
 def is_gated(workload: Workload, config: KueueConfig) -> bool:
-    """True if somebody has to clear its annotation before it may be admitted."""
+    """True if the workload carries the admission-gated-by annotation and the gate is on."""
     return bool(workload.annotations.get(ADMISSION_GATED_BY)) and config.enabled("AdmissionGatedBy")
 
 
 def queue_inadmissible_reason(
     setup: CompiledConfig, workload: Workload, config: KueueConfig
 ) -> InadmissibleReason | None:
-    """What keeps the workload out of the queues, if anything."""
+    """Return the reason that keeps the workload out of the queues; None if it can be queued."""
     stopped = workload.finished or not workload.active or workload.is_true(WAITING_FOR_REPLACEMENT)
     if stopped or workload.reserved or on_hold(workload) or is_gated(workload, config):
         return InadmissibleReason.NOT_WAITING
@@ -68,7 +68,7 @@ def queue_inadmissible_reason(
 
 
 class QueueLookup(Struct, frozen=True, kw_only=True):
-    """What is known of the queues of a workload."""
+    """The queues of a workload, as far as they decide its QuotaReserved condition."""
 
     local_queue: LocalQueue | None = None
     cluster_queue: ClusterQueue | None = None
@@ -78,11 +78,11 @@ class QueueLookup(Struct, frozen=True, kw_only=True):
     misfit: str = ""
     """What the scheduler would refuse without a look at quota: the namespace, or limits that its requests break."""
     refused: str | None = None
-    """The reason for which a workload of the same shape was refused, while this one is parked because of it."""
+    """The reason for which an equivalent workload was refused, if this one is inadmissible because of it."""
 
 
 def look_up_queues(state: KueueState, workload: Workload) -> QueueLookup:
-    """Look at the workload's queues; the last two only where granular reasons tell of them."""
+    """Look up the workload's queues; `misfit` and `refused` are only filled in for granular reasons."""
     objects = state.setup.objects
     local_queue = objects.local_queues.get(workload.local_queue)
     rules = state.setup.queues.get(state.setup.cluster_queue_of(workload.local_queue))
@@ -97,7 +97,7 @@ def look_up_queues(state: KueueState, workload: Workload) -> QueueLookup:
 
 
 def inadmissible_reason(workload: Workload, lookup: QueueLookup, config: KueueConfig) -> tuple[str, str]:
-    """Reason and text for QuotaReserved=False of a workload without quota; two empty strings to leave it as it is.
+    """Return reason and message for QuotaReserved=False; two empty strings leave the condition unchanged.
 
     Granular reasons tell more, and with them the text is brought up to date when what blocked the workload is gone.
     """

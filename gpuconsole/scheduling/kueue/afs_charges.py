@@ -29,12 +29,12 @@ MOST = 1e300
 
 
 def usage_in(state: KueueState, rules: ClusterQueueConfig) -> Callable[[str], float] | None:
-    """What each LocalQueue of a ClusterQueue used lately, where they take turns; each is worked out once."""
+    """Return a cached function from LocalQueue to recent usage; None without admission fair sharing in this queue."""
     return cache(state.used_lately) if state.charging and state.config.takes_turns(rules.queue) else None
 
 
 def on_local_queue_changed(state: KueueState, key: str, queue: LocalQueue | None) -> None:
-    """A LocalQueue appeared, changed or went (None)."""
+    """Update the usage records after a LocalQueue was created, changed or deleted (None)."""
     if queue is None:
         state.local_queue_usage.pop(key, None)
         state.samples.pop(key, None)
@@ -45,7 +45,7 @@ def on_local_queue_changed(state: KueueState, key: str, queue: LocalQueue | None
 
 
 def charges(config: KueueConfig, queue: ClusterQueue, workload: Workload) -> bool:
-    """True if a reservation costs a penalty: the first one, where LocalQueues take turns (shouldApplyEntryPenalty).
+    """True if a reservation costs an entry penalty (shouldApplyEntryPenalty).
 
     A second pass finds the workload reserved and charged already.
     """
@@ -53,7 +53,7 @@ def charges(config: KueueConfig, queue: ClusterQueue, workload: Workload) -> boo
 
 
 def charge(state: KueueState, request: WorkloadRequest) -> None:
-    """A workload got its quota: until it is admitted, its LocalQueue pays a penalty for it."""
+    """Charge the entry penalty for a workload that reserved quota; it lasts until the workload is admitted."""
     settings, rules = state.config.usage_based, state.setup.queues[request.cluster_queue]
     if settings is None or not charges(state.config, rules.queue, request.workload):
         return
@@ -65,7 +65,7 @@ def charge(state: KueueState, request: WorkloadRequest) -> None:
 
 
 def add_penalty(state: KueueState, workload: Workload, penalty: afs_usage.Fine) -> None:
-    """Write a penalty down; a workload has one at most."""
+    """Record a penalty; a workload has one at most."""
     queue_key = workload.local_queue
     ledger = state.local_queue_usage.get(queue_key) or LocalQueueUsage(updated=state.now)
     _store(state, queue_key, afs_usage.with_penalty(ledger, workload.key, penalty))
@@ -73,14 +73,14 @@ def add_penalty(state: KueueState, workload: Workload, penalty: afs_usage.Fine) 
 
 
 def forget(state: KueueState, workload: str) -> None:
-    """Drop a workload's penalty: it will not be admitted any more on what it was charged for."""
+    """Drop the penalty of a workload that will not be admitted with that reservation."""
     queue_key = state.charged.pop(workload, None)
     if queue_key is not None and queue_key in state.local_queue_usage:
         _store(state, queue_key, afs_usage.without_penalty(state.local_queue_usage[queue_key], workload))
 
 
 def on_workload_changed(state: KueueState, workload: Workload, before: Record | None) -> None:
-    """A workload changed, and is counted as it is now; `before` is what was known of it.
+    """Update usage and penalties after a workload changed; `before` is its previous record.
 
     An evicted workload that may come back keeps its penalty, and so does one that was stopped but holds its quota.
     """
@@ -98,14 +98,14 @@ def on_workload_changed(state: KueueState, workload: Workload, before: Record | 
 
 
 def schedule_sample(state: KueueState, queue_key: str) -> None:
-    """Something happened to a workload of a LocalQueue: its controller looks at it when events have been gathered."""
+    """Schedule a sample of a LocalQueue after one of its workloads changed, once the batch period has passed."""
     if queue_key in state.local_queue_usage:
         due = state.now + _GATHERING
         state.samples[queue_key] = min(due, state.samples.get(queue_key, due))
 
 
 def sample_local_queue(state: KueueState, queue_key: str) -> Span | None:
-    """One look of Kueue's controller at a LocalQueue: how long until the next one; None where nothing calls for it.
+    """Reconcile one LocalQueue as Kueue's controller does; returns the time to the next sample, None if none is due.
 
     A sample is taken when the interval is over, or a penalty is open (Kueue 0.19 localqueue_controller: Reconcile).
     """
@@ -123,10 +123,10 @@ def sample_local_queue(state: KueueState, queue_key: str) -> Span | None:
 
 
 def sample(state: KueueState) -> None:
-    """Look at every LocalQueue that is due, and set when it is looked at again.
+    """Sample every LocalQueue that is due, and schedule its next sample.
 
-    One that uses nothing, and did not lately, is left alone, and so are all while nobody waits or runs: what their
-    samples would come to is worked out when somebody asks (`afs.caught_up`).
+    LocalQueues without current or recent usage are skipped, and all are while no workload is pending or running;
+    `afs_usage.caught_up` computes their missed samples on demand.
     """
     at_rest = not state.workload_index.has_pending and next(iter(state.workload_index.holders), None) is None
     for queue_key in sorted(queue_key for queue_key, due in state.samples.items() if due <= state.now):
@@ -143,7 +143,7 @@ def sample(state: KueueState) -> None:
 
 
 class LocalQueueUsageReport(Struct, frozen=True):
-    """What a LocalQueue is charged with: its status, and the number by which it takes turns, if it does."""
+    """The usage of a LocalQueue: its status, and the number that orders it under admission fair sharing."""
 
     local_queue: str
     consumed: afs_usage.Fine
@@ -152,7 +152,7 @@ class LocalQueueUsageReport(Struct, frozen=True):
 
 
 def take_usage_changes(state: KueueState) -> list[LocalQueueUsageReport]:
-    """What changed since this was asked for last, by LocalQueue."""
+    """Return the usage reports that changed since the last call, by LocalQueue."""
     found = []
     for queue_key in state.charges_changed:
         ledger, queue = state.local_queue_usage.get(queue_key), state.objects.local_queues.get(queue_key)
@@ -172,7 +172,7 @@ def _store(state: KueueState, queue_key: str, ledger: LocalQueueUsage) -> None:
 
 
 def _was_not_admitted(before: Record | None) -> bool:
-    """A workload that is seen for the first time was admitted in other times: what it cost is in the status."""
+    """True if the change is an admission; the status already has the cost of a workload first seen admitted."""
     return isinstance(before, WorkloadRequest | Workload) or (
         isinstance(before, Holding) and not before.workload.admitted
     )
@@ -190,7 +190,7 @@ def _settle(state: KueueState, workload: Workload, settings: AdmissionFairSharin
 
 
 def _catch_up(state: KueueState, queue_key: str, settings: AdmissionFairSharing) -> None:
-    """Take the samples that were left out while nobody used anything."""
+    """Apply the samples that were skipped while the LocalQueue had no usage."""
     ledger = state.local_queue_usage.get(queue_key)
     if ledger is not None and _sampled(state, queue_key):
         interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
@@ -198,7 +198,7 @@ def _catch_up(state: KueueState, queue_key: str, settings: AdmissionFairSharing)
 
 
 def _sampled(state: KueueState, queue_key: str) -> bool:
-    """A LocalQueue that cannot take workloads is not looked at until it can again."""
+    """True if the LocalQueue is sampled: it is not stopped and its ClusterQueue is active."""
     queue = state.objects.local_queues.get(queue_key)
     rules = state.setup.queues.get(queue.cluster_queue) if queue is not None else None
     return queue is not None and queue.stop_policy == StopPolicy.NONE and rules is not None and rules.active
@@ -210,7 +210,7 @@ def _holdings_of(state: KueueState, queue_key: str) -> Iterable[Holding]:
 
 
 def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs_usage.Fine]:
-    """LocalQueue → what its admitted workloads use, of all flavors together (GetAdmittedUsage)."""
+    """LocalQueue → usage of its admitted workloads over all flavors (GetAdmittedUsage)."""
     used: dict[str, dict[str, int]] = {}
     for holding in holdings:
         workload = holding.workload
@@ -222,7 +222,7 @@ def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs_usage.Fine]:
 
 
 def restore(state: KueueState, ledgers: Mapping[str, LocalQueueUsage], samples: Mapping[str, Time]) -> None:
-    """Take in what a saved session was charged with, and when its LocalQueues are looked at."""
+    """Restore usage records and sampling times from a saved session."""
     state.local_queue_usage = dict(ledgers)
     state.charged = {workload: queue_key for queue_key, ledger in ledgers.items() for workload in ledger.penalties}
     state.samples = dict(samples)

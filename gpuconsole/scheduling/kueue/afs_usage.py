@@ -21,7 +21,7 @@ Fine = Mapping[str, int]
 
 
 class LocalQueueUsage(Struct, frozen=True, omit_defaults=True):
-    """What one LocalQueue is charged with."""
+    """The recorded consumption and entry penalties of one LocalQueue."""
 
     updated: Time
     """When `consumed` was brought up to date last; it never goes back."""
@@ -52,25 +52,25 @@ def summed(*vectors: Fine) -> dict[str, int]:
 
 
 def times(vector: Fine, factor: float) -> dict[str, int]:
-    """Multiply, rounding down: what is scaled by less than 1 again and again ends at zero (resource.MulByFloat)."""
+    """Multiply, rounding down, so that repeated scaling by less than 1 ends at zero (resource.MulByFloat)."""
     # The shortest decimal that stands for the factor, as strconv.FormatFloat writes it.
     numerator, denominator = Decimal(repr(factor)).as_integer_ratio()
     return {name: value * numerator // denominator for name, value in vector.items()}
 
 
 def alpha(elapsed: Span, half_life: Span) -> float:
-    """How much of a sample over this span counts; without a half-life nothing does (calculateAlphaRate)."""
+    """Weight of a sample over this span; 0 without a half-life (calculateAlphaRate)."""
     return 1.0 - math.pow(0.5, elapsed / SECOND / (half_life / SECOND)) if half_life else 0.0
 
 
 def decayed(consumed: Fine, usage: Fine, elapsed: Span, half_life: Span) -> dict[str, int]:
-    """What was consumed fades, what is used now comes in (CalculateDecayedConsumed)."""
+    """Combine decayed consumption with current usage (CalculateDecayedConsumed)."""
     rate = alpha(elapsed, half_life)
     return summed(times(consumed, 1 - rate), times(usage, rate))
 
 
 def sampled(ledger: LocalQueueUsage, usage: Fine, now: Time, half_life: Span) -> LocalQueueUsage:
-    """The ledger after a look at what the queue's admitted workloads use."""
+    """Return the record after a sample of the current usage."""
     if not half_life:
         return replace(ledger, consumed={}, updated=now)
     elapsed = max(0, now - ledger.updated)
@@ -79,7 +79,7 @@ def sampled(ledger: LocalQueueUsage, usage: Fine, now: Time, half_life: Span) ->
 
 
 def caught_up(ledger: LocalQueueUsage, now: Time, interval: Span, half_life: Span) -> LocalQueueUsage:
-    """The ledger as samples would have left it that nobody took, because the queue had no admitted workloads.
+    """Apply the samples that were skipped while the queue had no admitted workloads.
 
     A sample that is due at this very moment is still to come.
     """
@@ -90,7 +90,7 @@ def caught_up(ledger: LocalQueueUsage, now: Time, interval: Span, half_life: Spa
 
 
 def settled(ledger: LocalQueueUsage, workload: str, usage: Fine, now: Time, half_life: Span) -> LocalQueueUsage:
-    """A workload was admitted: its penalty becomes consumption, once (updateAfsConsumedUsage)."""
+    """Turn a workload's penalty into consumption when it is admitted (updateAfsConsumedUsage)."""
     elapsed = max(0, now - ledger.updated)
     consumed = decayed(ledger.consumed, usage, elapsed, half_life)
     consumed = summed(consumed, ledger.penalties.get(workload, {}))
@@ -98,19 +98,19 @@ def settled(ledger: LocalQueueUsage, workload: str, usage: Fine, now: Time, half
 
 
 def with_penalty(ledger: LocalQueueUsage, workload: str, penalty: Fine) -> LocalQueueUsage:
-    """Charge a workload's reservation; what it was charged before is replaced (PushPenalty)."""
+    """Charge a workload's reservation; replaces its previous penalty (PushPenalty)."""
     return replace(ledger, penalties={**ledger.penalties, workload: penalty})
 
 
 def without_penalty(ledger: LocalQueueUsage, workload: str) -> LocalQueueUsage:
-    """Drop what a workload was charged, if anything (SubPenalty)."""
+    """Remove a workload's penalty, if it has one (SubPenalty)."""
     if workload not in ledger.penalties:
         return ledger
     return replace(ledger, penalties={key: charged for key, charged in ledger.penalties.items() if key != workload})
 
 
 def seeded(ledger: LocalQueueUsage | None, consumed: Fine, now: Time) -> LocalQueueUsage:
-    """Take in what a LocalQueue's status says of earlier times; once, and never what runs now.
+    """Add the consumption that a LocalQueue's status reports; once, and without a sample of running workloads.
 
     A live sample would count workloads whose penalties are still pending twice (initializeAfsIfNeeded).
     """
@@ -122,7 +122,7 @@ def seeded(ledger: LocalQueueUsage | None, consumed: Fine, now: Time) -> LocalQu
 
 
 def usage(consumed: Fine, penalty: Fine, weight: float, resource_weights: Mapping[str, float]) -> float:
-    """One number to compare LocalQueues by; infinite for a queue without weight (CalculateUsage)."""
+    """Return the number by which LocalQueues are compared; infinite for weight 0 (CalculateUsage)."""
     if weight <= 0:
         return math.inf
     amounts = summed(consumed, penalty)

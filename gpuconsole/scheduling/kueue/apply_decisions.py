@@ -16,25 +16,25 @@ from gpuconsole.scheduling.kueue.checks import checks_for, synced
 
 
 def victims_of(decisions: Iterable[AdmissionDecision]) -> list[Preempt | Evict]:
-    """Those that lose their place in a cycle, by name: they go when all else that it decided is carried out."""
+    """Return the evictions of a cycle by name; callers apply them after all other decisions."""
     victims = [decision for decision in decisions if isinstance(decision, Preempt | Evict)]
     return sorted(victims, key=lambda victim: victim.workload)
 
 
 def reserved(workload: Workload, decision: Admit, queue: ClusterQueue | None, now: Time) -> Workload:
-    """The workload with its quota, and with the checks that its ClusterQueue asks it to pass."""
+    """Return the workload with its quota reserved and with the admission checks of its ClusterQueue."""
     given = conditions.reserve(workload, decision.admission, now)
     names = checks_for(given, queue) if queue is not None else ()
     return replace(given, checks=synced(given.checks, names, now))
 
 
 def replaced(old: Workload, new: Workload, now: Time) -> Workload:
-    """A slice of an elastic job ends, for `new` took over from it."""
+    """Finish a slice of an elastic job that `new` replaces."""
     return conditions.finish(old, slices.REPLACED, slices.replacement_message(new), now)
 
 
 def evicted(workload: Workload, decision: Preempt | Evict, now: Time) -> Workload:
-    """The victim, marked; it holds its quota until `conditions.release`."""
+    """Mark the victim as evicted; it holds its quota until `conditions.release`."""
     if isinstance(decision, Preempt):
         return conditions.evict(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
     return conditions.evict(workload, decision.reason, decision.message, now)

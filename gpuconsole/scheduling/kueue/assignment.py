@@ -37,7 +37,7 @@ class FlavorAssignment:
 
 
 class PodSetResult:
-    """What one pod set would get. The topology is filled in after the quota."""
+    """The flavors that one pod set would get. The topology is filled in after the quota."""
 
     __slots__ = (
         "choices",
@@ -64,23 +64,23 @@ class PodSetResult:
         """An error that ends the assignment whatever the quota."""
         self.topology: tuple[TopologyDomain, ...] = ()
         self.unplaced = ""
-        """The flavor whose topology would not have room for its pods even if it were empty."""
+        """The flavor whose topology could not take its pods even if it were empty."""
         self.delayed = ""
         """`Pending` if its places are to be found after the admission checks, `Ready` once they were."""
 
     def keep(self, given: PodSetAssignment, numbers: Mapping[tuple[str, str], int]) -> None:
-        """Take over what it was admitted with; `numbers` are the columns of (flavor, resource)."""
+        """Take over the flavors that it was admitted with; `numbers` are the columns of (flavor, resource)."""
         for resource, flavor in given.flavors.items():
             self.choices[resource] = FlavorAssignment(flavor, numbers[flavor, resource], FlavorAssignmentMode.FIT, 0)
         self.topology, self.delayed = given.topology, given.delayed
 
     def scaled(self, count: int) -> Resources:
-        """The needs of another number of pods."""
+        """Return the requests for another number of pods."""
         return scale(divide(self.requests, self.count), count) if self.count else EMPTY
 
     @property
     def mode(self) -> FlavorAssignmentMode:
-        """The worst mode of its flavors; FIT where nothing stood in the way."""
+        """The worst mode of its flavors; FIT if there is no reason against them."""
         if self.failure:
             return FlavorAssignmentMode.NO_FIT
         if not self.reasons:
@@ -88,7 +88,7 @@ class PodSetResult:
         return min((choice.mode for choice in self.choices.values()), default=FlavorAssignmentMode.NO_FIT)
 
     def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
-        """Why it gets no flavors, in one word: the most severe of the resource groups, each by its best flavor."""
+        """Return the granular reason: the most severe of the resource groups, each by its best flavor."""
         tried = self.attempts()
         if not tried:
             return GranularReason.NO_MATCHING_FLAVOR
@@ -102,7 +102,7 @@ class PodSetResult:
         return most_severe(least.values())
 
     def attempts(self) -> list[FlavorAttempt]:
-        """The flavors that were tried; one whose topology could never take the pods does not fit."""
+        """Return the flavors that were tried; one whose topology could never take the pods does not fit."""
         unfit = {"mode": FlavorAssignmentMode.NO_FIT, "cause": GranularReason.TOPOLOGY_PLACEMENT_FAILED}
         return [
             replace(tried, **unfit) if tried.flavor == self.unplaced else tried for tried in attempts(self.searches)
@@ -110,7 +110,7 @@ class PodSetResult:
 
 
 class Assignment:
-    """Flavors for a whole workload, as far as they were found. Mutated while it is being made."""
+    """Flavors for a whole workload, as far as they were found. Mutated while it is built."""
 
     __slots__ = ("_mode", "_replaced", "borrows", "pod_sets", "usage")
 
@@ -120,12 +120,12 @@ class Assignment:
         self.usage: dict[int, int] = {}
         """Column → amount, over all pod sets; beyond what a slice has that this one replaces."""
         self.borrows = 0
-        """The greatest height that any of its flavors borrows from."""
+        """The greatest borrowing level of its flavors."""
         self._mode: FlavorAssignmentMode | None = None
 
     @property
     def borrowing(self) -> bool:
-        """True if some of its quota comes from others."""
+        """True if some of its quota is borrowed."""
         return self.borrows > 0
 
     def append(self, result: PodSetResult) -> None:
@@ -139,12 +139,12 @@ class Assignment:
             )
 
     def given(self, result: PodSetResult) -> ReplacedPodSet | None:
-        """What the slice that is replaced has for this pod set."""
+        """Return the admitted pod set of the slice that this workload replaces."""
         return next((given for given in self._replaced if given.pod_set == result.pod_set.name), None)
 
     @property
     def mode(self) -> FlavorAssignmentMode:
-        """NO_FIT, PREEMPT or FIT: the worst of its pod sets, or what the topology made of it."""
+        """NO_FIT, PREEMPT or FIT: the worst mode of its pod sets, or the mode that the topology allows."""
         if not self.pod_sets:
             return FlavorAssignmentMode.NO_FIT
         if self._mode is None:
@@ -152,13 +152,13 @@ class Assignment:
         return self._mode
 
     def downgrade(self, result: PodSetResult, mode: FlavorAssignmentMode) -> None:
-        """A pod set's topology changes the mode of all its flavors, and that of the assignment."""
+        """Lower the mode of a pod set's flavors, and of the assignment, because of its topology."""
         for choice in result.choices.values():
             choice.mode = mode
         self._mode = mode
 
     def unplace(self, result: PodSetResult, flavor: str) -> None:
-        """A pod set would find no room in the flavor's topology whoever left; nor would those of its group."""
+        """Mark a pod set, and those of its group, as not placeable in the flavor's topology even when it is empty."""
         self.downgrade(result, FlavorAssignmentMode.NO_FIT)
         for other in self.pod_sets:
             if other.searches is result.searches:
@@ -167,13 +167,13 @@ class Assignment:
     def wanting(
         self, groups: Sequence[CompiledResourceGroup], *, granular: bool
     ) -> tuple[RequeueReason, GranularReason]:
-        """What becomes of a head that does not fit, or for which nobody can be evicted."""
+        """Return the requeue reason and the granular reason of a head that does not fit or has no candidates."""
         if self.mode == FlavorAssignmentMode.NO_FIT:
             return RequeueReason.NO_FIT, self.cause(groups) if granular else GranularReason.NONE
         return RequeueReason.PREEMPTION_NO_CANDIDATES, GranularReason.WAITING_FOR_QUOTA
 
     def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
-        """Why it does not fit, in one word (resolveNoFitReason); none if it could."""
+        """Return the granular reason for which it does not fit (resolveNoFitReason); NONE if it fits."""
         if self.mode != FlavorAssignmentMode.NO_FIT:
             return GranularReason.NONE
         return most_severe(
@@ -181,7 +181,7 @@ class Assignment:
         )
 
     def fail(self, result: PodSetResult, error: str) -> None:
-        """A pod set cannot be assigned at all."""
+        """Record an error that makes a pod set impossible to assign."""
         result.failure = error
         self._mode = None
 
@@ -189,7 +189,7 @@ class Assignment:
         return next(result for result in self.pod_sets if result.pod_set.name == pod_set)
 
     def settle(self, places: Mapping[str, tuple[TopologyDomain, ...]]) -> None:
-        """Note where the pods go; pod sets for which nothing was found get no place."""
+        """Record the domains of the pods; pod sets without a result get none."""
         for name, domains in places.items():
             result = self.result(name)
             result.topology = domains
@@ -199,7 +199,7 @@ class Assignment:
     def places(
         self, topologies: Mapping[str, TopologyDomainTree], held: Admission | None = None
     ) -> tuple[TopologyUsage, ...]:
-        """What the pods will use of the topologies beyond what they have by the admission `held`."""
+        """Return the topology usage of the pods beyond that of the admission `held`."""
         before = _held_counts(held)
         return tuple(
             TopologyUsage(flavor, domain.values, more, result.pod_set.template.requests)
@@ -215,7 +215,9 @@ class Assignment:
 
     @property
     def preemption_uses(self) -> list[tuple[int, int]]:
-        """What a search for victims has to make room for: all but nothing and, as in Kueue, the number of pods."""
+        """The quota that a search for victims must free, without zero amounts and, as in Kueue, without the number of
+        pods.
+        """
         uses: dict[int, int] = {}
         for result in self.pod_sets:
             given = self.given(result)
@@ -228,7 +230,7 @@ class Assignment:
 
     @property
     def needing_preemption(self) -> frozenset[int]:
-        """Columns in which somebody would have to make room."""
+        """Columns in which preemption is needed."""
         return frozenset(
             choice.column
             for result in self.pod_sets
@@ -238,7 +240,7 @@ class Assignment:
 
     @property
     def resume(self) -> Resume | None:
-        """Where the search goes on next time, or None where it starts anew."""
+        """Position from which the next search for flavors continues; None to start from the first flavor."""
         tried = tuple({resource: c.tried for resource, c in result.choices.items()} for result in self.pod_sets)
         return tried if any(index != -1 for indices in tried for index in indices.values()) else None
 
@@ -257,13 +259,13 @@ class Assignment:
         }
 
     def admission(self, cluster_queue: str, topologies: Mapping[str, TopologyDomainTree]) -> Admission:
-        """What the workload is given if it is admitted; resources without a flavor are left out."""
+        """Return the Admission that the workload would get; resources without a flavor are left out."""
         granted = tuple(_granted(result, topologies) for result in self.pod_sets)
         return Admission(cluster_queue=cluster_queue, pod_sets=granted)
 
 
 def _held_counts(held: Admission | None) -> dict[tuple[str, tuple[str, ...]], int]:
-    """(pod set, domain) → pods that are counted there already."""
+    """(pod set, domain) → pods that the admission already counts there."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for assignment in held.pod_sets if held is not None else ():
         for domain in assignment.topology:

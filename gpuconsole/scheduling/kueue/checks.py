@@ -20,9 +20,9 @@ REJECTED = "Rejected"
 
 
 def checks_for(workload: Workload, queue: ClusterQueue) -> list[str]:
-    """Names of the checks that the queue asks this workload to pass, in order.
+    """Return the names of the checks that the queue requires for this workload, in order.
 
-    With an admission those of its flavors; before, only those that hold for every flavor of the queue.
+    With an admission those of its flavors; before, only those that apply to every flavor of the queue.
     """
     flavors = {flavor.name for group in queue.resource_groups for flavor in group.flavors}
     asked = {rule.name: set(rule.on_flavors) or flavors for rule in queue.checks}
@@ -37,13 +37,16 @@ def _flavors(admission: Admission) -> set[str]:
 
 
 def synced(checks: Sequence[CheckState], names: Collection[str], now: Time) -> tuple[CheckState, ...]:
-    """The states of these checks by name: known ones as they are, new ones Pending, others dropped."""
+    """Return the states of these checks by name: known ones unchanged, new ones Pending, others dropped."""
     known = {check.name: check for check in checks}
     return tuple(known.get(name) or CheckState(name=name, since=now) for name in sorted(names))
 
 
 def with_check(checks: Sequence[CheckState], new: CheckState, now: Time) -> tuple[CheckState, ...]:
-    """The states with what a check's controller says; its time moves only with the state. Its retries stay."""
+    """Return the states after an update from a check's controller.
+
+    The transition time changes only with the state; the retry count stays.
+    """
     old = next((check for check in checks if check.name == new.name), None)
     if old is None:
         return (*checks, new if new.since is not None else replace(new, since=now))
@@ -53,7 +56,7 @@ def with_check(checks: Sequence[CheckState], new: CheckState, now: Time) -> tupl
 
 
 def reset(check: CheckState, now: Time) -> CheckState:
-    """The state of a check after an eviction: open again. Retries are counted as long as no other answer came."""
+    """Reset a check to Pending after an eviction; the retry count grows only after Retry."""
     if check.state == PENDING:
         return check
     return CheckState(
@@ -75,7 +78,7 @@ def all_ready(workload: Workload) -> bool:
 
 
 def state_messages(checks: Iterable[CheckState], state: str) -> str:
-    """Which checks are in a state, and why, as conditions and events say it."""
+    """Return the list of checks in a state, with their messages, as conditions and events show it."""
     named = sorted(checks, key=lambda check: check.name)
     parts = [
         f"{json.dumps(check.name)} ({check.message})" if check.message else json.dumps(check.name) for check in named
@@ -85,7 +88,7 @@ def state_messages(checks: Iterable[CheckState], state: str) -> str:
 
 
 def retry_at(workload: Workload) -> Time | None:
-    """When the last of the checks that sent the workload back lets it be tried again (GetMaxRetryTime)."""
+    """Return the time at which every check in state Retry allows another attempt (GetMaxRetryTime)."""
     return max(
         (
             check.since + check.requeue_after * SECOND

@@ -22,7 +22,7 @@ QueueUsage = Callable[[str], float]
 
 
 class RequeueReason(StrEnum):
-    """Why a head comes back to its queue; decides whether it is tried again at once or parked."""
+    """Reason for which a head returns to its queue; decides whether it is retried at once or becomes inadmissible."""
 
     GENERIC = ""
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
@@ -41,7 +41,7 @@ _MARKS_CLASS = (RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES)
 
 
 class ClusterQueueHeap:
-    """Waiting workloads of one ClusterQueue. Mutates; `copy` gives an independent twin."""
+    """Pending workloads of one ClusterQueue. Mutates; `copy` returns an independent copy."""
 
     __slots__ = (
         "members",
@@ -56,23 +56,23 @@ class ClusterQueueHeap:
         self._taking_turns = taking_turns
         """LocalQueues take turns by what they used: then `head` and `listing` need to be told their usage."""
         self._equivalence_queue = EquivalenceQueue()
-        """All but those who were parked one by one; closed are shapes that were refused, with the granular reason."""
+        """All workloads but those that became inadmissible one by one; refused classes have their granular reason."""
         self._inadmissible: dict[int, WorkloadRequest] = {}
-        """Workloads that were parked one by one, by id."""
+        """Workloads that became inadmissible one by one, by id."""
         self._requeued_from_local_queue: set[int] = set()
-        """Workloads that are tried though their shape was refused, by id: they have lanes of their own."""
+        """Ids of workloads that are tried although their class was refused: they have a class of their own."""
         self._sticky: int | None = None
         """The workload whose preemptions are under way: under BestEffortFIFO it stays the head."""
         self._touched: set[int] = set()
-        """Workloads that came, changed or were parked one by one since `newly_parked` was asked."""
+        """Workloads that were added, changed or became inadmissible since `newly_inadmissible` was called."""
         self._reported_hashes: frozenset[bytes] = frozenset()
-        """The shapes that were closed then."""
+        """The classes that were inadmissible at that time."""
         self._reported: set[int] = set()
-        """Whom `newly_parked` has named and who has not changed since, though the tree may have woken."""
+        """Workloads that `newly_inadmissible` has returned and that have not changed since."""
         self.version = 0
         """Grows with every change, but not when a head is taken out for a cycle."""
         self.members = 0
-        """Grows whenever another workload may be first in its lane."""
+        """Grows whenever another workload may be the head of its class."""
 
     def copy(self) -> "ClusterQueueHeap":
         twin = ClusterQueueHeap(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
@@ -94,18 +94,18 @@ class ClusterQueueHeap:
 
     @property
     def idle(self) -> bool:
-        """True if nobody waits in an open lane, so that there is no head."""
+        """True if no admissible workload is pending, so that there is no head."""
         return not self._equivalence_queue.has_head
 
     def push(self, request: WorkloadRequest) -> None:
-        """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
+        """Add or update a workload. In an inadmissible class it is inadmissible at once."""
         self._reported.discard(request.id)
         self._push(request)
 
     def push_from_local_queue(self, request: WorkloadRequest) -> None:
-        """Add a workload of a LocalQueue that was opened, or led here: it is tried, whatever is known of its shape.
+        """Add a workload after its LocalQueue was resumed or redirected; it is tried even if its class is inadmissible.
 
-        Its back-off does not matter either (Kueue 0.19 AddFromLocalQueue, pushToHeapIfNotTracked).
+        Its backoff does not matter either (Kueue 0.19 AddFromLocalQueue, pushToHeapIfNotTracked).
         """
         if self._hashing and request.scheduling_hash in self._equivalence_queue.inadmissible_hashes:
             self._requeued_from_local_queue.add(request.id)
@@ -119,7 +119,7 @@ class ClusterQueueHeap:
         self._equivalence_queue.add(request, self._class_of(request))
 
     def refresh(self, request: WorkloadRequest) -> None:
-        """Take in a change that scheduling does not look at; the workload stays where it is."""
+        """Update a workload whose change does not matter to scheduling; it keeps its position."""
         self.version += 1
         self.members += 1
         if request.id in self._inadmissible:
@@ -130,7 +130,7 @@ class ClusterQueueHeap:
         self._reported.discard(request.id)
 
     def mark_inadmissible(self, request: WorkloadRequest) -> None:
-        """Put a workload aside until the tree wakes."""
+        """Mark a workload inadmissible until a change in the cohort tree requeues it."""
         self._reported.discard(request.id)
         self._move_to_inadmissible(request)
 
@@ -143,7 +143,7 @@ class ClusterQueueHeap:
         self._touched.add(request.id)
 
     def remove(self, id: int) -> None:
-        """The workload left: it was admitted, finished, deleted or moved."""
+        """Remove a workload that was admitted, finished, deleted or moved."""
         self.version += 1
         self.members += 1
         self._equivalence_queue.remove(id)
@@ -160,15 +160,15 @@ class ClusterQueueHeap:
 
     @property
     def inadmissible_count(self) -> int:
-        """How many are parked."""
+        """Number of inadmissible workloads."""
         closed = self._equivalence_queue.inadmissible_hashes
         waiting = self._equivalence_queue.waiting.values() if closed else ()
         return len(self._inadmissible) + sum(self._hash_of(request) in closed for request in waiting)
 
     def newly_inadmissible(self) -> list[WorkloadRequest]:
-        """Workloads that are parked and came, or changed, since they were named here; each is named once.
+        """Return the workloads that became inadmissible since the last call, each once.
 
-        Only those are looked at to whom something happened: a lane may be long.
+        Only touched workloads and newly closed classes are visited: a class may be large.
         """
         ids = self._touched
         for shape in self._equivalence_queue.inadmissible_hashes.keys() - self._reported_hashes:
@@ -179,16 +179,16 @@ class ClusterQueueHeap:
         return [self._inadmissible.get(id) or self._equivalence_queue.waiting[id] for id in found]
 
     def is_sticky(self, id: int) -> bool:
-        """True for the workload whose preemptions are under way."""
+        """True for the workload whose victims are terminating."""
         return self._sticky == id
 
     def refusal(self, id: int) -> str | None:
-        """Why the shape of a parked workload was refused; None if nothing says so (GetNoFitReason)."""
+        """Return the reason for which an inadmissible workload's class was refused, if known (GetNoFitReason)."""
         request = self._inadmissible.get(id) or self._equivalence_queue.waiting.get(id)
         return None if request is None else self._equivalence_queue.inadmissible_hashes.get(self._hash_of(request))
 
     def head(self, usage: QueueUsage | None = None) -> WorkloadRequest | None:
-        """The workload that is tried next, or None when nothing active waits."""
+        """Return the workload that is tried next; None if no admissible workload is pending."""
         held = self._held()
         if not self._taking_turns:
             return held or self._equivalence_queue.head(_ALL_LOCAL_QUEUES)
@@ -203,12 +203,12 @@ class ClusterQueueHeap:
         )
 
     def take(self, head: WorkloadRequest) -> None:
-        """Take the head out of the queue; it comes back by `requeue` or not at all."""
+        """Remove the head for a cycle; `requeue` returns it."""
         self.members += 1
         self._equivalence_queue.remove(head.id)
 
     def _held(self) -> WorkloadRequest | None:
-        """The workload whose preemptions are under way, where it is the head of its LocalQueue, or of all."""
+        """Return the workload whose victims are terminating, if it is still admissible."""
         if self._sticky is None or self._strict:
             return None
         held = self._equivalence_queue.waiting.get(self._sticky)
@@ -221,11 +221,11 @@ class ClusterQueueHeap:
     def requeue(
         self, request: WorkloadRequest, reason: RequeueReason, *, ready: bool, more_flavors: bool, granular: str = ""
     ) -> None:
-        """Take back a head that was not admitted.
+        """Requeue a head that was not admitted.
 
-        It is tried again in the next cycle when its reason calls for that or flavors are left to try, unless its
-        backoff has not ended (`ready`); else it is parked, and with it everything of its shape. `granular` is the
-        reason that its condition gives.
+        It is retried in the next cycle if its reason allows that or flavors are left to try, unless its backoff has not
+        ended (`ready`). Otherwise it becomes inadmissible, and for some reasons its whole class with it. `granular` is
+        the reason that its condition gives.
         """
         if reason in _MAKES_ROOM:
             self._sticky = request.id
@@ -238,12 +238,12 @@ class ClusterQueueHeap:
             self.mark_classes_inadmissible([(request, granular)])
 
     def set_sticky(self, request: WorkloadRequest) -> None:
-        """The victims of this workload are terminating: under BestEffortFIFO it is the head."""
+        """Keep this workload the head under BestEffortFIFO while its victims terminate."""
         self.version += 1
         self._sticky = request.id
 
     def mark_unrefused_classes_admissible(self) -> None:
-        """Open the lanes of shapes of which nobody was refused who is still parked."""
+        """Make classes admissible again that have no individually inadmissible workload."""
         if not self._equivalence_queue.inadmissible_hashes:
             return
         refused = {request.scheduling_hash for request in self._inadmissible.values()}
@@ -254,30 +254,30 @@ class ClusterQueueHeap:
 
     @property
     def strict(self) -> bool:
-        """True under StrictFIFO: a head that is refused stays the head."""
+        """True under StrictFIFO: a refused head stays the head."""
         return self._strict
 
     @property
     def uses_scheduling_hash(self) -> bool:
-        """True if one that is refused stands for all of its shape."""
+        """True if one refusal applies to the whole equivalence class."""
         return self._hashing
 
     @property
     def has_no_inadmissible_class(self) -> bool:
-        """True if no lane is closed."""
+        """True if every equivalence class is admissible."""
         return not self._equivalence_queue.inadmissible_hashes
 
     def class_heads(self) -> Iterator[WorkloadRequest]:
-        """The first workloads of all open lanes, in order; nobody where one comes before its turn.
+        """Yield the heads of all admissible classes, in order; none if another workload precedes them.
 
-        Nothing may be closed, or come, meanwhile.
+        The queue must not change during the iteration.
         """
         if self._taking_turns or self._requeued_from_local_queue or self._sticky in self._equivalence_queue.waiting:
             return iter(())
         return self._equivalence_queue.class_heads(_ALL_LOCAL_QUEUES)
 
     def mark_classes_inadmissible(self, refused: Iterable[tuple[WorkloadRequest, str]]) -> None:
-        """Refuse all of the shapes of these heads until the tree wakes, by the granular reasons of their conditions."""
+        """Mark the classes of these heads inadmissible, with the granular reasons of their conditions."""
         self.version += 1
         shapes = {
             head.scheduling_hash: granular or GranularReason.PENDING_EVALUATION.value for head, granular in refused
@@ -286,7 +286,7 @@ class ClusterQueueHeap:
         self._equivalence_queue.mark_inadmissible(shapes)
 
     def _rejoin_class(self, shapes: Container[bytes]) -> None:
-        """Let those of these shapes who have lanes of their own stand with the others of their shape."""
+        """Move workloads with a class of their own back to the class of their hash, for these hashes."""
         for request in [
             self._equivalence_queue.waiting[id]
             for id in self._requeued_from_local_queue
@@ -297,16 +297,17 @@ class ClusterQueueHeap:
                 self._push(request)
 
     def mark_classes_admissible(self, heads: Iterable[WorkloadRequest]) -> None:
-        """Take back that the lanes of these heads were closed."""
+        """Make the classes of these heads admissible again."""
         if self._equivalence_queue.mark_admissible(head.scheduling_hash for head in heads):
             self.version += 1
 
     def requeue_inadmissible(
         self, ready: Callable[[WorkloadRequest], bool], matches: Callable[[WorkloadRequest], bool] | None
     ) -> None:
-        """Open all lanes and bring back the parked workloads whose backoff has ended and whose namespace matches.
+        """Make all classes admissible, and requeue inadmissible workloads whose backoff has ended and namespace
+        matches.
 
-        `matches` is None where every namespace does.
+        `matches` is None where every namespace matches.
         """
         self.version += 1
         opened = self._equivalence_queue.mark_all_admissible()
@@ -320,7 +321,7 @@ class ClusterQueueHeap:
                 self._push(request)
 
     def listing(self, usage: QueueUsage | None = None) -> list[tuple[WorkloadRequest, bool]]:
-        """Everything that waits, in queue order, with whether it is parked."""
+        """Return all pending workloads in queue order, each with whether it is inadmissible."""
         everything = [*self._equivalence_queue.waiting.values(), *self._inadmissible.values()]
         sticky = None if self._strict else self._sticky
         everything.sort(key=lambda request: (request.id != sticky, request.order))
@@ -330,11 +331,13 @@ class ClusterQueueHeap:
 
     @property
     def requeued_from_local_queue(self) -> tuple[int, ...]:
-        """Workloads that are tried though their shape was refused, by id."""
+        """Ids of workloads that are tried although their class was refused."""
         return tuple(sorted(self._requeued_from_local_queue))
 
     def dump(self) -> tuple[tuple[int, ...], tuple[tuple[bytes, str], ...], int | None]:
-        """What the workloads themselves do not say: who is parked, which shapes and why, and who is sticky."""
+        """Return the state that the workloads do not have: inadmissible ids, inadmissible classes with reasons, sticky
+        id.
+        """
         return (
             tuple(self._inadmissible),
             tuple(sorted(self._equivalence_queue.inadmissible_hashes.items())),
@@ -348,7 +351,7 @@ class ClusterQueueHeap:
         sticky: int | None,
         brought_back: Iterable[int] = (),
     ) -> None:
-        """Take in what `memory` gave; the workloads must be there."""
+        """Restore the state that `dump` returned; the workloads must be queued already."""
         self.version += 1
         self._equivalence_queue.mark_all_admissible()
         self._requeued_from_local_queue = set(brought_back)

@@ -17,7 +17,7 @@ LONGEST_MESSAGE = 32 * 1024
 
 
 class ReferencedObjects(Protocol):
-    """What a ClusterQueue may refer to, by name."""
+    """The objects that a ClusterQueue may refer to, by name."""
 
     @property
     def flavors(self) -> Mapping[str, ResourceFlavor]: ...
@@ -48,10 +48,10 @@ _Obstacle = tuple[str, str]
 def active_condition(
     queue: ClusterQueue | None, known: ReferencedObjects, *, topologies: bool = True, seen: Visibility = EVERYTHING
 ) -> ActiveCondition:
-    """Say whether a ClusterQueue can admit, and every reason why not; the first one is the condition's reason.
+    """Return the Active condition of a ClusterQueue: every obstacle in the message, the first one as reason.
 
-    `topologies` is the gate TopologyAwareScheduling. That its cohorts make a circle is not part of the condition.
-    What is not among the known of a kind that is not wholly seen counts as being there.
+    `topologies` is the gate TopologyAwareScheduling. A cycle of its cohorts is not part of the condition. A missing
+    object of a kind that is only partly visible counts as present.
     """
     if queue is None:
         return NOT_FOUND
@@ -112,7 +112,7 @@ def _for_all_flavors(rule: CheckRule, queue: ClusterQueue) -> bool:
 
 
 def _runs_elsewhere(queue: ClusterQueue, known: ReferencedObjects) -> bool:
-    """With a MultiKueue check the topology is that of the worker clusters."""
+    """True with a MultiKueue check: then the worker clusters' topologies apply."""
     checks = (known.admission_checks.get(rule.name) for rule in queue.checks)
     return any(check is not None and check.controller == MULTIKUEUE for check in checks)
 
@@ -134,11 +134,11 @@ def using_flavor(queues: Iterable[ClusterQueue], flavor: str) -> list[str]:
 
 
 def using_check(queues: Iterable[ClusterQueue], check: str) -> list[str]:
-    """Names of the ClusterQueues that wait for an admission check."""
+    """Names of the ClusterQueues that require an admission check."""
     return [queue.name for queue in queues if any(rule.name == check for rule in queue.checks)]
 
 
 def using_topology(queues: Iterable[ClusterQueue], flavors: Iterable[ResourceFlavor], topology: str) -> list[str]:
-    """Names of the ClusterQueues one of whose flavors is placed by a topology."""
+    """Names of the ClusterQueues with a flavor that uses a topology."""
     placed = {flavor.name for flavor in flavors if flavor.topology == topology}
     return [queue.name for queue in queues if not placed.isdisjoint(queue.flavors)]

@@ -16,13 +16,13 @@ CacheEntries = dict[Hashable, Any]
 PreemptionQuery = tuple[frozenset[int], tuple[tuple[int, int], ...]]
 """A search for victims: the columns in which somebody has to make room, and what is needed by column."""
 MAX_ENTRIES_PER_COHORT = 2_000
-"""So much is kept of one tree, or of one queue: workloads may have as many priorities as they like."""
+"""Bound of the entries of one tree or queue: the number of distinct priorities has no limit."""
 MAX_ENTRIES = 10_000
 """A proposal takes about 3 KB, as do the outcomes of one tree."""
 
 
 class SharedCache:
-    """What does not pass with a state of the accounts; shared by all forks while the quotas are the same."""
+    """Cache entries that outlive one state of usage; shared by all forks while the quotas are the same."""
 
     __slots__ = ("_amounts", "_counted", "_states", "_steps", "cached_entries", "has_forks", "nominations")
 
@@ -40,7 +40,7 @@ class SharedCache:
         """Somebody forked: what became of heads is only kept from then on, as few of them repeat themselves alone."""
 
     def next_state(self, state: int, what: Hashable) -> int:
-        """The state of a tree after something happened to it; the same for whoever comes there on the same way."""
+        """Return the state of a tree after an event; equal for all forks with the same sequence of events."""
         step = state, what
         found: int | None = self._steps.get(step)
         if found is None:
@@ -49,7 +49,7 @@ class SharedCache:
         return found
 
     def usage_number(self, amounts: Hashable) -> int:
-        """A number that stands for what is used on the way up from a queue, as it is quicker to look up."""
+        """Return a number for the usage on the path from a queue to its root; faster to look up than the amounts."""
         found: int | None = self._amounts.get(amounts)
         if found is None:
             found = next(self._counted)
@@ -58,7 +58,7 @@ class SharedCache:
 
 
 class CohortCache:
-    """By root of a tree what depends on all of it, and by ClusterQueue what depends on who holds quota there."""
+    """Cache entries by cohort tree, and by ClusterQueue those that depend on its quota holders."""
 
     __slots__ = ("_queues", "_states", "_trees", "shared_cache")
 
@@ -76,26 +76,26 @@ class CohortCache:
         return twin
 
     def emptied(self) -> "CohortCache":
-        """Nothing known, as the quotas are other ones now; whoever forked goes on keeping what becomes of heads."""
+        """Return an empty cache for changed quotas; it remembers whether the session has forks."""
         fresh = CohortCache()
         fresh.shared_cache.has_forks = self.shared_cache.has_forks
         return fresh
 
     def of_cohort(self, root: int) -> CacheEntries:
-        """What is known of a tree; to be added to."""
+        """Return the mutable cache entries of a cohort tree."""
         return _entries_of(self._trees, root)
 
     def of_queue(self, name: str) -> CacheEntries:
-        """What is known of those who hold quota in a ClusterQueue; to be added to."""
+        """Return the mutable cache entries about a ClusterQueue's quota holders."""
         return _entries_of(self._queues, name)
 
     def state_of(self, root: int) -> int:
-        """A number for all that happened to a tree: where it is equal, the same workloads hold the same quota."""
+        """Return a number for the history of a tree: equal numbers mean that the same workloads hold the same quota."""
         # A tree to which nothing happened has its own.
         return self._states.get(root, -1 - root)
 
     def invalidate(self, tree: QuotaTree, name: str, what: Hashable) -> None:
-        """Something happened to a workload that holds quota in a ClusterQueue."""
+        """Drop the entries that depend on a ClusterQueue after one of its quota holders changed."""
         self._queues.pop(name, None)
         node = tree.queues.get(name)
         if node is not None:
@@ -106,7 +106,7 @@ class CohortCache:
 
 
 def put_bounded(known: CacheEntries, key: Hashable, found: object) -> None:
-    """Add something; when there is too much all else is forgotten."""
+    """Add an entry; clears the cache first when it is full."""
     if len(known) >= MAX_ENTRIES:
         known.clear()
     known[key] = found

@@ -29,7 +29,8 @@ from gpuconsole.scheduling.kueue.workloads import assume
 def run_cycle(
     state: KueueState, *, choices: bool = False, report: ReportRefusals = ReportRefusals.EVERY, stays_open: bool = False
 ) -> list[AdmissionDecision]:
-    """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing.
+    """Run one scheduling cycle over the heads of all open queues; admissions and preemptions come first, in processing
+    order.
 
     `told` says who hears that it was refused. With `stays_open` a cycle in which admission is blocked waits where it
     is: the next call goes on with it, by the accounts with which it began.
@@ -47,7 +48,7 @@ def run_cycle(
 
 
 def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
-    """Run a cycle and tell what it made of each head; the workload `first` is tried as if it were its queue's head."""
+    """Run a cycle and return its entries; the workload `first` is tried as if it were its queue's head."""
     request = state.workload_index.get(first)
     entries = []
     if isinstance(request, WorkloadRequest) and state.setup.queues[request.cluster_queue].active:
@@ -63,7 +64,7 @@ def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
 
 
 def heads_in_processing_order(state: KueueState) -> list[CycleEntry]:
-    """The first of every open queue, parked or not, in the order in which one cycle would process them all."""
+    """Return the head of every open queue, inadmissible or not, in the order in which one cycle would process them."""
     context, entries = state.context(), []
     for name in sorted(state.setup.queues):
         rules, queue = state.setup.queues[name], state.workload_index.peek(name)
@@ -85,10 +86,10 @@ def _deciding(
     any_inadmissible: bool = False,
     stays_open: bool = False,
 ) -> Iterator[tuple[list[AdmissionDecision], bool]]:
-    """Decide about the heads; `parked` says that others were parked unheard.
+    """Decide about the heads; `any_inadmissible` says that other heads became inadmissible without evaluation.
 
-    What was decided is given at the end (True), and each time that the cycle waits until all are ready (False): then
-    those are in flight whose queues do not have them back yet.
+    Yields the decisions at the end (True), and each time that the cycle waits for all pods to be ready (False): then
+    the entries that are not yet requeued are in flight.
     """
     state.cycles += 1
     nominated: list[CycleEntry] = []
@@ -162,7 +163,7 @@ def _deciding(
 
 
 def _after_waiting(state: KueueState, waiting: list[CycleEntry]) -> list[AdmissionDecision]:
-    """Put back who was not admitted in a cycle that waited: as they are now, where they still wait."""
+    """Requeue the entries that were not admitted in a cycle that waited, if they are still pending."""
     in_flight, state.in_flight = state.in_flight, set()
     state.idle = 0
     report: list[AdmissionDecision] = []
@@ -175,21 +176,23 @@ def _after_waiting(state: KueueState, waiting: list[CycleEntry]) -> list[Admissi
 
 
 def _put_off(state: KueueState, left: list[CycleEntry]) -> None:
-    """Admission is blocked: those whose turn had not come go back, and are told nothing."""
+    """Requeue the untried entries without a refusal, because admission is blocked."""
     for entry in left:
         entry.requeue_untried()
         requeue(state, entry)
 
 
 def _give_up(entry: CycleEntry) -> Evict:
-    """No other place was found for pods whose node failed, and the workload is not to wait for one."""
+    """Evict a workload with a failed node for which no replacement was found and that must not wait for one."""
     workload = entry.request.workload
     message = messages.no_replacement(workload.unhealthy_nodes)
     return Evict(workload.key, conditions.NODE_FAILURES, message, entry.message)
 
 
 def _evictions(state: KueueState, entry: CycleEntry, stories: SearchTraces | None) -> Iterator[Preempt | Evict]:
-    """The evictions that an entry asks for; victims that are gone, terminating, or asked already are not asked."""
+    """Yield the evictions that an entry needs; skips victims that are gone, terminating or already evicted in this
+    state.
+    """
     sibling = entry.makes_way
     if sibling is not None and not sibling.evicted and sibling.id not in state.evictions_in_flight:
         state.evictions_in_flight.add(sibling.id)

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.search_trace import FinishedTrace
 
 
 class CachedEntry(Struct, frozen=True):
-    """What became of one head; the names are those of `Entry`."""
+    """The outcome of one head; the fields are named as in `CycleEntry`."""
 
     assignment: Assignment
     targets: Sequence[PreemptionTarget]
@@ -36,7 +36,7 @@ class CachedEntry(Struct, frozen=True):
 
 
 class CohortHeads(Struct, frozen=True):
-    """The heads of one tree in a cycle that has to find out what becomes of them."""
+    """The heads of one cohort tree in a cycle, with their cache key."""
 
     entries: list[CycleEntry]
     key: Hashable
@@ -46,7 +46,7 @@ class CohortHeads(Struct, frozen=True):
 
 
 def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[CohortHeads]:
-    """The heads of a cycle, tree by tree."""
+    """Group the heads of a cycle by cohort tree."""
     root, trees = context.snapshot.usage.tree.root, dict[int, list[CycleEntry]]()
     for entry in entries:
         trees.setdefault(root(entry.rules.node), []).append(entry)
@@ -54,7 +54,7 @@ def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[Cohor
 
 
 def restore(context: Context, heads: CohortHeads) -> bool:
-    """Settle the heads of a tree, if it is known what becomes of them."""
+    """Restore the outcomes of a tree's heads from the cache; False if they are not cached."""
     cached_entries: tuple[CachedEntry, ...] | None = context.cached_entries.get(heads.key)
     if heads.key is None or cached_entries is None:
         return False
@@ -69,7 +69,7 @@ def restore(context: Context, heads: CohortHeads) -> bool:
 
 
 def store(context: Context, heads: CohortHeads) -> None:
-    """Keep what became of the heads of a tree, in the cycle that is over now."""
+    """Cache the outcomes of a tree's heads at the end of the cycle."""
     if heads.key is not None:
         cached_entries = tuple(_cached_entry(context, entry) for entry in heads.entries)
         put_bounded(context.cached_entries, heads.key, cached_entries)
@@ -87,7 +87,7 @@ def _cohort_heads(context: Context, root: int, entries: list[CycleEntry]) -> Coh
 
 
 def _entry_key(entry: CycleEntry) -> tuple[object, ...]:
-    """All of a head that decides about it."""
+    """Return everything of a head that decides its outcome."""
     request, resume = entry.request, entry.resume
     return (
         entry.rules.node,

@@ -23,7 +23,7 @@ class CycleSnapshot:
         return CycleSnapshot(self.usage.copy(), self.sites.fork())
 
     def copy(self) -> "CycleSnapshot":
-        """A twin for trials beside this one."""
+        """Return an independent copy for trials."""
         return CycleSnapshot(self.usage.copy(), self.sites.copy())
 
     def for_cycle(self, *, overlapping: bool) -> "CycleSnapshot":
@@ -54,7 +54,7 @@ class CycleSnapshot:
 
 
 class RevertOnExit:
-    """A block whose changes of the accounts are undone; a class, for there are thousands of them in a second."""
+    """A block that undoes its changes of the usage; a class for speed: a second has thousands of them."""
 
     __slots__ = ("_accounts", "_sites", "_used")
 

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 
 class EntryStatus(Enum):
-    """How far the entry got. All but ASSUMED and EVICTED go back to their queue."""
+    """Progress of an entry. All but ASSUMED and EVICTED return to their queue."""
 
     NOT_NOMINATED = auto()
     SKIPPED = auto()
@@ -31,7 +31,7 @@ class EntryStatus(Enum):
 
 
 class CycleEntry:
-    """Mutated by the steps of the cycle."""
+    """A head with its assignment, victims and status. Mutated by the steps of the cycle."""
 
     __slots__ = (
         *("assignment", "cause", "makes_way", "message", "preemptor", "request", "requeue", "resume", "rules"),
@@ -59,27 +59,27 @@ class CycleEntry:
         self.resume: Resume | None = None
         """Where the search for flavors goes on: in this cycle and, once that was found out, in the next one."""
         self.refusal: Refuse | KeepWaiting | None = None
-        """What the workload was told at last; known before the cycle if its tree is at rest."""
+        """The refusal; known before the cycle if nothing in its cohort tree has changed."""
         self.turn = 0
         """When it was decided on, counted from 1 in a cycle; 0 before that."""
 
     @property
     def uses(self) -> list[tuple[int, int]]:
-        """What it would use of the quota beyond what it has."""
+        """The quota that it would use beyond what it holds."""
         return [] if self.round else self.assignment.uses
 
     def places(self, topologies: Mapping[str, TopologyDomainTree]) -> tuple[TopologyUsage, ...]:
-        """What it would use of the topologies beyond what it has."""
+        """Return the topology usage that it would add to what it holds."""
         return self.assignment.places(topologies, self.request.workload.admission)
 
     @property
     def replaced(self) -> Holding | None:
-        """The slice of its job that it takes over from."""
+        """The slice of its job that it replaces."""
         return next((target.holding for target in self.targets if target.rule is None), None)
 
     @property
     def victims(self) -> int:
-        """How many workloads it preempts."""
+        """Number of workloads that it preempts."""
         return sum(target.rule is not None for target in self.targets)
 
     def record(self, assignment: Assignment, targets: Sequence[PreemptionTarget]) -> None:
@@ -94,38 +94,41 @@ class CycleEntry:
     def skip(
         self, message: str, cause: GranularReason = GranularReason.WAITING_FOR_QUOTA, *, keep_progress: bool = True
     ) -> None:
-        """Others came first. With `keep_progress` the next cycle goes on where the search for flavors stopped."""
+        """Skip the entry because earlier ones took the capacity.
+
+        With `keep_progress` the next cycle continues the search for flavors where it stopped.
+        """
         self.status = EntryStatus.SKIPPED
         self.refuse(message, cause)
         if not keep_progress:
             self.resume = None
 
     def gate(self) -> None:
-        """It may not preempt yet; when its gates open, all flavors are tried again."""
+        """Requeue the entry because its preemption gates are closed; when they open, all flavors are tried again."""
         self.status = EntryStatus.GATED
         self.requeue = RequeueReason.PREEMPTION_GATED
         self.resume = None
         self.refuse(messages.PREEMPTION_GATED, GranularReason.ADMISSION_GATED)
 
     def block(self) -> None:
-        """It waits for others to be ready, and is tried anew as soon as they are."""
+        """Block the entry until all admitted workloads are ready; it is retried as soon as they are."""
         self.status = EntryStatus.BLOCKED
         self.requeue_untried()
         self.refuse(messages.WAITING_FOR_PODS_READY, GranularReason.WAITING_FOR_PODS_READY)
 
     def requeue_untried(self) -> None:
-        """The cycle ended before its turn came; the next one looks at it as if for the first time."""
+        """Requeue an entry that the cycle did not reach; the next cycle starts from its first flavor."""
         self.requeue = RequeueReason.FAILED_AFTER_NOMINATION
         self.resume = None
 
     def await_departures(self, message: str, requeue: RequeueReason) -> None:
-        """Others have to go first; the next cycle tries all flavors again."""
+        """Requeue the entry until other workloads terminate; the next cycle tries all flavors again."""
         self.requeue = requeue
         self.resume = None
         self.refuse(message, GranularReason.WAITING_FOR_PREEMPTED_WORKLOADS)
 
     def await_victims(self, count: int) -> None:
-        """Its victims were told; where there are none after all, all flavors are tried again."""
+        """Wait for the victims to terminate; if there are none after all, all flavors are tried again."""
         if count:
             self.await_departures(messages.pending_preemption(self.message, count), RequeueReason.PENDING_PREEMPTION)
         else:

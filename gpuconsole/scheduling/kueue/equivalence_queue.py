@@ -13,13 +13,13 @@ from itertools import islice
 from gpuconsole.scheduling.kueue.requests import Order, WorkloadRequest
 
 EquivalenceClass = tuple[str, bytes]
-"""A LocalQueue's key, its door, where they take turns, and a shape."""
+"""A LocalQueue's key (under admission fair sharing) and a scheduling hash."""
 _Entry = tuple[Order, int]
 _ClassHead = tuple[Order, EquivalenceClass, WorkloadRequest]
 
 
 class EquivalenceQueue:
-    """Workloads in lanes, of which some are closed. Mutates; `copy` gives an independent twin."""
+    """Workloads in equivalence classes, some of them inadmissible. Mutates; `copy` returns an independent copy."""
 
     __slots__ = (
         "_class_heads",
@@ -34,20 +34,20 @@ class EquivalenceQueue:
 
     def __init__(self) -> None:
         self.waiting: dict[int, WorkloadRequest] = {}
-        """Everybody in a lane, by id; to be read."""
+        """All workloads by id; read-only for callers."""
         self.inadmissible_hashes: dict[bytes, str] = {}
-        """Shapes whose lanes are closed, and why; to be read."""
+        """Hashes of the inadmissible classes → reason; read-only for callers."""
         self._heaps: dict[EquivalenceClass, list[_Entry]] = {}
         self._entries: dict[int, tuple[_Entry, EquivalenceClass]] = {}
         """Where an id's valid entry is; any other entry of that id is void."""
         self._sorted_heads: dict[str, list[_ClassHead]] = {}
-        """By door the first of each lane, open or not, in order."""
+        """LocalQueue → the head of each class, admissible or not, in order."""
         self._class_heads: dict[EquivalenceClass, _ClassHead] = {}
-        """Who of a lane stands in its line."""
+        """Equivalence class → its entry in the sorted heads."""
         self._stale: set[EquivalenceClass] = set()
-        """Lanes whose first may be another one by now."""
+        """Classes whose head may have changed."""
         self._inadmissible_prefix: dict[str, int] = {}
-        """So many at the beginning of a line are in closed lanes."""
+        """LocalQueue → number of leading sorted heads whose classes are inadmissible."""
 
     def copy(self) -> "EquivalenceQueue":
         twin = EquivalenceQueue()
@@ -59,7 +59,7 @@ class EquivalenceQueue:
         return twin
 
     def add(self, request: WorkloadRequest, equivalence_class: EquivalenceClass) -> None:
-        """A workload comes, or has changed."""
+        """Add or update a workload."""
         number, entry = request.id, (request.order, request.id)
         self.waiting[number] = request
         self._stale.add(equivalence_class)
@@ -73,17 +73,17 @@ class EquivalenceQueue:
         self._sorted_heads.setdefault(equivalence_class[0], [])
 
     def replace(self, request: WorkloadRequest) -> None:
-        """A workload has changed in nothing that says where it stands."""
+        """Update a workload whose position does not change."""
         self.waiting[request.id] = request
         self._stale.add(self._entries[request.id][1])
 
     def remove(self, number: int) -> None:
-        """A workload leaves, if it is there."""
+        """Remove a workload, if present."""
         if self.waiting.pop(number, None) is not None:
             self._stale.add(self._entries[number][1])
 
     def of_hash(self, shape: bytes) -> Iterator[WorkloadRequest]:
-        """Everybody in the lanes of a shape, in no order."""
+        """Yield all workloads of a scheduling hash, in no order."""
         for equivalence_class in [(local_queue, shape) for local_queue in self._sorted_heads]:
             for entry in list(self._heaps.get(equivalence_class, ())):
                 request = self.waiting.get(entry[1])
@@ -91,11 +91,11 @@ class EquivalenceQueue:
                     yield request
 
     def mark_inadmissible(self, shapes: Mapping[bytes, str]) -> None:
-        """Close the lanes of these shapes, and say why."""
+        """Mark the classes of these hashes inadmissible, with the reasons."""
         self.inadmissible_hashes.update(shapes)
 
     def mark_admissible(self, shapes: Iterable[bytes]) -> bool:
-        """Open the lanes of these shapes; True if any was closed."""
+        """Make the classes of these hashes admissible; True if any was inadmissible."""
         closed, before = self.inadmissible_hashes, len(self.inadmissible_hashes)
         for shape in shapes if closed else ():
             closed.pop(shape, None)
@@ -105,27 +105,27 @@ class EquivalenceQueue:
         return True
 
     def mark_all_admissible(self) -> Mapping[bytes, str]:
-        """Open all lanes; the shapes of those that were closed."""
+        """Make all classes admissible; returns the hashes of those that were not."""
         closed, self.inadmissible_hashes = self.inadmissible_hashes, {}
         self._inadmissible_prefix.clear()
         return closed
 
     @property
     def has_head(self) -> bool:
-        """True if somebody is in an open lane."""
+        """True if any workload is admissible."""
         for local_queue in self._sorted_heads:  # noqa: SIM110 - asked of many queues a cycle
             if self.head(local_queue) is not None:
                 return True
         return False
 
     def heads(self) -> dict[str, WorkloadRequest]:
-        """By door the first of all open lanes, where there is one."""
+        """Return the first admissible workload of each LocalQueue."""
         return {
             local_queue: first for local_queue in self._sorted_heads if (first := self.head(local_queue)) is not None
         }
 
     def head(self, local_queue: str) -> WorkloadRequest | None:
-        """The first of all open lanes behind a door."""
+        """Return the first admissible workload of a LocalQueue."""
         line, at = self._up_to_date_heads(local_queue), self._inadmissible_prefix.get(local_queue, 0)
         while at < len(line) and line[at][1][1] in self.inadmissible_hashes:
             at += 1
@@ -133,7 +133,7 @@ class EquivalenceQueue:
         return line[at][2] if at < len(line) else None
 
     def class_heads(self, local_queue: str) -> Iterator[WorkloadRequest]:
-        """The first of each open lane behind a door, in order; nothing may change meanwhile."""
+        """Yield the head of each admissible class of a LocalQueue, in order; the queue must not change meanwhile."""
         for _, (_, shape), request in islice(
             self._up_to_date_heads(local_queue), self._inadmissible_prefix.get(local_queue, 0), None
         ):
@@ -141,7 +141,7 @@ class EquivalenceQueue:
                 yield request
 
     def _up_to_date_heads(self, local_queue: str) -> list[_ClassHead]:
-        """The line at a door, with those in it that are first now."""
+        """Return the sorted class heads of a LocalQueue after updating the stale ones."""
         if self._stale:
             stale, self._stale = self._stale, set()
             if len(stale) * 4 > len(self._class_heads):
@@ -152,7 +152,7 @@ class EquivalenceQueue:
         return self._sorted_heads.get(local_queue, [])
 
     def _rebuild(self, stale: Iterable[EquivalenceClass]) -> None:
-        """Quicker than to find each a place where many may have another first."""
+        """Sort all class heads again; faster than moving them one by one when many are stale."""
         for equivalence_class in stale:
             first = self._class_head(equivalence_class)
             if first is None:
@@ -168,7 +168,7 @@ class EquivalenceQueue:
         self._inadmissible_prefix.clear()
 
     def _reposition(self, equivalence_class: EquivalenceClass) -> None:
-        """Put whoever is first in a lane where that belongs in the line."""
+        """Move the head of a class to its sorted position."""
         old, first, line = (
             self._class_heads.pop(equivalence_class, None),
             self._class_head(equivalence_class),
@@ -187,12 +187,12 @@ class EquivalenceQueue:
                 self._shift_prefix(equivalence_class[0], at, 1)
 
     def _shift_prefix(self, local_queue: str, at: int, by: int) -> None:
-        """Somebody comes into the line, or leaves it, at this place."""
+        """Adjust the inadmissible prefix after an insertion or deletion at this position."""
         if at < (passed := self._inadmissible_prefix.get(local_queue, 0)):
             self._inadmissible_prefix[local_queue] = at if by > 0 else passed - 1
 
     def _class_head(self, equivalence_class: EquivalenceClass) -> WorkloadRequest | None:
-        """The first workload of a lane; void entries before it are dropped."""
+        """Return the first workload of a class; drops the void entries before it."""
         heap = self._heaps.get(equivalence_class)
         while heap:
             entry = heap[0]

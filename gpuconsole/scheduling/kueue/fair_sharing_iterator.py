@@ -14,9 +14,9 @@ _Shares = dict[tuple[int, int], DominantResourceShare]
 
 
 def iterate_fairly(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
-    """Yield entries one by one; trees follow one another by the name of their first ClusterQueue.
+    """Yield entries in fair sharing order; trees follow one another by the name of their first ClusterQueue.
 
-    Where it is known already what becomes of a tree's, they come as they did when that was found out.
+    Entries with a cached outcome come in the order of the cached cycle.
     """
     waiting = {entry.rules.node: entry for entry in sorted(entries, key=lambda entry: entry.rules.name)}
     tree = context.snapshot.usage.tree
@@ -61,7 +61,7 @@ def _compute_shares(context: Context, entry: CycleEntry, shares: _Shares) -> Non
 
 
 def _best(context: Context, cohort: int, waiting: dict[int, CycleEntry], shares: _Shares) -> CycleEntry | None:
-    """The winner among a cohort's children; child cohorts send their own winners."""
+    """Return the winner among a cohort's children; child cohorts take part with their own winners."""
     tree = context.snapshot.usage.tree
     candidates = [_best(context, child, waiting, shares) for child in tree.children[cohort]]
     candidates += [waiting.get(child) for child in tree.queue_children[cohort]]
