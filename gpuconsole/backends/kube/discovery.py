@@ -1,4 +1,4 @@
-"""Which kinds that we can read a cluster serves, in which version, under which path.
+"""Discovery of the API kinds that a cluster serves: version, API path and verbs of each kind that the console reads.
 
 Two requests where the server answers in the aggregated form (Kubernetes 1.27 and newer); else one for the list of
 groups, and one for each group that has kinds of ours.
@@ -45,11 +45,11 @@ class Served(Struct, frozen=True, kw_only=True):
 
     @property
     def resource(self) -> str:
-        """For people: `workloads.kueue.x-k8s.io`."""
+        """Resource name for people: `workloads.kueue.x-k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """The path of all objects, those of a namespace, or one."""
+        """Return the API path of all objects, of those in a namespace, or of one."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         inside = f"/namespaces/{namespace}" if namespace and self.namespaced else ""
         return f"{root}{inside}/{self.plural}{f'/{name}' if name else ''}"
@@ -129,7 +129,7 @@ _WANTED: frozenset[str] = frozenset(group for group, _ in SOURCES)
 
 
 def discover(connection: ApiServerConnection) -> tuple[Served, ...]:
-    """What of ours is served, each kind in one version, in the order of `SOURCES`. Raises Unreachable, Refused."""
+    """Discover the served kinds, one version each, in the order of `SOURCES`. Raises Unreachable, Refused."""
     accept = f"{AGGREGATED},{JSON}"
     groups = _listed(connection.get("/api", accept=accept, read=PATIENCE), _GROUPS, _AGGREGATED_KIND, "APIVersions")
     if groups.kind == _AGGREGATED_KIND:
@@ -147,7 +147,7 @@ _List = TypeVar("_List", _Groups, _OldGroups, _OldResources)
 
 
 def _listed(answer: ApiResponse, decoder: msgspec.json.Decoder[_List], *kinds: str) -> _List:
-    """A list of one of these kinds. Raises Unreadable for anything else: every object has a kind."""
+    """Decode a list of one of these kinds. Raises Unreadable for any other kind."""
     listed = answer.decode_with(decoder)
     if listed.kind not in kinds:
         raise answer.unreadable(f"its kind is {listed.kind or 'missing'}, not {' or '.join(kinds)}")
@@ -155,7 +155,7 @@ def _listed(answer: ApiResponse, decoder: msgspec.json.Decoder[_List], *kinds: s
 
 
 def choose(found: Iterable[Served]) -> tuple[Served, ...]:
-    """One version of each kind: the server's favourite among those that we know well, else its favourite."""
+    """Choose one version of each kind: the server's preferred one among those supported, else its preferred one."""
     by_kind: dict[tuple[str, str], list[Served]] = {}
     for served in found:
         if served.source in SOURCES and {"list", "watch"} <= served.verbs:
@@ -168,7 +168,7 @@ def _favourite(versions: list[Served]) -> Served:
 
 
 def _known_versions(served: Served) -> tuple[str, ...]:
-    """The versions of a kind that are read as they stand; none of an Event, which is read in any."""
+    """Versions of a kind that the console can decode; empty for Events, which are decoded in any version."""
     return versions_of(*served.source) if served.source in DECODERS else ()
 
 
@@ -187,7 +187,7 @@ def _aggregated(group: _Group) -> Iterable[Served]:
 
 
 def _one_by_one(connection: ApiServerConnection) -> Iterable[Served]:
-    """Discovery as older servers offer it."""
+    """Discover kinds group by group, for servers without aggregated discovery."""
     yield from _resources(connection, "", "v1", "/api/v1")
     for group in _listed(connection.get("/apis", read=PATIENCE), _OLD_GROUPS, "APIGroupList").groups:
         if group.name not in _WANTED:
@@ -216,7 +216,7 @@ def _resources(connection: ApiServerConnection, group: str, version: str, path: 
 
 
 def find(connection: ApiServerConnection, group: str, kind: str, version: str) -> Served | None:
-    """A kind that is not watched, as a manifest names it; None where the cluster does not serve it.
+    """Find a kind that is not watched, named as in a manifest; None if the cluster does not serve it.
 
     Raises Unreachable, Refused.
     """

@@ -1,4 +1,4 @@
-"""What an API server can answer instead of what was asked for: who answered, what is wrong, what would help."""
+"""Errors of requests to the API server: which server, what is wrong, what to do."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -19,15 +19,15 @@ Decoded = TypeVar("Decoded")
 
 
 class Unreachable(ClusterError):
-    """No answer came: no connection, no TLS, or no byte in time."""
+    """No response: no connection, TLS failure, or timeout."""
 
 
 class Cut(Unreachable):
-    """An answer broke off, or the connection was closed before it began."""
+    """The response ended early, or the connection was closed before it began."""
 
 
 class Refused(ClusterError):
-    """The server answered with a status that is not success. `reason` is Kubernetes' own word for it."""
+    """The server responded with an error status. `reason` is the Kubernetes Status reason."""
 
     def __init__(self, where: str, code: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         self.said = _said(code, message or reason, retry_after)
@@ -40,14 +40,14 @@ class Refused(ClusterError):
 
 
 class Unreadable(Refused):
-    """The server answered with success, but not with what the API answers: a login page, half of a JSON, nothing."""
+    """The server responded with success, but not with an API object: a login page, truncated JSON, an empty body."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(where, OK, "Unreadable", f"{why}; is it a Kubernetes API server, or a proxy?")
 
 
 class Unauthorized(Refused):
-    """401: the credentials are not, or not any more, accepted."""
+    """401: the credentials are missing, wrong or expired."""
 
 
 class Forbidden(Refused):
@@ -59,16 +59,16 @@ class ResourceExpired(Refused):
 
 
 class Busy(Refused):
-    """429, 503 and the like: later. `retry_after` is how many seconds the server wants to be left alone."""
+    """429, 503 and the like: retry later. `retry_after` is the server's Retry-After in seconds."""
 
     @property
     def rest(self) -> float:
-        """Seconds to leave it alone."""
+        """Seconds to wait before a retry."""
         return min(LONGEST_REST, self.retry_after)
 
     @property
     def reading(self) -> bool:
-        """It is not overloaded: after a restart it has to read this kind's storage first (its own words)."""
+        """True if the server is not overloaded but still initializing this kind's storage after a restart."""
         return "storage is (re)initializing" in self.message
 
 
@@ -92,7 +92,7 @@ class _Details(Struct, frozen=True):
 
 
 class ApiStatus(Struct, frozen=True):
-    """metav1.Status, as far as it is told to people."""
+    """metav1.Status, with the fields that error messages use."""
 
     code: int = 0
     reason: str = ""
@@ -104,7 +104,7 @@ _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
-    """Decode JSON that a server sent. Raises msgspec.DecodeError for whatever cannot be decoded."""
+    """Decode JSON from a server. Raises msgspec.DecodeError for anything that cannot be decoded."""
     try:
         return decoder.decode(body)
     except UnicodeDecodeError as error:
@@ -114,12 +114,12 @@ def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Decoded]) -
 
 
 def page_in(body: bytes) -> str:
-    """What an answer is that was made for a browser; nothing of another one."""
+    """Return "a web page" if a response is HTML; otherwise an empty string."""
     return "a web page" if body.lstrip()[:1] == b"<" else ""
 
 
 def _text(body: bytes) -> str:
-    """What a body without a Status says."""
+    """Return the error text of a body without a Status."""
     return page_in(body) or body[:200].decode(errors="replace")
 
 
@@ -130,7 +130,7 @@ def _said(code: int, message: str, retry_after: float) -> str:
 
 
 def status_in(body: bytes) -> ApiStatus:
-    """The Status in an answer; an empty one where there is none."""
+    """Return the Status in a response; an empty one if there is none."""
     try:
         return decoded(body, _STATUS)
     except msgspec.DecodeError:
@@ -138,7 +138,7 @@ def status_in(body: bytes) -> ApiStatus:
 
 
 def refused(where: str, code: int, body: bytes, retry_after: str = "") -> Refused:
-    """The error for an answer. `retry_after` is the header of that name: seconds, or nothing that helps."""
+    """Return the error for a response. `retry_after` is the value of its Retry-After header."""
     status = status_in(body)
     kind = _KINDS.get(code, Refused)
     if kind is Refused and status.reason in ("Expired", "Gone"):

@@ -1,4 +1,6 @@
-"""Which GPUs of its node a pod is shown on. No API of Kubernetes says it, so the lowest free indices are assumed."""
+"""GPU indices of pods on their nodes, for display. Kubernetes does not report them, so the lowest free ones are
+assumed.
+"""
 
 from msgspec.structs import replace
 
@@ -7,14 +9,14 @@ from gpuconsole.model.resources import gpus
 
 
 class GpuIndexAllocator:
-    """Indices by node and pod. Mutates; a pod keeps its own for as long as it holds its node."""
+    """Assigns GPU indices per node and pod. Mutable; a pod keeps its indices while it holds its node."""
 
     def __init__(self) -> None:
         self._taken: dict[str, set[int]] = {}
         self._pods: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def allocate(self, pod: Pod) -> Pod:
-        """The pod with its indices; one that holds no node, or no more, has none."""
+        """Return the pod with its indices; none if it is not bound to a node or has finished."""
         wanted = gpus(pod.template.requests) if pod.node and not pod.done else 0
         node, indices = self._pods.get(pod.key, ("", ()))
         if (node, len(indices)) != (pod.node, wanted):
@@ -23,7 +25,7 @@ class GpuIndexAllocator:
         return replace(pod, gpus=indices, guessed=True) if indices else pod
 
     def release(self, pod: str) -> None:
-        """A pod is gone, or gives its GPUs back."""
+        """Release the indices of a pod."""
         node, indices = self._pods.pop(pod, ("", ()))
         self._taken.get(node, set()).difference_update(indices)
 

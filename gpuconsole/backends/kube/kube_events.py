@@ -1,4 +1,5 @@
-"""Kubernetes' Events as lines of history: what Kueue and the schedulers said before we looked, or while we could not.
+"""History from Kubernetes Events: what Kueue and the schedulers did before the console connected or while it was
+offline.
 
 What the conditions told already is not told twice: an Event of the same kind about the same workload within a few
 seconds is the same thing.
@@ -29,7 +30,7 @@ _UNSCHEDULABLE = "FailedScheduling"
 
 
 class KubeEventReader:
-    """Turns Events into lines. Mutates: it remembers what was told lately."""
+    """Converts Events to history events. Mutable: remembers recent ones to avoid duplicates."""
 
     def __init__(self, chronicler: ChangeEvents, workload: Callable[[str], Workload | None]) -> None:
         self._chronicler = chronicler
@@ -37,7 +38,7 @@ class KubeEventReader:
         self._lately: OrderedDict[tuple[HistoryEventKind, str], deque[tuple[Time, str]]] = OrderedDict()
 
     def note_written(self, line: HistoryEvent) -> None:
-        """A line was told. Not the last one alone is remembered: Events of earlier ones may come after the newest."""
+        """Record a history event. Several are kept, because Events of earlier ones may arrive later."""
         key = (line.what, line.workload or line.pod)
         self._lately.setdefault(key, deque(maxlen=OF_A_KIND)).append((line.time, line.message))
         self._lately.move_to_end(key)
@@ -45,7 +46,7 @@ class KubeEventReader:
             self._lately.popitem(last=False)
 
     def lines(self, event: CoreEvent) -> Iterator[HistoryEvent]:
-        """The lines that an Event adds to what is told."""
+        """Yield the history events that a Kubernetes Event adds."""
         line = self._line(event)
         if line is None or self._known(line):
             return

@@ -22,10 +22,10 @@ NO_METRICS = "Kueue's metrics are missing"
 
 
 class KueueHealth:
-    """Looks at Kueue's Deployment and metrics. Stateful; `look` is called from one thread, `problems` from any."""
+    """Checks Kueue's Deployment and metrics. Mutable; `look` is called from one thread, `problems` from any."""
 
     def __init__(self, connection: ApiServerConnection, metrics: KueueMetrics | None, queue: Callable[[], str]) -> None:
-        """`queue` names a ClusterQueue whose metrics Kueue has; empty where there is none."""
+        """`queue` names a ClusterQueue that Kueue's metrics must include; empty if there is none."""
         self._connection, self._metrics, self._queue = connection, metrics, queue
         self._known: KueueManager | None = None
         """The manager that was seen last; what was never seen cannot be gone."""
@@ -37,7 +37,7 @@ class KueueHealth:
         self.problems: tuple[KueueProblem, ...] = ()
 
     def watch(self) -> None:
-        """Look at once, and then until `stop`."""
+        """Check periodically until `stop`."""
         while not self._stopped.is_set():
             try:
                 self.look()
@@ -46,11 +46,11 @@ class KueueHealth:
             self._stopped.wait(SOON if self.problems else INTERVAL)
 
     def stop(self) -> None:
-        """End; a look that is under way is not waited for."""
+        """Stop; does not wait for a check in progress."""
         self._stopped.set()
 
     def look(self) -> None:
-        """Look once."""
+        """Check once."""
         found = (self._deployment(), self._telemetry())
         self.problems = tuple(one for one in found if one is not None)
 

@@ -1,4 +1,4 @@
-"""How Kueue's own manager was started, as far as its Deployment lets itself be read: gates, Configuration, version."""
+"""Settings of Kueue's manager from its Deployment: feature gates, Configuration, version."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _VERSION = re.compile(r":v?(\d+\.\d+)(?:\.\d+)?(?:[-@+]|$)")
 
 
 class ConfigMapRef(Struct, frozen=True):
-    """A text in a ConfigMap; without a key it is all of it."""
+    """Reference to a key in a ConfigMap; without a key, to the whole ConfigMap."""
 
     namespace: str = NAMESPACE
     name: str = CONFIG_MAP
@@ -30,7 +30,7 @@ class ConfigMapRef(Struct, frozen=True):
 
 
 class KueueManager(Struct, frozen=True, kw_only=True):
-    """What the arguments of Kueue's manager say."""
+    """Settings in the arguments of Kueue's manager, and its replicas."""
 
     name: str
     """`namespace/name` of its Deployment."""
@@ -122,7 +122,7 @@ def manager_of(connection: ApiServerConnection, known: str = "") -> tuple[KueueM
 
 
 def _managers(connection: ApiServerConnection) -> Sequence[_Deployment]:
-    """By their labels in all namespaces; who may not list them all may still read the one of the usual name."""
+    """Find the Deployments by label in all namespaces, or the default one if listing all is forbidden."""
     try:
         return connection.get("/apis/apps/v1/deployments", {"labelSelector": LABELS}).decode(_Deployments).items or ()
     except Forbidden:
@@ -130,7 +130,7 @@ def _managers(connection: ApiServerConnection) -> Sequence[_Deployment]:
 
 
 def _named(connection: ApiServerConnection, namespace: str, name: str) -> Sequence[_Deployment]:
-    """The Deployment of this name, if it is there."""
+    """Return the Deployment of this name, if it exists."""
     try:
         path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
         return [connection.get(path).decode(_Deployment)]
@@ -159,7 +159,7 @@ def _manager(deployment: _Deployment) -> KueueManager | None:
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """`--name=value` and `--name value`; the last one of a name counts."""
+    """Yield the `--name=value` and `--name value` arguments; the last one of a name counts."""
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.lstrip("-").partition("=")
         if argument.startswith("-"):
@@ -167,7 +167,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _place(file: str, container: _Container, pod: _Pod, namespace: str) -> ConfigMapRef | None:
-    """The ConfigMap that is mounted where the Configuration is read from."""
+    """Return the ConfigMap that is mounted at the path of the Configuration file."""
     if not file:
         return None
     maps: dict[str, Any] = {one.name: one.config_map.name for one in pod.volumes or () if one.config_map is not None}

@@ -1,4 +1,4 @@
-"""What pods print, read in a thread each: follows, says what ended or did not begin, keeps the newest lines."""
+"""Logs of pods: one thread per container follows them; the newest lines are kept, failures become lines."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ _WAITING = ("ContainerCreating", "PodInitializing", "is waiting to start", "not 
 
 
 class KubeLogs:
-    """Reads until it is closed. Mutates in its threads; for any thread."""
+    """Follows the logs of some pods until it is closed. Thread-safe."""
 
     def __init__(self, connection: ApiServerConnection, pods: Sequence[str], *, previous: bool) -> None:
         self._connection = connection
@@ -65,7 +65,7 @@ class KubeLogs:
         threading.Thread(target=self._read, args=(pod, container), name=f"kube logs {pod}", daemon=True).start()
 
     def _read(self, pod: str, container: str) -> None:
-        """Read one container until it ends. Never raises."""
+        """Follow one container's log until it ends. Never raises."""
         try:
             while not self._stopped.is_set() and not self._once(pod, container):
                 self._stopped.wait(LATER)
@@ -78,7 +78,7 @@ class KubeLogs:
                 self._say(pod, repr(error))
 
     def _once(self, pod: str, container: str) -> bool:
-        """Read to the end; False where it did not begin yet. Raises ClusterError."""
+        """Read a log to its end; False if the container has not started yet. Raises ClusterError."""
         namespace, _, name = pod.partition("/")
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}/log"
         query: Query = {

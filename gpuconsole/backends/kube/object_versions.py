@@ -1,4 +1,4 @@
-"""What is known of one kind: which objects were told, in which version, so that only what changed is told again."""
+"""Known objects and resourceVersions of one kind, so that only changes are reported."""
 
 import logging
 import random
@@ -12,7 +12,7 @@ LOG = logging.getLogger(__name__)
 
 
 class ObjectVersions:
-    """The objects of one watch, by name. Mutates; for the watch's thread."""
+    """Objects of one watch, by name. Mutable; used by the watch's thread."""
 
     def __init__(self, label: str, wall: Callable[[], Time]) -> None:
         self._label = label
@@ -26,25 +26,25 @@ class ObjectVersions:
 
     @property
     def unread(self) -> int:
-        """Objects that are there, and cannot be read."""
+        """Number of objects that exist but cannot be read."""
         return len(self._unreadable) + self._nameless
 
     def is_unreadable(self, name: str) -> bool:
-        """True for an object of which it is known that it cannot be read."""
+        """True for an object known to be unreadable."""
         return name in self._unreadable
 
     @property
     def any_unreadable(self) -> str:
-        """One of the names of objects that cannot be read; empty where those have not even a name."""
+        """Return the name of one unreadable object; empty if none has a readable name."""
         names = tuple(self._unreadable)
         return random.choice(names) if names else ""
 
     def begin(self) -> None:
-        """A list begins: those without a name are counted anew."""
+        """Start a list: reset the count of objects without a name."""
         self._nameless = 0
 
     def seen(self, item: Item, *, listed: bool) -> Iterator[WatchMessage]:
-        """An object is there; `listed` if it was before anybody watched."""
+        """Record an object; `listed` if it existed before the watch began."""
         if not item.name:
             self._nameless += item.unread
             return
@@ -64,7 +64,7 @@ class ObjectVersions:
             self._unreadable.add(item.name)
 
     def gone(self, item: Item) -> Iterator[WatchMessage]:
-        """An object was deleted."""
+        """Record that an object was deleted."""
         self._unreadable.discard(item.name)
         yield from self._forgotten(item.name)
 
@@ -74,7 +74,7 @@ class ObjectVersions:
             yield ObjectGone(self._wall(), known[0], known[1])
 
     def keep(self, names: Collection[str]) -> list[WatchMessage]:
-        """Only these are there: all others were deleted meanwhile, unless some of what is there has not even a name."""
+        """Drop all objects but these, as deleted, unless an object without a readable name may be one of them."""
         if self._nameless:
             return []
         self._unreadable.intersection_update(names)

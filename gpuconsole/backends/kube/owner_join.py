@@ -1,4 +1,4 @@
-"""What the watches tell one by one, put together: pods with their workloads, lines of history with their names.
+"""Joins the messages of all watches into events: assigns pods to workloads, and names to history events.
 
 Watches come in any order, and each knows only its own kind. This is where a pod learns which Workload it belongs to,
 though its Workload came later, and where an object's change becomes the events that the rest of the console knows.
@@ -35,7 +35,7 @@ DEEPEST = 4
 
 
 class OwnerJoin:
-    """All that is known of the objects whose changes have a meaning. Mutates by `take`; for one thread."""
+    """State of all objects that the events refer to. Mutated by `take`; for one thread."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()
@@ -69,7 +69,7 @@ class OwnerJoin:
         self._sayings = KubeEventReader(self._chronicler, self._workloads.get)
 
     def take(self, news: WatchMessage) -> list[Event]:
-        """The events that a piece of news is, objects before what their change means."""
+        """Return the events for a watch message: first the objects, then the history."""
         events: list[Event] = []
         if isinstance(news, CommandOutcome):
             return [news.line]
@@ -80,7 +80,9 @@ class OwnerJoin:
         return events
 
     def overdue(self, now: Time | None = None) -> list[Event]:
-        """Lines of Events that no object told in the meantime; without a time those of all that are held back."""
+        """Return history from Events that no object change has reported in time; without `now`, from all that are
+        held back.
+        """
         lines: list[Event] = []
         while self._held and (now is None or self._held[0].time <= now - PATIENCE):
             held = self._held.popleft().obj
@@ -89,11 +91,11 @@ class OwnerJoin:
         return lines
 
     def complete(self, lines: Sequence[HistoryEvent]) -> list[HistoryEvent]:
-        """The lines of the first seconds, and what only all that was read tells of them."""
+        """Complete the history of the first seconds with what all loaded objects show."""
         return list(self._chronicler.complete(lines))
 
     def workload(self, key: str) -> Workload | None:
-        """A workload as it was last told; for other threads as well."""
+        """Return a workload's latest state. Thread-safe."""
         return self._workloads.get(key)
 
     # What came or changed
@@ -158,7 +160,7 @@ class OwnerJoin:
         yield from self._chronicler.pod(before, joined, now)
 
     def _with_workload(self, pod: Pod) -> Pod:
-        """The pod with its Workload: what it says itself, if that exists, else its job's."""
+        """Return the pod with its Workload: the one it names, if that exists, else its job's."""
         if pod.workload in self._workloads or not pod.job:
             return pod
         workload = self._workload_of(pod.job)
@@ -168,7 +170,7 @@ class OwnerJoin:
         return replace(pod, workload=workload)
 
     def _workload_of(self, job: str) -> str:
-        """The Workload of a job, or of the job that made it."""
+        """Return the Workload of a job, or of a job that owns it."""
         for _ in range(DEEPEST):
             if job in self._of_owner:
                 return self._of_owner[job]
@@ -179,7 +181,7 @@ class OwnerJoin:
         return ""
 
     def _claim(self, owner: str, now: Time) -> Iterator[Event]:
-        """Pods that came before the Workload of their job are its now; so are those of the jobs that it made."""
+        """Assign pods that arrived before the Workload of their job (or of the job's owner)."""
         for job in (owner, *self._made.get(owner, ())) if self._alone else ():
             for key in self._alone.pop(job, ()):
                 pod = self._pods.get(key)
@@ -192,7 +194,7 @@ class OwnerJoin:
                     yield Applied(now, joined)
 
     def _queue_of(self, workload: Workload) -> str:
-        """The ClusterQueue that a workload waits for, or nothing."""
+        """Return the ClusterQueue of a workload's LocalQueue; empty if unknown."""
         local_queue = self._queues.get(workload.local_queue)
         return local_queue.cluster_queue if isinstance(local_queue, LocalQueue) else ""
 

@@ -1,4 +1,4 @@
-"""What was forbidden and may be allowed by now: one small request says whether the user's rules changed."""
+"""Detects changed permissions with one small request, so that forbidden kinds are retried only when it may help."""
 
 import random
 import time
@@ -31,7 +31,7 @@ class _Review(Struct, frozen=True):
 
 
 class Permissions:
-    """Remembers which rights are denied until the user's rules change. Mutates; for one thread."""
+    """Remembers denied permissions until the user's RBAC rules change. Mutable; for one thread."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Permissions:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`namespaces` are those whose rules are asked for; those of the whole cluster are among the rules of each."""
+        """`namespaces` are those whose rules are requested; each response also includes cluster-wide rules."""
         self._connection = connection
         self._namespaces = namespaces
         self._clock = clock
@@ -51,7 +51,7 @@ class Permissions:
         self._verdicts: dict[Missing, bool] = {}
 
     def changed(self, denied: int) -> bool:
-        """True where rights may have been granted since the last time; `denied` is how many are waited for.
+        """True if permissions may have been granted since the last call; `denied` is the number of missing ones.
 
         Where the rules cannot be known it is True now and then, so that `AT_MOST` is kept. Raises Unreachable.
         """
@@ -69,13 +69,13 @@ class Permissions:
         return True
 
     def denies(self, right: Missing, served: Served) -> bool:
-        """True where a right is denied, also by what was said of it before. Raises Unreachable."""
+        """True if a permission is denied; uses the cached answer if there is one. Raises Unreachable."""
         if right not in self._verdicts:
             self._verdicts[right] = allowed(self._connection, right.verb, served, right.namespace)
         return not self._verdicts[right]
 
     def _ask(self) -> Rules | None:
-        """The rules; None where nobody knows all of them."""
+        """Return the RBAC rules; None if the server cannot list all of them."""
         found: set[bytes] = set()
         for namespace in self._namespaces:
             review = {

@@ -1,4 +1,4 @@
-"""The process of an exec plugin, within bounds: one that hangs, or never stops talking, must not stop the console."""
+"""Process of a kubeconfig exec plugin, with limits on time and output, so that it cannot block the console."""
 
 import os
 import selectors
@@ -16,10 +16,10 @@ _CHUNK = 65_536
 
 
 class PluginProcess:
-    """Stands for `subprocess.Popen` in kubernetes' exec_provider, as far as that uses it."""
+    """Replaces `subprocess.Popen` in kubernetes' exec_provider, with the interface that it uses."""
 
     def __init__(self, arguments: list[str], *, stdin: Any, stderr: Any, universal_newlines: bool, **more: Any) -> None:
-        """`stdin` is None without a terminal; the answer is text whatever `universal_newlines` says."""
+        """`stdin` is None without a terminal; output is text whatever `universal_newlines` says."""
         self._alone = stdin is None
         self._process = subprocess.Popen(
             arguments,
@@ -30,7 +30,7 @@ class PluginProcess:
         )
 
     def communicate(self) -> tuple[str, str]:
-        """What it says on stdout and stderr. Raises ValueError for what is too much, no text, or comes too late."""
+        """Return stdout and stderr. Raises ValueError for too much output, invalid text, or a timeout."""
         process = self._process
         deadline = time.monotonic() + LIMIT if self._alone else None
         pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
@@ -62,7 +62,7 @@ class PluginProcess:
                 pipe.close()
 
     def wait(self) -> int:
-        """Its exit status. Raises ValueError where it does not end in time."""
+        """Return the exit status. Raises ValueError on timeout."""
         try:
             return self._process.wait(LIMIT if self._alone else None)
         except subprocess.TimeoutExpired as error:
@@ -70,7 +70,7 @@ class PluginProcess:
             raise ValueError(f"it did not exit within {LIMIT:g} s") from error
 
     def _kill(self) -> None:
-        """End it, with all that it started where it has a session of its own."""
+        """Kill the process, and its children if it has its own session."""
         with suppress(ProcessLookupError):
             if self._alone:
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Whose a pod is, by the marks that controllers leave on it; and which pods and jobs the console looks at at all.
+"""Owner of a pod from its labels and ownerReferences, and the filter for pods and jobs that the console keeps.
 
 These look at documents as they came, before anything of them is read: of a cluster with 100,000 pods, most are no
 concern of ours, and never become objects.
@@ -35,7 +35,7 @@ _MARKS = (
 
 
 def job_of(document: Document) -> str:
-    """`Kind/namespace/name` of the job that a pod belongs to, or nothing.
+    """Return `Kind/namespace/name` of the job that a pod belongs to; empty if there is none.
 
     A JobSet's pods are owned by Jobs of its, a RayJob's by its cluster: labels name the job itself.
     """
@@ -55,7 +55,7 @@ def job_of(document: Document) -> str:
 
 
 def controller(document: Document) -> tuple[str, str] | None:
-    """(kind, name) of the controlling owner, or of the first one; None without any."""
+    """Return (kind, name) of the controlling owner, or of the first owner; None if there is none."""
     owners = [owner for owner in _list(_mapping(document, "metadata"), "ownerReferences") if isinstance(owner, dict)]
     owner = next((owner for owner in owners if owner.get("controller")), owners[0] if owners else None)
     if owner is None:
@@ -66,20 +66,20 @@ def controller(document: Document) -> tuple[str, str] | None:
 
 
 def is_part(document: Document) -> bool:
-    """True for a Job or ReplicaSet that something else made: that is shown."""
+    """True for a Job or ReplicaSet whose owner is shown instead."""
     owner = controller(document)
     return owner is not None and owner[0] not in _NO_OWNERS
 
 
 def wants_gpus(spec: Document) -> bool:
-    """True for a pod spec that asks for devices of any kind."""
+    """True for a pod spec that requests devices of any kind."""
     if spec.get("resourceClaims"):
         return True
     return any(_is_device(name) for name in _asked(spec))
 
 
 def concerns_us(document: Document, known: Collection[str]) -> bool:
-    """True for a pod that asks for GPUs, is queued or placed with others, or belongs to a job in `known`."""
+    """True for a pod that requests GPUs, is queued or gang-scheduled, or belongs to a job in `known`."""
     meta = _mapping(document, "metadata")
     marks = (_mapping(meta, "labels"), _mapping(meta, "annotations"))
     return (
@@ -90,7 +90,7 @@ def concerns_us(document: Document, known: Collection[str]) -> bool:
 
 
 def _asked(spec: Document) -> Iterator[str]:
-    """Names of the resources that a pod spec asks for any of."""
+    """Names of the resources that a pod spec requests."""
     containers = (container for key in ("containers", "initContainers") for container in _list(spec, key))
     for place in (*containers, spec):
         needs = _mapping(place, "resources")

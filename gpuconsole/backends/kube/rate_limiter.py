@@ -1,4 +1,4 @@
-"""How many requests an API server gets from us: a token bucket that is never overdrawn, and what is shown of it."""
+"""Rate limit of requests to an API server: a token bucket."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ MINUTE = 60.0
 
 
 class RateLimiter:
-    """Requests a second on average, and how many at once after a rest. Mutates; any thread may take from it."""
+    """Token bucket: requests per second on average, and the burst. Mutable; thread-safe."""
 
     def __init__(
         self,
@@ -32,24 +32,24 @@ class RateLimiter:
         self._sent: deque[float] = deque()
 
     def take(self) -> None:
-        """Wait until one more request may be sent."""
+        """Wait until the next request may be sent."""
         while (wait := self._try()) > 0:
             self._sleep(wait)
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for a while: the server asked for it (Retry-After)."""
+        """Send nothing for some seconds, as the server requested (Retry-After)."""
         with self._lock:
             self._silent_until = max(self._silent_until, self._clock() + seconds)
 
     @property
     def last_minute(self) -> int:
-        """Requests of the last 60 seconds."""
+        """Number of requests in the last 60 seconds."""
         with self._lock:
             self._forget(self._clock())
             return len(self._sent)
 
     def _try(self) -> float:
-        """Take one if there is one; else the seconds until there may be."""
+        """Take a token if there is one (0); else return the seconds to wait."""
         with self._lock:
             now = self._clock()
             if now < self._silent_until:

@@ -1,4 +1,4 @@
-"""Retries of requests at the start: a server that is busy, or whose answer broke off, may answer a moment later."""
+"""Retries of requests at startup, when the server is busy or its response was cut off."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 
 def with_retries(work: Callable[[], Found]) -> Found:
-    """Call `work`, and again where a retry may help. Raises what the last call raised."""
+    """Call `work`, and retry if that may help. Raises the last error."""
     deadline = time.monotonic() + PATIENCE
     busy, rests = RESTS[0], iter(RESTS)
     while True:
@@ -41,5 +41,5 @@ def with_retries(work: Callable[[], Found]) -> Found:
 
 
 def _may_heal(error: Cut | Refused) -> bool:
-    """True for what a server or a proxy says that has just begun, or is overloaded."""
+    """True for errors of a server or proxy that is starting or overloaded."""
     return isinstance(error, Cut) or error.code < 300 or error.code >= 500

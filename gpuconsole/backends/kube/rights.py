@@ -1,4 +1,4 @@
-"""Which actions the user is offered: what a command would need is asked of the API server, once, and remembered.
+"""Permissions of the actions that the console offers, checked with the API server and cached.
 
 SelfSubjectAccessReview decides. Nobody waits for it: until the answer is there an action is offered, and the server
 itself refuses it if need be.
@@ -50,7 +50,7 @@ class Right(Struct, frozen=True):
 
 
 def needed(asked: Command | PodAccess, known: KnownObjects) -> Iterator[Right]:
-    """The rights that something takes. Raises NotHere for what a live cluster cannot be asked."""
+    """Return the permissions that a command or pod operation needs. Raises UnsupportedCommand."""
     match asked:
         case PodAccess(what, namespace):
             verb, part = PARTS[what]
@@ -75,7 +75,7 @@ def needed(asked: Command | PodAccess, known: KnownObjects) -> Iterator[Right]:
 
 
 class Rights:
-    """Answers from memory, and asks for what it does not know in a thread. Mutates; for any thread."""
+    """Answers from a cache, and checks unknown permissions in a thread. Mutable; thread-safe."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Rights:
         self._closed = False
 
     def refusal(self, asked: Command | PodAccess) -> str:
-        """Why it may not be done, as far as that is known by now."""
+        """Why an action is not permitted; empty if it is or is not known yet."""
         try:
             rights = list(needed(asked, self._known))
         except ClusterError as error:

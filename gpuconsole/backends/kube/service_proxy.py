@@ -1,4 +1,4 @@
-"""A service inside the cluster, reached through the API server: for those who may, and only where it was asked for."""
+"""HTTP to a service inside the cluster through the API server's service proxy; used only on request."""
 
 from collections.abc import Callable, Mapping
 
@@ -32,7 +32,7 @@ class _Meta(Struct, frozen=True):
 
 
 class _Service(Struct, frozen=True):
-    """core/v1 Service, as far as it says what it is for."""
+    """core/v1 Service, with the fields that identify it."""
 
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
@@ -43,10 +43,12 @@ class _Services(Struct, frozen=True):
 
 
 class ServiceProxy:
-    """`service:NAMESPACE/[https:]NAME[:PORT]`, or what looks most like a Prometheus for `find`. Remembers its find."""
+    """Proxies to `service:NAMESPACE/[https:]NAME[:PORT]`, or to the most likely Prometheus for `find`. Caches its
+    choice.
+    """
 
     def __init__(self, address: str, connection: Callable[[], ApiServerConnection]) -> None:
-        """Nothing is asked yet. Raises UsageError where the address is none."""
+        """Sends nothing yet. Raises UsageError if the address is invalid."""
         self.address = address
         self._connection = connection
         self._path = "" if address == FIND else _path(*_parts(address))
@@ -60,10 +62,10 @@ class ServiceProxy:
             raise TelemetryError(f"{self.address}{path}: {error}") from error
 
     def close(self) -> None:
-        """The connection to the API server is not ours."""
+        """Release nothing: the connection to the API server is shared."""
 
     def _find(self) -> None:
-        """Look through the services of all namespaces, those first that are named most like it."""
+        """Find the Prometheus service in all namespaces, by the best-matching name."""
         items = self._connection().get("/api/v1/services").decode(_Services).items or []
         found = sorted(rank for item in items if (rank := _rank(item)) is not None)
         if not found:
@@ -74,7 +76,7 @@ class ServiceProxy:
 
 
 def _rank(item: _Service) -> tuple[int, str, str, int] | None:
-    """How little a service looks like a Prometheus, with its place; None for one that does not."""
+    """Rank a service by how likely it is a Prometheus (lower is likelier); None if it is not one."""
     name = item.metadata.name
     label = (item.metadata.labels or {}).get("app.kubernetes.io/name", "")
     ports = [port.port for port in item.spec.ports or () if port.port in _PORTS]

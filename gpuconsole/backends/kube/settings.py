@@ -1,4 +1,4 @@
-"""How the cluster's own schedulers are set up, as far as it lets itself be read: for what-ifs on it."""
+"""Scheduler settings of a live cluster, as far as they can be read, for what-ifs."""
 
 import logging
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class _ConfigMap(Struct, frozen=True):
 def policy_of(
     connection: ApiServerConnection, served: Sequence[Served], given: KueueConfig | None = None
 ) -> tuple[SimPolicy, tuple[str, ...]]:
-    """How a simulation of this cluster behaves, and what had to be assumed for it, in sentences.
+    """Return the settings for a simulation of this cluster, and the assumptions made, as sentences.
 
     Kueue's Configuration is the one that is given, else the cluster's own, else Kueue's defaults. Where Volcano's
     queues are served, Volcano places the pods that name it.
@@ -57,7 +57,7 @@ def policy_of(
 def _admitting(
     connection: ApiServerConnection, served: Sequence[Served], given: KueueConfig | None
 ) -> tuple[SimPolicy, tuple[str, ...]]:
-    """A simulation with the cluster's Kueue, if it has one."""
+    """Return the settings with the cluster's Kueue, if it is installed."""
     if not any(kind.source == CLUSTER_QUEUE for kind in served):
         return SimPolicy(kueue=None, latencies=latencies.DEFAULT_LATENCIES), ()
     if given is not None:
@@ -68,7 +68,7 @@ def _admitting(
 
 
 def engines_of(served: Sequence[Served]) -> EnginesInForce:
-    """Who decides, by the kinds that are served: what a cluster has installed, it is taken to use."""
+    """Return the schedulers in force by the served API kinds: an installed one is taken as in use."""
     groups = {kind.group for kind in served}
     placing = [Engine("kube-scheduler", "kube"), *(engine for group, engine in _PLACING if group in groups)]
     return EnginesInForce(
@@ -79,7 +79,7 @@ def engines_of(served: Sequence[Served]) -> EnginesInForce:
 
 
 def _kueue(connection: ApiServerConnection) -> tuple[KueueConfig | None, tuple[str, ...]]:
-    """As Kueue's manager was started; where that cannot be read or used, what is assumed instead."""
+    """Return Kueue's Configuration from its manager, or the assumptions where it cannot be read or used."""
     try:
         manager, unknown = manager_of(connection)
     except ClusterError as error:
@@ -96,7 +96,7 @@ def _kueue(connection: ApiServerConnection) -> tuple[KueueConfig | None, tuple[s
 
 
 def _configuration(connection: ApiServerConnection, place: ConfigMapRef) -> tuple[KueueConfig | None, str]:
-    """What a ConfigMap says, or why the defaults are assumed."""
+    """Return the Configuration in a ConfigMap, or why defaults are assumed."""
     where = clean(f"ConfigMap {place.namespace}/{place.name}", 200)
     path = f"/api/v1/namespaces/{quote(place.namespace)}/configmaps/{quote(place.name)}"
     try:
@@ -120,7 +120,7 @@ def _configuration(connection: ApiServerConnection, place: ConfigMapRef) -> tupl
 
 
 def _first(findings: Sequence[Finding]) -> str:
-    """The first error, with its place, and how many there are besides."""
+    """Return the first error with its position, and the number of further errors."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     first = errors[0]
     at = f"line {first.line}, {first.path}" if first.path else f"line {first.line}"
@@ -129,7 +129,9 @@ def _first(findings: Sequence[Finding]) -> str:
 
 
 def _gated(config: KueueConfig | None, manager: KueueManager) -> tuple[KueueConfig | None, str]:
-    """The Configuration with the gates of the manager's arguments; a gate that nobody knows is left out, and said."""
+    """Return the Configuration with the feature gates of the manager's arguments; unknown gates are left out and
+    reported.
+    """
     if not manager.gates:
         return config, ""
     known = config or KueueConfig()

@@ -1,4 +1,4 @@
-"""Which cluster, as whom: a context of a kubeconfig, or the service account of the pod that this runs in.
+"""Selection of the cluster and user: a context of a kubeconfig, or the service account of the pod (in-cluster).
 
 `kubernetes.config` does the work: exec plugins, client certificates, tokens that rotate, proxies. It is imported here
 only, and only when a live cluster is asked for.
@@ -40,7 +40,7 @@ class PluginError(ClusterError):
 
 
 class RequestedCluster(Struct, frozen=True, kw_only=True):
-    """The cluster that is asked for. None = what the kubeconfig says."""
+    """Cluster that the user requested. None means the kubeconfig's default."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -51,7 +51,7 @@ class RequestedCluster(Struct, frozen=True, kw_only=True):
 
 
 class ResolvedCluster(Struct, frozen=True, kw_only=True):
-    """A cluster that was found in the configuration."""
+    """Cluster found in the configuration."""
 
     context: str
     server: str
@@ -62,26 +62,26 @@ class ResolvedCluster(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """For errors: context and server."""
+        """Name in errors: context and server."""
         return f"context {self.context} ({self.server})"
 
 
 def find(target: RequestedCluster) -> ResolvedCluster:
-    """Read the configuration. Raises UsageError where it does not name a cluster, ClusterError where it is unsafe."""
+    """Read the configuration. Raises UsageError if it names no cluster, ClusterError if it is unsafe."""
     if target.kubeconfig is None and target.context is None and _in_cluster():
         return _from_pod()
     return _from_file(target)
 
 
 def disable_plugin_prompts() -> None:
-    """From now on exec plugins get no terminal: they would draw over the screens, and take the keys."""
+    """Run exec plugins without a terminal: they would draw over the screens and take key presses."""
     from kubernetes.config import exec_provider
 
     vars(exec_provider)["sys"] = SimpleNamespace(stdout=io.StringIO(), platform=sys.platform)
 
 
 def _bound_plugins() -> None:
-    """From now on exec plugins have a bounded time and answer."""
+    """Limit the time and output of exec plugins."""
     from kubernetes.config import exec_provider
 
     vars(exec_provider)["subprocess"] = SimpleNamespace(Popen=PluginProcess, PIPE=subprocess.PIPE)
@@ -99,7 +99,7 @@ def context_names(kubeconfig: str | None) -> tuple[str, ...]:
 
 
 def _modules() -> tuple[Any, Any]:
-    """kubernetes.client and kubernetes.config: a third of a second, for who wants a live cluster only."""
+    """Import kubernetes.client and kubernetes.config on demand, because it takes a third of a second."""
     from kubernetes import client, config
 
     return client, config
@@ -155,7 +155,7 @@ def _from_file(target: RequestedCluster) -> ResolvedCluster:
 
 
 def _load(path: str, context: str, configuration: Any) -> None:
-    """As `kubernetes.config.load_kube_config`, which goes on without credentials where an exec plugin fails.
+    """Load a kubeconfig as `kubernetes.config.load_kube_config` does, but raise if an exec plugin fails.
 
     Raises PluginError, and what the library raises for a file that is no kubeconfig.
     """
@@ -188,7 +188,7 @@ class _Plugin:
         self._failed_at = 0.0
 
     def __call__(self) -> bool | None:
-        """Put its credentials into the loader; None where the user has no plugin. Raises PluginError."""
+        """Load the plugin's credentials; None if the user has no plugin. Raises PluginError."""
         if "exec" not in self._loader._user:
             return None
         with self._lock:
@@ -208,7 +208,7 @@ class _Plugin:
         return _untyped().ExecProvider(self._loader._user["exec"], base, self._loader._cluster).run()
 
     def _take(self, status: Any) -> None:
-        """Kubernetes: ExecCredentialStatus. Raises ValueError where it has no credentials."""
+        """Read Kubernetes' ExecCredentialStatus. Raises ValueError if it has no credentials."""
         library = _untyped()
         if isinstance(status, dict) and status.get("token"):
             self._loader.token = f"Bearer {status['token']}"
@@ -233,7 +233,7 @@ class _Plugin:
 
 
 def _contexts(path: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """All contexts, and the current one where there is one."""
+    """Return all contexts, and the current one if there is one."""
     _, config = _modules()
     try:
         contexts, current = config.list_kube_config_contexts(path)

@@ -1,4 +1,4 @@
-"""Kueue's visibility API: who waits for one queue, in which order. Asked only for the queue that is looked at."""
+"""Client of Kueue's visibility API: pending workloads of the selected queue, in order."""
 
 import logging
 import time
@@ -46,7 +46,7 @@ class _Summary(Struct):
 
 
 class VisibilityClient:
-    """Asks, and remembers the answer for a while. Mutates; may be called from any thread, and waits for the server."""
+    """Requests pending workloads, and caches the response. Mutable; thread-safe; blocks on the server."""
 
     def __init__(
         self, connection: ApiServerConnection, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
@@ -59,7 +59,9 @@ class VisibilityClient:
         self._absent_until = 0.0
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
-        """Who waits for a ClusterQueue; where that is forbidden, who waits at the LocalQueue (`namespace/name`)."""
+        """Return the pending workloads of a ClusterQueue or, if that is forbidden, of the LocalQueue
+        (`namespace/name`).
+        """
         key = (cluster_queue, local_queue)
         until, known = self._known.get(key, (0.0, VisibilityPositions(queue=cluster_queue)))
         now = self._clock()
@@ -73,7 +75,7 @@ class VisibilityClient:
 
     @property
     def _absent(self) -> bool:
-        """True as long as no version is taken to be served."""
+        """True while the API is taken as not served."""
         return self._clock() < self._absent_until
 
     def _ask(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:

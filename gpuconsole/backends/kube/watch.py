@@ -1,4 +1,4 @@
-"""List and watch one kind: what is there, then every change, whatever happens on the way.
+"""Lists and watches one kind: its existing objects, then every change, with recovery from all failures.
 
 The rules are the API's (kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes"): a list
 ends at a resourceVersion; a watch goes on from there and moves it with every event and bookmark; a watch that ends is
@@ -50,6 +50,8 @@ MISTAKEN = 15.0
 
 
 class WatchPhase(StrEnum):
+    """State of a watch."""
+
     WAITING = "waiting"
     READING = "reading"
     """The first list is on its way."""
@@ -67,11 +69,11 @@ LOST = (WatchPhase.FORBIDDEN, WatchPhase.ABSENT)
 
 
 class _Doubtful(Exception):
-    """An event about an object that cannot be read: only a new list says how things are."""
+    """A watch event has an unreadable object: a new list is needed."""
 
 
 class Watch:
-    """Keeps one kind up to date, in one namespace or in all. Mutates; `run` is a thread, `stop` ends it."""
+    """Keeps one kind up to date, in one namespace or in all. Mutable; `run` is a thread, `stop` ends it."""
 
     def __init__(
         self,
@@ -121,22 +123,22 @@ class Watch:
 
     @property
     def label(self) -> str:
-        """For people and threads: `pods in team-a`."""
+        """Name for people and threads: `pods in team-a`."""
         return f"{self.decoder.served.resource}{f' in {self.namespace}' if self.namespace else ''}"
 
     @property
     def unread(self) -> int:
-        """Objects that are there, and cannot be read."""
+        """Number of objects that exist but cannot be read."""
         return self._roster.unread
 
     @property
     def phase(self) -> WatchPhase:
-        """How it does now. A watch that was down and stays open in silence is that of a quiet cluster: current."""
+        """Current state. A reconnected watch that stays open in silence counts as current (a quiet cluster)."""
         return WatchPhase.CURRENT if self._phase is WatchPhase.CATCHING_UP and self._is_established else self._phase
 
     @property
     def problem(self) -> str:
-        """What goes wrong time and again, in a sentence; it ends with its cause."""
+        """A persistent problem as a sentence that ends with its cause."""
         return "" if self._is_established else self._problem
 
     @property
@@ -149,12 +151,12 @@ class Watch:
         self._close()
 
     def reopen(self) -> None:
-        """The server is back after an outage: end the stream that stands, and any rest. It goes on where it was."""
+        """Close the current stream and end any wait, because the server is back. The watch resumes from its version."""
         self._rests.hurry()
         self._close()
 
     def retry(self) -> None:
-        """What was forbidden or absent may be there: end the rest."""
+        """End the wait: what was forbidden or absent may be available."""
         self._rests.retry()
 
     def run(self) -> None:
@@ -210,7 +212,7 @@ class Watch:
             self._version = ""
 
     def _denied(self, error: Forbidden) -> None:
-        """It is forbidden. Of what was allowed before that is believed only after a while.
+        """Handle a 403. If the kind was readable before, it is believed only after a while.
 
         A server that was just restarted says it of everything until it has read its own roles.
         """
@@ -221,7 +223,7 @@ class Watch:
         self._give_up(WatchPhase.FORBIDDEN)
 
     def _doubted(self, error: Refused) -> bool:
-        """True where what is said to be forbidden or absent was there a while ago; then it is asked for again."""
+        """True if the kind was readable a while ago, so that the request is retried."""
         now = time.monotonic()
         self._lost_since = now if self._lost_since is None else self._lost_since
         if self._phase not in _SEEN or now - self._lost_since >= self._pace.doubt:
@@ -253,7 +255,7 @@ class Watch:
             self._rests.short()
 
     def _give_up(self, phase: WatchPhase) -> None:
-        """Forget what was read, and wait for `retry`."""
+        """Discard what was read, and wait for `retry`."""
         self._phase = phase
         self._problem = ""
         self._unresponsive_since = None
@@ -266,7 +268,7 @@ class Watch:
     # Lists
 
     def _list(self) -> None:
-        """Read all pages, then drop what was not in them."""
+        """Read all pages, then drop the objects that were not in them."""
         self._begin()
         seen: set[str] = set()
         token = ""
@@ -288,7 +290,7 @@ class Watch:
                 return
 
     def _begin(self) -> None:
-        """A list begins; what is lost stays so until the server answers (`_found`)."""
+        """Start a list; a forbidden or absent kind stays so until the server responds (`_found`)."""
         self._roster.begin()
         if self._phase not in LOST:
             self._found()
@@ -311,7 +313,7 @@ class Watch:
     # Watches
 
     def _follow(self) -> None:
-        """Read a stream to its end: from where we stand, or with all that is there at its beginning."""
+        """Read a stream to its end, from the current version or with the initial events."""
         lasting = self._pace.lasting * random.uniform(0.9, 1.1)
         seen = None if self._version else set[str]()
         if seen is not None:
@@ -338,7 +340,7 @@ class Watch:
         self._rests.rest()
 
     def _read(self, stream: ResponseStream, seen: set[str] | None) -> set[str] | None:
-        """Read a stream to its end; returns what is missing of its initial events, None where they are over."""
+        """Read a stream to its end; return the names of incomplete initial events, None if they are complete."""
         self._opened, self._said, self._stood = time.monotonic(), False, False
         self._unresponsive_since = self._opened if seen is None else None
         waiting: float | None = None
@@ -361,14 +363,14 @@ class Watch:
         return seen
 
     def _end_of_silence(self) -> None:
-        """Something comes, or the stream ends: what was current for its silence is current for good."""
+        """Handle the first data or the end of a silent stream: its state was current, and is now confirmed."""
         if self._is_established:
             self._said = True
             self._current()
         self._unresponsive_since = None
 
     def _ended(self) -> None:
-        """A stream ended, in whatever way."""
+        """Clean up after a stream ended."""
         self._close = _nothing
         self._end_of_silence()
         self._timer.cancel()
@@ -378,7 +380,7 @@ class Watch:
             self._rests.begin_anew()
 
     def _look_again_later(self, seen: set[str] | None) -> None:
-        """Look again, where some objects could not be read: they may be mended without an event."""
+        """Schedule a check of unreadable objects: they may become readable without an event."""
         if not self.unread or seen is not None or self._timer.is_alive():
             return
         # The first time soon: a server that serves streams again may serve all else again.
@@ -390,7 +392,7 @@ class Watch:
         self._timer.start()
 
     def _look_again(self) -> None:
-        """Ask for one of the objects that could not be read; if it can be read now, list everything anew."""
+        """Request one unreadable object; if it is readable now, list everything again."""
         close = self._close
         if close is _nothing or not self.unread:
             return
@@ -408,7 +410,7 @@ class Watch:
             self._look_again_after(self._pace.until_recheck)
 
     def _is_readable(self, name: str) -> bool:
-        """Ask for one object (`namespace/name`), or, without a name, for the first page of all."""
+        """Request one object (`namespace/name`) or, without a name, the first page of all."""
         namespace, _, own = name.rpartition("/")
         wanted = [f"metadata.name={own}"] if own else []
         wanted += [f"metadata.namespace={namespace}"] if namespace else []
@@ -429,7 +431,7 @@ class Watch:
         return {**self._selector, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds, **start}
 
     def _take(self, lines: Sequence[bytes], seen: set[str] | None) -> set[str] | None:
-        """Take in lines; returns the names seen so far while the initial events are not over."""
+        """Process lines; return the names seen so far while the initial events are incomplete."""
         news: list[WatchMessage] = []
         try:
             for text in lines:
@@ -453,13 +455,13 @@ class Watch:
         return seen
 
     def _check(self, line: WatchEvent, item: Item, seen: set[str] | None) -> None:
-        """Raises _Doubtful for an event that does not say how an object is now, if a list may say it."""
+        """Raise _Doubtful for an event whose object cannot be read, if a list may provide it."""
         known = bool(item.name) and (line.type == DELETED or self._roster.is_unreadable(item.name))
         if item.unread and seen is None and not known:
             raise _Doubtful(item.name or "object without a name")
 
     def _line(self, text: bytes) -> WatchEvent:
-        """Read a line. Raises Refused for one that says that the watch failed, or that cannot be read."""
+        """Decode a line. Raises Refused for an error event or an unreadable line."""
         try:
             line = self.decoder.line(text, self._wall())
         except msgspec.DecodeError as error:
@@ -469,11 +471,11 @@ class Watch:
         return line
 
     def _seen(self, item: Item, seen: set[str] | None) -> Iterator[WatchMessage]:
-        """Take in an object, and note its name where a list is being read."""
+        """Process an object, and record its name during a list."""
         if seen is not None and item.name:
             seen.add(item.name)
         return self._roster.seen(item, listed=not self.synced.is_set())
 
 
 def _nothing() -> None:
-    """There is no stream to close."""
+    """Do nothing: there is no stream to close."""

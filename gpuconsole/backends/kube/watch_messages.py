@@ -1,4 +1,4 @@
-"""What watches tell the thread that polls: objects that came or changed, and objects that are gone."""
+"""Messages from the watches' threads to the polling thread."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from gpuconsole.model.objects import Object
 
 
 class ObjectChanged(Struct, frozen=True):
-    """An object is like this now. `listed` is one that was there before anybody watched."""
+    """An object was added or changed. `listed` marks one that existed before the watch."""
 
     time: Time
     obj: Object | CoreEvent
@@ -19,7 +19,7 @@ class ObjectChanged(Struct, frozen=True):
 
 
 class ObjectGone(Struct, frozen=True):
-    """An object is gone. `kind` is its struct."""
+    """An object was deleted. `kind` is its struct."""
 
     time: Time
     kind: type
@@ -27,7 +27,7 @@ class ObjectGone(Struct, frozen=True):
 
 
 class CommandOutcome(Struct, frozen=True):
-    """What became of a command of ours."""
+    """Outcome of a command that the console sent."""
 
     line: HistoryEvent
 

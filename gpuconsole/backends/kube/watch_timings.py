@@ -1,4 +1,4 @@
-"""How patient and how eager watches are, and how long they rest between tries."""
+"""Timeouts and retry intervals of watches."""
 
 import random
 import threading
@@ -12,7 +12,7 @@ not read its storage yet, and says so (429) for half a minute."""
 
 
 class WatchTimings(Struct, frozen=True, kw_only=True):
-    """How patient and how eager watches are. Seconds, except where it says so."""
+    """Timeouts and retry intervals of watches, in seconds unless noted."""
 
     page: int = 500
     """Objects a page."""
@@ -37,12 +37,12 @@ class WatchTimings(Struct, frozen=True, kw_only=True):
 
     @property
     def until_recheck(self) -> float:
-        """Seconds until the next try."""
+        """Seconds until the next retry."""
         return self.recheck * random.uniform(0.9, 1.1)
 
 
 class WatchBackoff:
-    """The rests of one watch: longer each time in a row. Mutates; the watch's thread rests, any thread ends it."""
+    """Exponential backoff of one watch. Mutable; the watch's thread waits, any thread ends the wait."""
 
     def __init__(self, pace: WatchTimings) -> None:
         self._pace = pace
@@ -53,7 +53,7 @@ class WatchBackoff:
 
     @property
     def ended(self) -> bool:
-        """True once there is nothing to rest for any more."""
+        """True once the watch is stopped."""
         return self._ended.is_set()
 
     def end(self) -> None:
@@ -61,25 +61,25 @@ class WatchBackoff:
         self._wake.set()
 
     def short(self) -> None:
-        """It was current a moment ago: keep the rests short for a while."""
+        """Keep waits short for a while, because the watch was current a moment ago."""
         self._eager_until = time.monotonic() + LATELY
 
     def long(self) -> None:
-        """There is nothing to hurry for."""
+        """Allow long waits again."""
         self._eager_until = 0.0
 
     def begin_anew(self) -> None:
-        """It went well, so that the next rest is the shortest."""
+        """Reset the backoff after a success."""
         self._failures = 0
 
     def hurry(self) -> None:
-        """The server is back after an outage: end a rest."""
+        """End a wait, because the server is back after an outage."""
         self.short()
         self.begin_anew()
         self._wake.set()
 
     def rest(self, asked: float = 0.0) -> None:
-        """Wait a little, longer each time in a row; `asked` is how long the server wants at least."""
+        """Wait, longer after each failure in a row; `asked` is the server's minimum in seconds."""
         most = self._pace.longest
         if time.monotonic() < self._eager_until:
             most = min(most, self._pace.eager)
@@ -90,11 +90,11 @@ class WatchBackoff:
             self._wake.wait(asked + longest * random.uniform(0.5, 1.0))
 
     def give_up(self) -> None:
-        """Wait until somebody finds a reason to try again (`retry`)."""
+        """Wait until `retry`."""
         self._wake.clear()
         if not self.ended:
             self._wake.wait()
 
     def retry(self) -> None:
-        """End a rest."""
+        """End a wait."""
         self._wake.set()

@@ -1,4 +1,4 @@
-"""All watches of one cluster: which kinds are read, in which turn, and what is looked for again later."""
+"""All watches of one cluster: which kinds are read, in which order, and which are retried later."""
 
 import logging
 import random
@@ -37,7 +37,7 @@ QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFl
 
 
 def _turn(watch: Watch) -> int:
-    """When a kind is read for the first time."""
+    """Priority with which a kind is first read."""
     match watch.decoder.served.source:
         case source if source == POD:
             return LAST
@@ -50,7 +50,7 @@ def _turn(watch: Watch) -> int:
 
 
 class Watches:
-    """The watches of a cluster, each with its thread. Mutates; `begin` once, and any thread may ask how they do."""
+    """Watches of a cluster, one thread each. Mutable; call `begin` once; status properties are thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Watches:
         clock: Callable[[], float],
         wall: Callable[[], Time],
     ) -> None:
-        """Of `namespaces` only, all where there are none; `known` are the jobs whose pods are wanted (`Decoder`)."""
+        """`namespaces` limits the watches (empty: all); `known` are jobs whose pods are kept (`Decoder`)."""
         self._namespaces = namespaces
         self._known = known
         self._inbox = inbox
@@ -75,8 +75,9 @@ class Watches:
         self._stopped = threading.Event()
 
     def begin(self, connection: ApiServerConnection, gate: ConnectivityProbe, served: Sequence[Served]) -> None:
-        """Watch what may be read: first queues, of which there are few; then nodes and all else that a useful screen
-        shows; then the Workloads, which are many; then pods, after all that says which of them are wanted."""
+        """Watch the kinds that may be read: first queues, which are few; then nodes and what screens need; then
+        Workloads; then pods, after the kinds that decide which pods are kept.
+        """
         begun = [watch for reached in self._reach(connection, served) for watch in self._of(connection, gate, reached)]
         self._all += begun
         before: list[Watch] = []
@@ -117,9 +118,7 @@ class Watches:
         watch.run()
 
     def look_for_more(self, connection: ApiServerConnection, gate: ConnectivityProbe) -> None:
-        """Try again and again what is forbidden or absent, and look now and then for kinds that were not served at the
-        start. Ends with `stop`.
-        """
+        """Retry forbidden or absent kinds, and periodically look for newly served ones. Ends with `stop`."""
         permissions = Permissions(connection, self._namespaces or (connection.place.namespace,), clock=self._clock)
         look = self._clock() + self._pace.again
         while not self._stopped.wait(self._pace.until_recheck):
@@ -133,7 +132,7 @@ class Watches:
                 LOG.info("Cannot check access to further kinds: %s", error)
 
     def _recheck(self, connection: ApiServerConnection, gate: ConnectivityProbe, permissions: Permissions) -> None:
-        """Try what may have healed. What RBAC denies costs one request for the rules in all, not one a kind."""
+        """Retry kinds that may be available now. One request for the RBAC rules covers all denied kinds."""
         refused = [(watch, watch.missing) for watch in self._all if watch.phase is WatchPhase.FORBIDDEN]
         unreached = [reached.served for reached in self._reached.values() if not reached.namespaces]
         if (refused or unreached) and permissions.changed(len(refused) + len(unreached)):
@@ -150,12 +149,12 @@ class Watches:
         return reached is not None and bool(reached.namespaces)
 
     def reopen(self) -> None:
-        """The server is back after an outage."""
+        """Reconnect all watches after an outage."""
         for watch in self._all:
             watch.reopen()
 
     def stop(self) -> None:
-        """End all threads; none is waited for, as each may be in the middle of an answer."""
+        """Stop all threads without waiting for them, because each may be blocked on a response."""
         self._stopped.set()
         for watch in self._all:
             watch.stop()
@@ -164,33 +163,33 @@ class Watches:
 
     @property
     def served(self) -> Sequence[Served]:
-        """The kinds that the cluster has."""
+        """API kinds that the cluster serves."""
         return [reached.served for reached in self._reached.values()]
 
     def version(self, source: tuple[str, str]) -> str:
-        """The version in which a kind is served, or nothing."""
+        """Served version of a kind; empty if it is not served."""
         reached = self._reached.get(source)
         return reached.served.version if reached is not None else ""
 
     @property
     def synced(self) -> bool:
-        """True once everything was read that can be."""
+        """True once everything readable was read."""
         return all(watch.synced.is_set() for watch in self._all)
 
     @property
     def missing(self) -> Sequence[Missing]:
-        """What may not be read."""
+        """Permissions that are missing."""
         denied = [right for reached in self._reached.values() for right in reached.missing]
         return tuple(dict.fromkeys([*denied, *self._refused]))
 
     @property
     def _refused(self) -> Sequence[Missing]:
-        """What was refused only when it was asked for."""
+        """Permissions whose lack only a refused request showed."""
         return [watch.missing for watch in self._all if watch.missing is not None]
 
     @property
     def gaps(self) -> Iterable[VisibilityGap]:
-        """The kinds of which not everything is read, and why."""
+        """Kinds that are not completely read, and why."""
         every = self._refused
         unread = Counter[tuple[str, str]]()
         for watch in self._all:
@@ -215,7 +214,7 @@ class Watches:
 
     @property
     def behind(self) -> str:
-        """Which of them are behind for a while, in a sentence."""
+        """Sentence about the watches that have been behind for a while; empty if there are none."""
         behind = [watch.label for watch in self._all if watch.phase is WatchPhase.CATCHING_UP]
         if not behind:
             self._behind_since = None
@@ -228,7 +227,7 @@ class Watches:
 
     @property
     def unread(self) -> Iterable[str]:
-        """What is there and could not be read, a sentence each."""
+        """Sentences about objects that exist but could not be read."""
         for watch in self._all:
             if problem := watch.problem:
                 yield problem

@@ -27,7 +27,7 @@ class TemplateMeta(TypedDict, total=False):
 
 
 class ObjectWire(TypedDict, total=False):
-    """Kinds that are small or few: only their metadata are cut down."""
+    """Kinds with small or few objects: only their metadata are reduced."""
 
     metadata: Meta
     spec: dict[str, Any] | None

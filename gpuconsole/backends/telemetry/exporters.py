@@ -1,4 +1,4 @@
-"""DCGM's exporters, each asked itself: one request a node, several at a time."""
+"""DCGM exporters queried directly: one request per node, several at a time."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ PATH = "/metrics"
 
 
 class Exporters:
-    """Exporters by their URLs; one with `{node}` stands for that of every node with GPUs. Keeps its connections."""
+    """Exporters by URL; a URL with `{node}` is expanded for every GPU node. Keeps its connections."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Exporters:
         budget: Callable[[], None] = lambda: None,
         open_http: Callable[[str, HttpAccess | None], Http] = Http,
     ) -> None:
-        """Raises UsageError where a URL is none."""
+        """Raises UsageError if a URL is invalid."""
         for url in urls:
             checked(url.replace(NODE, "node"))
         self._urls = tuple(urls)
@@ -63,7 +63,7 @@ class Exporters:
             http.close()
 
     def _wanted(self) -> Iterable[tuple[str, str]]:
-        """(URL, node if the URL says so)."""
+        """Yield (URL, node if the URL contains it)."""
         for url in self._urls:
             if NODE in url:
                 yield from ((url.replace(NODE, node), node) for node in self._nodes())
@@ -71,7 +71,7 @@ class Exporters:
                 yield url, ""
 
     def _text(self, url: str, node: str) -> tuple[str, str]:
-        """(text, what is wrong)."""
+        """Return (text, error)."""
         http = self._known.get(url)
         if http is None:
             http = self._known[url] = self._open(url.removesuffix(PATH), self._access)

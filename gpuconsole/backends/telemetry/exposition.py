@@ -1,4 +1,4 @@
-"""The text that exporters answer (Prometheus' exposition format 0.0.4), read for the few metrics that are wanted.
+"""Parser of Prometheus' text exposition format 0.0.4, limited to the requested metrics.
 
 A line that is not wanted is passed over after a look at its first word, as an exporter tells far more than is shown.
 """
@@ -13,7 +13,7 @@ MOST_LINE = 20_000
 
 
 def series(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """(metric, labels, value) of each line with one of these metrics; lines that make no sense are left out."""
+    """Yield (metric, labels, value) of each line with one of these metrics; invalid lines are skipped."""
     for line in text.split("\n"):
         name = line[: line.find("{")] if "{" in line else line.partition(" ")[0]
         if name.strip() in names and len(line) <= MOST_LINE:
@@ -23,7 +23,7 @@ def series(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, s
 
 
 def _read(rest: str) -> tuple[dict[str, str], float] | None:
-    """Labels and value of the rest of a line."""
+    """Parse labels and value from the rest of a line."""
     labels: dict[str, str] = {}
     if rest.startswith("{"):
         place = 1

@@ -1,4 +1,4 @@
-"""A thread that asks for telemetry now and then, and a queue of what changed for those who poll."""
+"""Polls a telemetry source in a thread, and queues changes for the polling backend."""
 
 import logging
 import random
@@ -32,7 +32,7 @@ MOST = 400
 
 
 class TelemetryHealth(Struct, frozen=True, kw_only=True):
-    """How well the GPUs are measured."""
+    """Status of the GPU telemetry."""
 
     address: str = ""
     nodes: int = 0
@@ -42,7 +42,7 @@ class TelemetryHealth(Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """Asks one source. Mutates; `take` is called by the thread that polls, all else by any."""
+    """Polls one source. Mutable; `take` is called by the polling thread, everything else by any."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Feed:
         wall: Callable[[], Time] = lambda: time.time_ns() // 1_000,
         known: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """Nothing is asked before `start`."""
+        """Sends nothing before `start`."""
         self._source = source
         self._interval = interval
         self._wall = wall
@@ -64,19 +64,19 @@ class Feed:
         self.sight = TelemetryHealth(address=source.address)
 
     def start(self) -> None:
-        """Begin to ask, in a thread of its own."""
+        """Start polling in a thread."""
         threading.Thread(target=self._run, name="telemetry", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more; a question that is under way is not waited for."""
+        """Stop polling; does not wait for a request in progress."""
         self._stopped.set()
 
     def take(self) -> Iterable[Event]:
-        """What changed since, a bounded part of it at a time."""
+        """Return the next batch of changes."""
         return [self._news.popleft() for _ in range(min(MOST, len(self._news)))]
 
     def look(self) -> None:
-        """Ask once. Never raises: what is wrong stands in `sight`."""
+        """Poll once. Never raises: errors are in `sight`."""
         now = self._wall()
         try:
             found = self._source.read(self._known, now, int(FRESH * self._interval * SECOND))
@@ -90,7 +90,7 @@ class Feed:
 
     @property
     def until_next(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next poll."""
         seconds = min(SOON, self._interval) if self._failed else self._interval
         return seconds * random.uniform(0.9, 1.1)
 

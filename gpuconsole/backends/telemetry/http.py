@@ -1,4 +1,4 @@
-"""One HTTP request for telemetry: its answer's bytes within limits of time and size, or an error that says what helps.
+"""HTTP requests for telemetry, with limits on time and size, and errors that say what to do.
 
 httpx is imported with the first request only, as most sessions have no telemetry.
 """
@@ -38,7 +38,7 @@ SETTINGS = "live.telemetry"
 
 
 class HttpAccess(Struct, frozen=True, kw_only=True):
-    """What a source wants to see before it answers."""
+    """Credentials and TLS settings of a telemetry source."""
 
     token_file: str = ""
     """A file with a bearer token; read anew for every request, as tokens rotate."""
@@ -52,26 +52,26 @@ class HttpAccess(Struct, frozen=True, kw_only=True):
 
 
 class HttpFetcher(Protocol):
-    """Where requests go to."""
+    """Fetches paths below one address."""
 
     @property
     def address(self) -> str:
-        """For people: no user name and no password is in it."""
+        """Address for people, without user name and password."""
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """GET below the address. Raises TelemetryError."""
 
     def close(self) -> None:
-        """Let go of connections that are kept."""
+        """Close the connections."""
 
 
 class Http:
-    """A server that is asked directly. Any thread may ask."""
+    """HTTP server that is queried directly. Thread-safe."""
 
     def __init__(
         self, url: str, access: HttpAccess | None = None, transport: "httpx.BaseTransport | None" = None
     ) -> None:
-        """Nothing is sent yet. Raises UsageError where the URL is none."""
+        """Sends nothing yet. Raises UsageError if the URL is invalid."""
         self._url = checked(url)
         self._access = access or HttpAccess()
         self._transport = transport
@@ -125,7 +125,7 @@ def _authorities(ca_file: str) -> "ssl.SSLContext":
 
 
 def checked(url: str) -> str:
-    """A URL without its last slash. Raises UsageError with what would be right."""
+    """Return a URL without its trailing slash. Raises UsageError that says how to correct it."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -158,13 +158,13 @@ def _body(answer: "httpx.Response", where: str) -> bytes:
 
 
 class _PrometheusError(Struct):
-    """What Prometheus answers where something is wrong."""
+    """Error response of Prometheus."""
 
     error: str = ""
 
 
 def refusal(where: str, code: int, body: bytes, location: str = "", settings: str = SETTINGS) -> str:
-    """What an answer without success means, in a sentence."""
+    """Explain an unsuccessful response in a sentence."""
     if 300 <= code < 400:
         return f"{where}: HTTP {code} redirects to {clean(shown(location), SAID)}; use the URL behind the login page"
     try:

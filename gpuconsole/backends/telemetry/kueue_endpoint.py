@@ -1,4 +1,4 @@
-"""Kueue's manager itself, asked for its metrics: one text about all queues, of which the lines of one are read.
+"""Metrics read directly from Kueue's manager: one text about all queues, of which one queue's lines are read.
 
 What it counts, it counts since it was started: without somebody who scrapes it, nobody knows of the last hour alone.
 """
@@ -22,7 +22,7 @@ _WANTED = frozenset((*GAUGES, WAITS, EVICTED))
 
 
 class KueueEndpoint:
-    """The endpoint of one manager."""
+    """Metrics endpoint of one manager."""
 
     def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each request, and may wait."""
@@ -34,7 +34,7 @@ class KueueEndpoint:
         return self._ask.address
 
     def of(self, queue: str, now: Time) -> QueueMetrics:
-        """Ask for everything, and read what is said of a ClusterQueue. Raises TelemetryError."""
+        """Request all metrics, and return those of a ClusterQueue. Raises TelemetryError."""
         self._budget()
         text = self._ask.get(PATH, {}).decode(errors="replace")
         found = list(_series_of_queue(text, queue))
@@ -51,7 +51,7 @@ class KueueEndpoint:
 
 
 def _series_of_queue(text: str, queue: str) -> Iterator[Series]:
-    """The series about a queue. Lines without its name are passed over at once: there are thousands of queues."""
+    """Yield the series of a queue. Filters lines by its name first, because there may be thousands of queues."""
     lines = "\n".join(line for line in text.split("\n") if queue in line)
     for name, labels, value in series(lines, _WANTED):
         if labels.get("cluster_queue") == queue:
@@ -65,7 +65,7 @@ def _nothing(text: str, queue: str) -> str:
 
 
 def quantile(part: float, buckets: Sequence[Series]) -> float | None:
-    """A quantile of a histogram as `histogram_quantile` of PromQL has it; None where nothing was counted."""
+    """Compute a histogram quantile as PromQL's `histogram_quantile` does; None if nothing was counted."""
     below: dict[float, float] = {}
     for one in buckets:
         bound = _bound(one.metric.get("le", ""))

@@ -1,4 +1,4 @@
-"""Kueue's own metrics of the queue that somebody looks at, from whoever knows them: asked for while it is looked at."""
+"""Kueue's own metrics of the selected queue, from a Prometheus or the manager, requested while it is on screen."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ class KueueMetricsSource(Protocol):
 
     @property
     def address(self) -> str:
-        """For people."""
+        """Address for people."""
 
     def of(self, queue: str, now: Time) -> QueueMetrics:
-        """What is known of a ClusterQueue. Raises TelemetryError."""
+        """Return the metrics of a ClusterQueue. Raises TelemetryError."""
 
 
 class KueueMetrics:
-    """Asks, and remembers the answer for a while. Mutates; may be called from any thread, and waits for the server."""
+    """Requests metrics, and caches the response. Mutable; thread-safe; blocks on the server."""
 
     def __init__(
         self, knower: KueueMetricsSource, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
@@ -48,11 +48,11 @@ class KueueMetrics:
 
     @property
     def address(self) -> str:
-        """Who is asked, for people."""
+        """Address of the source, for people."""
         return self._knower.address
 
     def trouble(self, queue: str) -> str:
-        """Ask anew, and say why nothing is known of a ClusterQueue; empty where something is."""
+        """Request anew, and return why a ClusterQueue has no metrics; empty if it has."""
         try:
             self._knower.of(queue, self._wall())
         except TelemetryError as error:
@@ -60,7 +60,7 @@ class KueueMetrics:
         return ""
 
     def of(self, queue: str) -> QueueMetrics:
-        """What is known of a ClusterQueue. Never raises: what is wrong stands in the answer."""
+        """Return the metrics of a ClusterQueue. Never raises: errors are in the result."""
         until, known = self._known
         if known.queue == queue and self._clock() < until:
             return known
@@ -73,7 +73,7 @@ class KueueMetrics:
 
 
 def gauged(gauges: Sequence[Series], queue: str, source: str, time: Time) -> QueueMetrics:
-    """What series of `GAUGES` say of a queue.
+    """Read a queue's metrics from the series of `GAUGES`.
 
     Of several managers only the leader counts; the others say nothing, or what was true when they led.
     """
@@ -94,7 +94,7 @@ def gauged(gauges: Sequence[Series], queue: str, source: str, time: Time) -> Que
 
 
 def evictions(counted: Sequence[Series]) -> Mapping[str, float]:
-    """Reason → evictions; what a Prometheus extrapolates to less than half of one is none."""
+    """Return evictions by reason; a value that Prometheus extrapolates to less than 0.5 counts as none."""
     reasons: dict[str, float] = {}
     for one in counted:
         reason = clean(one.metric.get("reason", ""), 60)
@@ -103,7 +103,7 @@ def evictions(counted: Sequence[Series]) -> Mapping[str, float]:
 
 
 def _named(gauges: Sequence[Series], name: str) -> Iterator[Series]:
-    """The series of a metric; of equal ones (of several managers) the largest comes last."""
+    """Return the series of a metric; of equal ones (from several managers) the largest comes last."""
     return iter(sorted((one for one in gauges if one.metric.get("__name__") == name), key=lambda one: one.number))
 
 

@@ -1,4 +1,4 @@
-"""Kueue's metrics by a Prometheus that scrapes its manager: four queries for one ClusterQueue."""
+"""Kueue's metrics from a Prometheus that scrapes its manager: four queries per ClusterQueue."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ _WINDOW = "1h"
 
 
 class KueueQueries:
-    """One Prometheus, asked for the last hour of a queue."""
+    """Queries one Prometheus for the last hour of a queue."""
 
     def __init__(self, prometheus: Prometheus) -> None:
         self._prometheus = prometheus
@@ -22,7 +22,7 @@ class KueueQueries:
         return self._prometheus.address
 
     def of(self, queue: str, now: Time) -> QueueMetrics:
-        """Ask for all that is known of a ClusterQueue. Raises TelemetryError."""
+        """Request all metrics of a ClusterQueue. Raises TelemetryError."""
         name = f'cluster_queue="{_quoted(queue)}"'
         gauges = list(self._prometheus.query(f'{{__name__=~"{"|".join(GAUGES)}",{name}}}'))
         if not gauges:
@@ -48,7 +48,7 @@ def _quantiles(name: str) -> str:
 
 
 def _known(value: float | None) -> float | None:
-    """None also for NaN: nobody was admitted in that time."""
+    """Return None also for NaN: no workload was admitted in that time."""
     return value if value is not None and value == value else None
 
 

@@ -1,4 +1,4 @@
-"""What a Prometheus (or Thanos, Mimir, VictoriaMetrics) knows of DCGM's exporters: one query a metric, now.
+"""Client of a Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes DCGM exporters: one instant query per metric.
 
 Each query drops the labels that are not needed, so that 40,000 GPUs make 4 MB a metric. The time of a value is not that
 of the answer but that of the scrape, which one more query tells.
@@ -38,7 +38,7 @@ _BUSY = "DCGM_FI_DEV_GPU_UTIL"
 
 
 class Series(Struct):
-    """One series of an answer: its labels, and its newest value."""
+    """One series of a response: its labels and its newest value."""
 
     metric: dict[str, str]
     value: tuple[float, str]
@@ -66,7 +66,7 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 class Prometheus:
-    """One Prometheus. Remembers only whether it looked back already."""
+    """One Prometheus. Its only state is whether idle GPUs were looked up already."""
 
     def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each query, and may wait."""
@@ -79,7 +79,7 @@ class Prometheus:
         return self._ask.address
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
-        """Ask for everything. Raises TelemetryError where nothing at all comes back."""
+        """Query all metrics. Raises TelemetryError if every query fails."""
         gathering, troubles, first = Gathering(known), list[str](), ""
         for name, measure in METRICS.items():
             try:
@@ -106,7 +106,7 @@ class Prometheus:
         self._ask.close()
 
     def _times(self, metric: str, known: Callable[[str], bool]) -> dict[str, Time]:
-        """When each node was scraped last."""
+        """Return each node's last scrape time."""
         try:
             found = list(self.query(f"max by ({', '.join(NODES)}) (timestamp({metric}))"))
         except TelemetryError as error:
@@ -115,7 +115,7 @@ class Prometheus:
         return {node_of(one.metric, known): int(one.number * SECOND) for one in found}
 
     def _idle(self, known: Callable[[str], bool], now: Time) -> dict[tuple[str, int, int], Time]:
-        """GPUs that did nothing as far back as is asked for."""
+        """Return the GPUs that were idle during the whole look-back."""
         minutes = LOOK_BACK // MINUTE
         query = f"max by ({', '.join(PLACES)}) (max_over_time({_BUSY}[{minutes}m])) == 0 and "
         query += f"max by ({', '.join(PLACES)}) ({_BUSY} offset {minutes}m) == 0"
@@ -128,7 +128,7 @@ class Prometheus:
         return {(node, *place): now - LOOK_BACK for node, place in places if place is not None}
 
     def query(self, query: str) -> Iterator[Series]:
-        """What an expression of PromQL gives now. Raises TelemetryError. Any thread may ask."""
+        """Evaluate a PromQL expression now. Raises TelemetryError. Thread-safe."""
         self._budget()
         body = self._ask.get(PATH, {"query": query})
         try:

@@ -1,4 +1,4 @@
-"""Samples of DCGM's exporter put together as nodes with devices and columns: whose a series is, and what it measures.
+"""Groups samples of DCGM exporters by node and device into telemetry columns.
 
 Metrics and labels are those of dcgm-exporter 4.5. A Prometheus may have renamed some: what a series says of pods
 becomes `exported_pod` where the exporter was found as a pod itself, whose own name then stands in `pod`.
@@ -52,7 +52,7 @@ Labels = Mapping[str, str]
 
 
 class MetricSample(Struct, frozen=True):
-    """One series now."""
+    """Newest sample of one series."""
 
     measure: GpuMetric
     labels: Labels
@@ -60,14 +60,14 @@ class MetricSample(Struct, frozen=True):
 
 
 def number(measure: GpuMetric, value: float) -> float | None:
-    """A value, or None for what is none: NaN, infinities, negative ones and DCGM's blanks."""
+    """Return a value, or None for an invalid one: NaN, infinity, a negative number or a DCGM blank."""
     if not isfinite(value) or value < 0:
         return None
     return None if value >= (_WIDE_BLANK if measure in _WIDE else _BLANK) else value
 
 
 def node_of(labels: Labels, known: Callable[[str], bool]) -> str:
-    """The node that a series is of: the label that names one of the cluster, else the exporter's own word for it."""
+    """Return the node of a series: the label that names a cluster node, else the exporter's own host name."""
     said = [labels[name] for name in NODE_LABELS if labels.get(name)]
     said.append(labels.get("instance", "").rpartition(":")[0])
     for name in said:
@@ -78,7 +78,7 @@ def node_of(labels: Labels, known: Callable[[str], bool]) -> str:
 
 
 def place_of(labels: Labels) -> tuple[int, int] | None:
-    """(GPU, number of the MIG instance or -1) that a series is of; None where it says nothing usable."""
+    """Return (GPU, MIG instance or -1) of a series; None if its labels are unusable."""
     gpu = _count(labels.get("gpu", ""))
     if gpu is None:
         gpu = _count(labels.get("device", "").removeprefix("nvidia"))
@@ -91,7 +91,7 @@ def _count(text: str) -> int | None:
 
 
 def _pod_of(labels: Labels, renamed: bool) -> tuple[str, str]:
-    """(`namespace/name`, container) of who has the device; empty where nobody is named."""
+    """Return (`namespace/name`, container) of the pod that holds the device; empty if the labels name none."""
     prefix = "exported_" if renamed else ""
     pod, container = labels.get(f"{prefix}pod", ""), labels.get(f"{prefix}container", "")
     namespace = labels.get(f"{prefix}namespace", "")
@@ -101,7 +101,7 @@ def _pod_of(labels: Labels, renamed: bool) -> tuple[str, str]:
 
 
 class _Node:
-    """The devices and values of one node, as they come."""
+    """Devices and values of one node, while they are collected."""
 
     def __init__(self) -> None:
         self.about: dict[tuple[int, int], Labels] = {}
@@ -109,7 +109,7 @@ class _Node:
 
 
 class Gathering:
-    """Samples of one look, by node. Mutates."""
+    """Collects the samples of one poll, by node. Mutable."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
         self._known = known
@@ -119,7 +119,7 @@ class Gathering:
         """Series that name no node or no GPU."""
 
     def add(self, sample: MetricSample, node: str = "") -> None:
-        """Take in one series; `node` says whose it is where its labels do not."""
+        """Add one series; `node` names its node if its labels do not."""
         labels = sample.labels
         name = node_of(labels, self._known)
         name = node if node and not self._known(name) else name
@@ -142,7 +142,7 @@ class Gathering:
             column[place] = max(value, column.get(place, 0.0))
 
     def nodes(self, time: Callable[[str], Time], source: str, lasts: Span) -> Iterable[NodeTelemetry]:
-        """What was gathered; `time` says when a node was measured."""
+        """Return the collected telemetry; `time` maps a node to its sample time."""
         for name, found in self._nodes.items():
             places = sorted(found.about)
             yield NodeTelemetry(

@@ -1,4 +1,4 @@
-"""What a source of telemetry is to the feed that asks it now and then."""
+"""Interface of a telemetry source that the feed polls."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -12,7 +12,7 @@ NO_IDLE_TIMES: Mapping[tuple[str, int, int], Time] = {}
 
 
 class Scrape(Struct, frozen=True):
-    """What one round of questions told."""
+    """Result of one poll."""
 
     nodes: tuple[NodeTelemetry, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -28,10 +28,10 @@ class TelemetrySource(Protocol):
 
     @property
     def address(self) -> str:
-        """For people."""
+        """Address for people."""
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
-        """Ask for everything now; `known` says which names are nodes. Raises TelemetryError where all fails."""
+        """Poll everything; `known` says whether a name is a node. Raises TelemetryError if every request fails."""
 
     def close(self) -> None:
-        """Let go of connections that are kept."""
+        """Close the connections."""
