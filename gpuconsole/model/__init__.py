@@ -1,1 +1,1 @@
-"""The model: frozen facts about a cluster, with no behaviour that needs a clock."""
+"""The model: frozen data about a cluster, without behaviour that needs a clock."""

@@ -1,4 +1,4 @@
-"""What autoscalers are told and what they run: Karpenter's NodePool, and groups of nodes with what they cost."""
+"""Autoscaling objects: Karpenter NodePools, and node groups with their cost."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ PRICE = "gpuconsole.io/price-per-hour"
 
 
 class NodePoolBudget(Struct, frozen=True, omit_defaults=True):
-    """How many nodes of a pool may be disrupted at once, for some reasons, at some times."""
+    """Disruption budget of a NodePool: how many nodes may be disrupted at once, for which reasons, when."""
 
     nodes: str = "10%"
     """A number, or a part of the pool's nodes, rounded up."""
@@ -67,7 +67,7 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 def machine_hourly(node: Node) -> float | None:
-    """USD an hour for a machine that says its price; None for any other."""
+    """USD per hour of a node whose annotation has its price; None for any other."""
     try:
         price = float(node.annotations.get(PRICE, ""))
     except ValueError:
@@ -76,7 +76,7 @@ def machine_hourly(node: Node) -> float | None:
 
 
 class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A machine that an autoscaler has bought; its node carries the same name."""
+    """A machine that an autoscaler provisioned; its node has the same name."""
 
     name: str
     type: str
@@ -96,7 +96,7 @@ class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Why it goes."""
 
     def cost(self, now: Time) -> float:
-        """USD since it was launched."""
+        """USD since launch."""
         return self.price * (now - self.launched) / HOUR
 
 
@@ -120,9 +120,9 @@ class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
 
     @property
     def hourly(self) -> float:
-        """USD an hour for the machines that exist."""
+        """USD per hour of the existing machines."""
         return sum(instance.price for instance in self.instances)
 
     def cost(self, now: Time) -> float:
-        """USD so far."""
+        """Accrued cost in USD."""
         return self.spent + sum(instance.cost(now) for instance in self.instances)

@@ -1,4 +1,4 @@
-"""The catalogue of machines that a cloud sells: sizes, and prices in USD an hour, on demand and spot, by zone."""
+"""Instance-type catalogue: sizes, and on-demand and spot prices in USD per hour, by zone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,11 +20,11 @@ _MEBI = 2**20
 
 
 class CatalogueError(ValueError):
-    """A catalogue cannot be used; the text has one line for each thing that is wrong."""
+    """Invalid catalogue; the text has one line per problem."""
 
 
 class InstanceType(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A kind of machine, and what it costs."""
+    """An instance type and its prices."""
 
     name: str
     cpu: int = 0
@@ -49,17 +49,17 @@ class InstanceType(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def family(self) -> str:
-        """What stands before the dot: `g5` of `g5.xlarge`."""
+        """Instance family, the part before the dot: `g5` of `g5.xlarge`."""
         return self.name.partition(".")[0]
 
     @property
     def capacity(self) -> Resources:
-        """What a node of this type offers."""
+        """Capacity of a node of this type."""
         plain = {CPU: self.cpu, MEMORY: self.memory, PODS: self.pods}
         return {**plain, GPU: self.gpus} if self.gpus else plain
 
     def labels(self, zone: str, capacity_type: str) -> dict[str, str]:
-        """The labels of such a node, as the cloud's controllers and GPU feature discovery write them."""
+        """Return the labels of such a node, as the cloud's controllers and GPU feature discovery set them."""
         found = {
             INSTANCE_TYPE: self.name,
             ZONE: zone,
@@ -84,7 +84,7 @@ class InstanceType(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Offering(Struct, frozen=True):
-    """One type in one zone, on demand or spot, at its price."""
+    """One instance type in one zone, on demand or spot, at its price."""
 
     type: InstanceType
     zone: str
@@ -97,16 +97,16 @@ class Offering(Struct, frozen=True):
 
 
 class InstanceTypeCatalogue(Struct, frozen=True):
-    """Everything that is for sale, by name of the type."""
+    """All instance types, by name."""
 
     types: Mapping[str, InstanceType] = {}
 
     def offerings(self) -> Iterator[Offering]:
-        """Every type in every zone, the cheapest first."""
+        """Yield every offering, the cheapest first."""
         return iter(sorted(_offerings(self), key=lambda o: (o.price, o.type.name, o.zone, o.capacity_type)))
 
     def price(self, labels: Mapping[str, str]) -> float | None:
-        """USD an hour for a node with these labels; None if it is not for sale."""
+        """USD per hour of a node with these labels; None if the catalogue lacks it."""
         kind = self.types.get(labels.get(INSTANCE_TYPE, ""))
         if kind is None:
             return None
@@ -123,7 +123,7 @@ def _offerings(catalogue: InstanceTypeCatalogue) -> Iterator[Offering]:
 
 
 def load(text: str, source: str = "catalogue") -> InstanceTypeCatalogue:
-    """Read a catalogue from YAML. Raises CatalogueError that names every wrong line of `source`."""
+    """Read a catalogue from YAML. Raises CatalogueError with every invalid line of `source`."""
     if len(text) > _MOST_TEXT:
         raise CatalogueError(f"{source}: a catalogue has at most {_MOST_TEXT} characters, this one has {len(text)}")
     try:
@@ -140,7 +140,7 @@ def load(text: str, source: str = "catalogue") -> InstanceTypeCatalogue:
 
 
 def read(document: Any, report: DocumentFindings) -> InstanceTypeCatalogue:
-    """Read a catalogue from a document: `zones`, and `types` by name; what is wrong is added to the report."""
+    """Read a catalogue from a document with `zones` and `types`; adds problems to the report."""
     if not isinstance(document, dict):
         report.error((), "a catalogue is a mapping", "write zones: […] and types: {g5.xlarge: {…}}", "wrong-type")
         return InstanceTypeCatalogue()
@@ -210,7 +210,7 @@ def _price(place: Reader, key: str) -> float | None:
 
 
 def _spot(place: Reader, zones: tuple[str, ...]) -> Mapping[str, float]:
-    """One price for all zones, or a price for each zone that sells it."""
+    """Read the spot price: one for all zones, or one per zone that offers spot."""
     if not isinstance(place.raw("spot"), dict):
         everywhere = _price(place, "spot")
         return {} if everywhere is None else dict.fromkeys(zones, everywhere)

@@ -1,4 +1,4 @@
-"""Moments and spans of time as integers of microseconds; the core never reads a clock.
+"""Times and durations as integer microseconds; the model and the simulation never read a real clock.
 
 `Time` is microseconds since the Unix epoch, `Span` is microseconds. Both are plain ints, so that a heap of events, a
 fork and a replay are exact.
@@ -27,7 +27,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
 
 
 def parse_time(text: str) -> Time:
-    """Read an RFC 3339 moment, such as `2026-01-05T08:00:00Z`. Raises ValueError."""
+    """Read an RFC 3339 timestamp, such as `2026-01-05T08:00:00Z`. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -35,7 +35,7 @@ def parse_time(text: str) -> Time:
 
 
 def format_time(time: Time) -> str:
-    """Write a moment as RFC 3339 in UTC; fractions of a second appear only where there are some.
+    """Write a timestamp as RFC 3339 in UTC; fractions of a second appear only if there are any.
 
     What lies outside the years 1 to 9999 is written as the first or the last moment of them.
     """
@@ -79,7 +79,7 @@ def format_span(span: Span) -> str:
 
 
 def format_seconds(span: Span) -> str:
-    """Write a duration as `format_exactly`, to the second from one second on: as people read it."""
+    """Write a duration for people, as `format_exactly` but truncated to seconds from one second on."""
     return format_exactly(span - span % SECOND if span >= SECOND else span)
 
 

@@ -1,4 +1,4 @@
-"""What Kubernetes itself knows: nodes, pods, namespaces, priorities, quotas and limits."""
+"""Kubernetes' core objects: nodes, pods, namespaces, priorities, quotas and limits."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -14,7 +14,7 @@ from gpuconsole.model.resources import EMPTY, Resources, gpus
 
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A machine. Its GPUs are numbered 0 … `gpus` - 1; pods name the indices that they own."""
+    """A node. Its GPUs are numbered 0 … `gpus` - 1; pods name the indices that they hold."""
 
     name: str
     uid: str = ""
@@ -45,7 +45,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         return gpus(self.allocatable)
 
     def twin(self, name: str) -> "Node":
-        """Another node like this one, as it joins: ready, and taking pods."""
+        """Return a copy of this node under another name, as it joins: ready and schedulable."""
         labels = {**self.labels, HOSTNAME: name} if HOSTNAME in self.labels else self.labels
         joins = replace(self, name=name, uid="", labels=labels, conditions={})
         return replace(joins, unschedulable=False, ready=True, not_ready_since=None)
@@ -122,7 +122,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """How many of some pods may be away at once (policy/v1). It binds evictions of drains, never those of Kueue."""
+    """Limit on voluntary disruptions (policy/v1). It applies to drains, never to Kueue's evictions."""
 
     namespace: str = "default"
     name: str
@@ -137,7 +137,7 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
         return f"{self.namespace}/{self.name}"
 
     def allowed(self, expected: int, healthy: int) -> int:
-        """How many pods may go now of so many, so many of which are healthy (status.disruptionsAllowed)."""
+        """Return status.disruptionsAllowed for the numbers of expected and healthy pods."""
         if self.max_unavailable:
             stay = max(0, expected - _part(self.max_unavailable, expected))
         else:
@@ -146,7 +146,7 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def _part(text: str, total: int) -> int:
-    """A number, or a percentage of the total, rounded up; what is neither counts nothing."""
+    """Read a number, or a percentage of the total, rounded up; 0 for anything else."""
     number = text.removesuffix("%")
     if not number.isdecimal():
         return 0
@@ -184,12 +184,12 @@ SYSTEM_PRIORITIES: Mapping[str, int] = {
 
 
 def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
-    """Value and name of the global default; of several that with the lowest value. Nothing is 0."""
+    """Return value and name of the global default PriorityClass; the lowest value if there are several, else 0."""
     return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))
 
 
 class QuotaScope(Struct, frozen=True, omit_defaults=True):
-    """Which pods a ResourceQuota counts, in one respect."""
+    """A scope that limits which pods a ResourceQuota counts."""
 
     scope: str
     """BestEffort, NotBestEffort, Terminating, NotTerminating, PriorityClass, CrossNamespacePodAffinity …"""
@@ -199,7 +199,7 @@ class QuotaScope(Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """How much a namespace may use of each resource, and how much it uses."""
+    """Limits and usage of a namespace, per resource."""
 
     namespace: str = "default"
     name: str
@@ -214,7 +214,7 @@ class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class RuntimeClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A way to run containers, and what that costs each pod."""
+    """A container runtime, and its overhead per pod."""
 
     name: str
     handler: str = ""

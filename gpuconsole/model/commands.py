@@ -1,4 +1,4 @@
-"""What was asked: every change that a person or a scenario can request, as data.
+"""Commands: every change that a user or a scenario can request, as data.
 
 A command names its object by key. Its effect comes back as events; a command that cannot be carried out comes back as
 `Happened(what=COMMAND_REFUSED)` with the reason, and one that asks for what is so already as `COMMAND_NEEDLESS`.
@@ -25,7 +25,7 @@ class Submit(Struct, frozen=True, tag="submit", omit_defaults=True):
 
 
 class Delete(Struct, frozen=True, tag="delete"):
-    """Delete an object; what it owns goes along.
+    """Delete an object and what it owns.
 
     `table` as in `objects.TABLES`; an empty one means the workload, the job or the pod of that `namespace/name`.
     """
@@ -35,7 +35,7 @@ class Delete(Struct, frozen=True, tag="delete"):
 
 
 class Copy(Struct, frozen=True, tag="copy"):
-    """Submit once more what is there, under another name: as it was asked for, with nothing of its life."""
+    """Submit an existing object again under another name, with its spec but without its status."""
 
     of: str
     """Key of a job (`Kind/namespace/name`), or a workload or job as `namespace/name`."""
@@ -61,13 +61,13 @@ class InCluster(Struct, frozen=True, tag="in-cluster"):
 
 
 class LoseCluster(Struct, frozen=True, tag="lose-cluster"):
-    """The manager cannot reach a worker cluster (MultiKueue) any more; it goes on by itself."""
+    """Disconnect a worker cluster from the MultiKueue manager; the worker keeps running."""
 
     cluster: str
 
 
 class RestoreCluster(Struct, frozen=True, tag="restore-cluster"):
-    """The manager reaches a lost worker cluster again."""
+    """Reconnect a lost worker cluster to the MultiKueue manager."""
 
     cluster: str
 
@@ -100,7 +100,7 @@ class SetStopPolicy(Struct, frozen=True, tag="set-stop-policy"):
 
 
 class SetQuota(Struct, frozen=True, tag="set-quota"):
-    """Change one quota of a ClusterQueue; amounts in base units. A limit that is left out stays, None = no limit."""
+    """Change one quota of a ClusterQueue; amounts in base units. An omitted limit is unchanged; None removes it."""
 
     cluster_queue: str
     flavor: str
@@ -111,7 +111,7 @@ class SetQuota(Struct, frozen=True, tag="set-quota"):
 
 
 class SetWeight(Struct, frozen=True, tag="set-weight", omit_defaults=True):
-    """Change the weight with which a queue or a cohort takes part in fair sharing."""
+    """Change the fair-sharing weight of a queue or cohort."""
 
     queue: str
     """Its name; `namespace/name` of a LocalQueue."""
@@ -120,7 +120,7 @@ class SetWeight(Struct, frozen=True, tag="set-weight", omit_defaults=True):
 
 
 class SetCohort(Struct, frozen=True, tag="set-cohort", omit_defaults=True):
-    """Move a ClusterQueue, or a cohort with all that is below it, into another cohort; empty = into none."""
+    """Move a ClusterQueue, or a cohort with its subtree, into another cohort; empty for none."""
 
     queue: str
     cohort: str
@@ -128,7 +128,7 @@ class SetCohort(Struct, frozen=True, tag="set-cohort", omit_defaults=True):
 
 
 class SetPreemption(Struct, frozen=True, tag="set-preemption", omit_defaults=True):
-    """Change whom a ClusterQueue may preempt; what is None stays as it is."""
+    """Change the preemption policies of a ClusterQueue; None leaves a policy unchanged."""
 
     cluster_queue: str
     within_cluster_queue: PreemptionPolicy | None = None
@@ -139,7 +139,7 @@ class SetPreemption(Struct, frozen=True, tag="set-preemption", omit_defaults=Tru
 
 
 class SetTaint(Struct, frozen=True, tag="set-taint", omit_defaults=True):
-    """Taint a node, or (`removed`) take the taint of this key and effect away."""
+    """Add a taint to a node, or (`removed`) remove the one with this key and effect."""
 
     node: str
     key: str
@@ -149,14 +149,14 @@ class SetTaint(Struct, frozen=True, tag="set-taint", omit_defaults=True):
 
 
 class AddNodes(Struct, frozen=True, tag="add-nodes", omit_defaults=True):
-    """Nodes join that are like one that is there."""
+    """Add nodes that are copies of an existing one."""
 
     like: str
     count: int = 1
 
 
 class Divide(Struct, frozen=True, tag="divide", omit_defaults=True):
-    """Divide the GPUs of a node by a configuration of mig-parted; pods that are in the way fail."""
+    """Reconfigure MIG on a node with a mig-parted configuration; pods on affected GPUs fail."""
 
     node: str
     config: str
@@ -164,7 +164,7 @@ class Divide(Struct, frozen=True, tag="divide", omit_defaults=True):
 
 
 class Reconfigure(Struct, frozen=True, tag="reconfigure", omit_defaults=True):
-    """Start those who decide anew with other settings; what is not named stays as it is."""
+    """Restart the schedulers with other settings; omitted settings are unchanged."""
 
     kueue_config: Mapping[str, Any] = NOTHING
     """Kueue's whole Configuration, in the place of all settings."""
@@ -175,7 +175,7 @@ class Reconfigure(Struct, frozen=True, tag="reconfigure", omit_defaults=True):
 
 
 class Later(Struct, frozen=True, tag="later"):
-    """Carry a command out so long from now."""
+    """Run a command after a delay."""
 
     after: Span
     command: "Command"
@@ -189,7 +189,9 @@ class Cordon(Struct, frozen=True, tag="cordon"):
 
 
 class Drain(Struct, frozen=True, tag="drain", omit_defaults=True):
-    """Cordon a node and evict its pods. A simulation knows no options: there, every pod goes, in its own time."""
+    """Cordon a node and evict its pods. A simulation ignores the options and evicts all pods with their grace
+    period.
+    """
 
     node: str
     grace: int | None = None
@@ -201,7 +203,7 @@ class Drain(Struct, frozen=True, tag="drain", omit_defaults=True):
 
 
 class Edit(Struct, frozen=True, tag="edit"):
-    """Change an object of a live cluster as somebody edited its manifest, unless it was changed meanwhile."""
+    """Change an object of a live cluster to its edited manifest, unless it was changed in the meantime."""
 
     table: str
     key: str
@@ -218,19 +220,19 @@ class FailNode(Struct, frozen=True, tag="fail-node"):
 
 
 class RestoreNode(Struct, frozen=True, tag="restore-node"):
-    """A failed node comes back."""
+    """Recover a failed node."""
 
     node: str
 
 
 class InterruptSpot(Struct, frozen=True, tag="interrupt-spot"):
-    """The cloud wants a spot node back: it gives notice now, and takes the machine when the notice is over."""
+    """Interrupt a spot node: the cloud gives notice now, and reclaims the machine when the notice ends."""
 
     node: str
 
 
 class AnswerCheck(Struct, frozen=True, tag="answer-check"):
-    """Answer an admission check of a workload as its controller would."""
+    """Set the state of a workload's admission check, as its controller would."""
 
     workload: str
     check: str
@@ -243,7 +245,7 @@ class FailPod(Struct, frozen=True, tag="fail-pod"):
 
 
 class Scale(Struct, frozen=True, tag="scale"):
-    """Give a service or an elastic job (annotation `kueue.x-k8s.io/elastic-job: "true"`) another number of pods.
+    """Set the number of pods of a service or an elastic job (annotation `kueue.x-k8s.io/elastic-job: "true"`).
 
     `job` is `Kind/namespace/name`, or `namespace/name`. An empty `pod_set` is the job's only one; a LeaderWorkerSet,
     which has none to name, gets so many groups.
@@ -255,7 +257,7 @@ class Scale(Struct, frozen=True, tag="scale"):
 
 
 class Finish(Struct, frozen=True, tag="finish"):
-    """A job's work is done now, whatever its duration said (used by scenarios)."""
+    """Finish a job now, whatever its duration (used by scenarios)."""
 
     workload: str
 

@@ -1,4 +1,4 @@
-"""Work that is done piece by piece, so that whoever does it can look up from it in between."""
+"""Long computations in steps, so that the caller can handle events between steps."""
 
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
@@ -10,7 +10,7 @@ Steps: TypeAlias = Generator[None, None, T]
 
 
 def run_to_end(steps: Steps[T]) -> T:
-    """What comes of it, without a pause."""
+    """Run all steps and return the result."""
     while True:
         try:
             next(steps)

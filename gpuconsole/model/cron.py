@@ -33,7 +33,7 @@ _MOST_DAYS = 5 * 366
 
 
 class Cron(Struct, frozen=True):
-    """When a schedule comes true. Days of month and of week are alternatives where both are restricted."""
+    """Times at which a cron schedule fires. Days of month and of week are alternatives if both are restricted."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -44,7 +44,7 @@ class Cron(Struct, frozen=True):
     any_weekday: bool
 
     def next_after(self, time: Time) -> Time | None:
-        """The first moment after `time` (never `time` itself) at which it comes true; None if it never does."""
+        """Return the first time strictly after `time` at which it fires; None if it never does."""
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         moment = epoch + timedelta(minutes=time // MINUTE + 1)
         for _ in range(_MOST_DAYS):
@@ -59,7 +59,7 @@ class Cron(Struct, frozen=True):
         return None
 
     def next_in(self, time: Time, zone: str) -> Time | None:
-        """The first moment after `time` at which it comes true by the clocks of a time zone; an empty one is UTC.
+        """Return the first time after `time` at which it fires by a time zone's clock; empty means UTC.
 
         A time of day that a change of the clocks leaves out is taken as if they had not changed yet.
         """
@@ -83,21 +83,21 @@ class Cron(Struct, frozen=True):
 
 
 class Every(Struct, frozen=True):
-    """A schedule that comes true so long after it was asked (robfig/cron ConstantDelaySchedule)."""
+    """Schedule with a constant delay (robfig/cron ConstantDelaySchedule)."""
 
     delay: Span
 
     def next_after(self, time: Time) -> Time:
-        """So long after `time`, on a whole second."""
+        """Return `time` plus the delay, in whole seconds."""
         return (time + self.delay) // SECOND * SECOND
 
     def next_in(self, time: Time, zone: str) -> Time:
-        """The same: clocks make no difference."""
+        """Return the same as `next_after`: time zones make no difference."""
         return self.next_after(time)
 
 
 def parse_cron(text: str) -> Cron | Every:
-    """Read a schedule. Raises ValueError that says which field is wrong."""
+    """Parse a schedule. Raises ValueError that names the invalid field."""
     written = text.strip().lower()
     if written.startswith(_EVERY):
         return Every(max(SECOND, parse_span(written.removeprefix(_EVERY)) // SECOND * SECOND))

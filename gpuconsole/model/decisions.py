@@ -1,4 +1,4 @@
-"""What a scheduler decided, as data. The sessions return these; the simulation (or a person) carries them out."""
+"""Decisions of the schedulers, as data. Scheduling returns them; the simulation (or a user) carries them out."""
 
 from enum import StrEnum
 from typing import Union
@@ -12,7 +12,7 @@ from gpuconsole.model.workloads import Admission, PodSetNeeds, Workload
 
 
 class PreemptionRule(StrEnum):
-    """Why a victim was chosen: the reasons of Kueue's Preempted condition."""
+    """Reason for which a victim was chosen, as in Kueue's Preempted condition."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
     IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -33,7 +33,7 @@ class Admit(Struct, frozen=True):
 
 
 class Preempt(Struct, frozen=True):
-    """The workload is to be evicted to make room. `message` is the text of its Preempted condition."""
+    """Preempt the workload. `message` is the text of its Preempted condition."""
 
     workload: str
     by: str
@@ -62,7 +62,7 @@ class Refuse(Struct, frozen=True):
 
 
 class Evict(Struct, frozen=True):
-    """The workload is to be evicted, to make room for nobody. `reason` and `message` are its Evicted condition's."""
+    """Evict the workload, not for a preemptor. `reason` and `message` are those of its Evicted condition."""
 
     workload: str
     reason: str
@@ -72,7 +72,7 @@ class Evict(Struct, frozen=True):
 
 
 class KeepWaiting(Struct, frozen=True):
-    """A workload that has quota still lacks a place, or a replacement of one; it is tried again after a while.
+    """Retry later the topology assignment, or node replacement, of a workload that has quota.
 
     `message` is the text of its SecondPassFailed event.
     """
@@ -85,7 +85,7 @@ AdmissionDecision = Union[Admit, Preempt, Refuse, Evict, KeepWaiting]
 
 
 class Bind(Struct, frozen=True):
-    """The pod goes to this node and owns these GPUs and MIG instances."""
+    """Bind the pod to this node with these GPUs and MIG instances."""
 
     pod: str
     node: str
@@ -98,7 +98,7 @@ class Bind(Struct, frozen=True):
 
 
 class EvictPod(Struct, frozen=True):
-    """The pod is to be deleted to make room for another."""
+    """Delete the pod to preempt it for another pod."""
 
     pod: str
     by: str
@@ -126,7 +126,9 @@ class Unschedulable(Struct, frozen=True):
 
 
 class MarkGroup(Struct, frozen=True):
-    """A pod group of KAI (`namespace/name`) cannot be scheduled, for these (reason, message); without any it can."""
+    """Mark a KAI pod group (`namespace/name`) as unschedulable with these (reason, message); as schedulable if
+    empty.
+    """
 
     group: str
     message: str = ""
@@ -134,7 +136,7 @@ class MarkGroup(Struct, frozen=True):
 
 
 class SetPhase(Struct, frozen=True):
-    """A PodGroup (`namespace/name`) is let in, or starts, or falls back: its phase is this from now on."""
+    """Set the phase of a PodGroup (`namespace/name`)."""
 
     group: str
     phase: str
@@ -146,7 +148,7 @@ PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase, Mar
 
 
 class Pending(Struct, frozen=True):
-    """A place in a queue: positions count from 1."""
+    """Position in a queue, from 1."""
 
     workload: Workload
     position: int

@@ -1,4 +1,4 @@
-"""What pods request and hold of accelerators, in the units that nodes offer, and how many GPUs that amounts to."""
+"""Accelerators that pods request and hold, in the units that nodes offer, and as numbers of GPUs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -36,9 +36,7 @@ NO_ACCELERATORS = ("compute-domain",)
 
 
 class OfferedUnits(Struct, frozen=True):
-    """In which units the nodes of a cluster offer accelerators; kept from one look to the next, as nodes change one by
-    one.
-    """
+    """Units in which a cluster's nodes offer accelerators. Kept between calls, because few nodes change at a time."""
 
     rows: Sequence[Node | None] = ()
     """Of the table of nodes."""
@@ -48,7 +46,7 @@ class OfferedUnits(Struct, frozen=True):
     """Resource → its unit; whole GPUs where nodes differ."""
 
     def updated(self, rows: Sequence[Node | None]) -> "OfferedUnits":
-        """The same of other rows of the table; only nodes that differ are looked at."""
+        """Return the units for new rows of the node table; reads only nodes that differ."""
         if rows is self.rows:
             return self
         counts = dict(self.nodes)
@@ -72,7 +70,7 @@ Fields = dict[str, Any]
 
 
 def offered_by(node: Node) -> Iterator[tuple[str, DeviceUnit]]:
-    """The accelerators that a node offers, each with its unit there."""
+    """Yield the accelerators that a node offers, with their units."""
     for name, amount in node.allocatable.items():
         if amount and is_counted(name):
             yield name, unit_of(name, node.labels)
@@ -83,7 +81,7 @@ def _accelerators(amounts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def in_units(amounts: Mapping[str, int], units: Mapping[str, DeviceUnit]) -> dict[DeviceUnit, int]:
-    """Amounts of resources in these units; resources that are no accelerators are left out."""
+    """Convert resource amounts to these units; other resources than accelerators are left out."""
     return added(*({units.get(name) or unit_of(name): count} for name, count in amounts.items() if is_counted(name)))
 
 
@@ -93,7 +91,7 @@ def claimed_devices(
     template_of: Callable[[str], ResourceClaimTemplate | None],
     claim_of: Callable[[str], ResourceClaim | None],
 ) -> int:
-    """DRA devices that one pod claims; of alternatives the best, and of a claim that pods share all of it."""
+    """Count the DRA devices that one pod claims: the largest alternative, and all of a shared claim."""
     found = 0
     for claim in template.resource_claims:
         made = template_of(f"{namespace}/{claim.template}") if claim.template else None
@@ -112,7 +110,7 @@ DevicePlace = tuple[str, str, str]
 
 
 def partition_shares(slices: Iterable[ResourceSlice]) -> Mapping[DevicePlace, float]:
-    """Which part of a GPU each partition is; devices that share no counters are left out, as they are whole.
+    """Return the fraction of a GPU that each DRA partition is; devices without shared counters are whole.
 
     A set of counters stands for a GPU (KEP-4815). As MIG instances are priced, a partition of which three fit is a
     third, by the counter of which it consumes the largest part; counters of which there is one, such as
@@ -140,7 +138,7 @@ def _share(consumed: Mapping[str, int], have: Mapping[str, int]) -> float:
 
 
 def gpus_claimable(slices: Iterable[ResourceSlice]) -> Mapping[str, int]:
-    """Node → how many GPUs its DRA devices are; all partitions of one count once."""
+    """Map nodes to the number of GPUs behind their DRA devices; the partitions of one GPU count once."""
     found: dict[str, set[DevicePlace]] = {}
     for one in slices:
         for device in one.devices if one.driver not in NO_DEVICES else ():
@@ -151,7 +149,7 @@ def gpus_claimable(slices: Iterable[ResourceSlice]) -> Mapping[str, int]:
 
 
 def amount_of_gpus(pod: Pod, node: Node | None, devices: float) -> float:
-    """How many GPUs the accelerators of a pod amount to: a MIG instance or a replica is a part of one.
+    """Return the GPU equivalent of a pod's accelerators: a MIG instance or replica is a fraction of a GPU.
 
     `devices` is to how many GPUs those amount that it claims (DRA).
     """
@@ -161,20 +159,20 @@ def amount_of_gpus(pod: Pod, node: Node | None, devices: float) -> float:
 
 
 def gpus_of_node(node: Node) -> float:
-    """How many GPUs a node has: those that are divided or shared count once."""
+    """Number of physical GPUs of a node; divided or shared ones count once."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     return division.gpus if division is not None else node.gpus * part_offered(node.labels)
 
 
 def pod_hourly(pod: Pod, node: Node | None, prices: Prices, devices: float) -> float:
-    """USD an hour for the accelerators of a pod, each as the part of a GPU that it is; `devices` as above."""
+    """USD per hour of a pod's accelerators, by their fractions of a GPU; `devices` as in `amount_of_gpus`."""
     labels = node.labels if node is not None else NO_LABELS
     whole = len(pod.gpus) or gpus(pod.template.requests)
     return whole * gpu_hourly(node, prices) + (_parts(pod, labels) + devices) * prices.hourly(labels)
 
 
 def _parts(pod: Pod, labels: Mapping[str, str]) -> float:
-    """How many GPUs the MIG instances of a pod amount to."""
+    """GPU equivalent of a pod's MIG instances."""
     if not pod.slices and not any(is_mig(name) for one in pod.template.containers for name in one.effective):
         return 0.0
     return sum(count * part_of_gpu(name, labels) for name, count in pod.template.requests.items() if is_mig(name))
@@ -203,7 +201,7 @@ def _of_pods(claims: Iterable[ResourceClaim], shares: Mapping[DevicePlace, float
 
 
 class DeviceCounter:
-    """Counts the accelerators of workloads, pods and nodes for lines of history. Mutates: keeps what nodes offer."""
+    """Counts accelerators of workloads, pods and nodes for history events. Mutable: caches the offered units."""
 
     def __init__(
         self,
@@ -222,7 +220,7 @@ class DeviceCounter:
 
     @classmethod
     def of_state(cls, state: ClusterState, offered: OfferedUnits = NOTHING_OFFERED) -> "DeviceCounter":
-        """Of a cluster that changes; `offered` is what another one of the same cluster knows."""
+        """Create for a changing cluster; `offered` reuses another counter's units."""
         nodes, templates, claims = map(state.table, ("nodes", "resource_claim_templates", "resource_claims"))
         slices = state.table("resource_slices")
         allocated = lambda: (claims.freeze(), slices.freeze())  # noqa: E731
@@ -230,18 +228,18 @@ class DeviceCounter:
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> "DeviceCounter":
-        """Of a cluster at one moment."""
+        """Create for a Snapshot."""
         nodes, templates, claims = snapshot.nodes, snapshot.resource_claim_templates, snapshot.resource_claims
         allocated = (claims, snapshot.resource_slices)
         return cls(lambda: nodes, nodes.get, templates.get, claims.get, allocated=lambda: allocated)
 
     def units(self) -> Mapping[str, DeviceUnit]:
-        """Resource → the unit in which nodes offer it."""
+        """Map resources to the unit in which nodes offer them."""
         self.offered = self.offered.updated(self._nodes().rows)
         return self.offered.units
 
     def of_workload(self, workload: Workload) -> Fields:
-        """What a workload holds by its admission, or requests while it has none."""
+        """Accelerators that a workload holds by its admission, or requests if it has none."""
         if workload.admission is None:
             return self.of_pod_sets(workload.namespace, workload.pod_sets)
         units = self.units()
@@ -251,15 +249,15 @@ class DeviceCounter:
         )
 
     def requested(self, pods: Iterable[Pod]) -> Fields:
-        """What pods request."""
+        """Accelerators that pods request."""
         return _fields(*map(self._requested, pods))
 
     def held(self, pods: Iterable[Pod]) -> Fields:
-        """What pods have on their nodes: the GPUs that they were given, and what they request of other accelerators."""
+        """Accelerators that bound pods hold: their GPUs, and their requests of other accelerators."""
         return _fields(*(self._held(pod) for pod in pods if pod.node))
 
     def of_pod_sets(self, namespace: str, pod_sets: Sequence[PodSet]) -> Fields:
-        """What all pods of these pod sets request."""
+        """Accelerators that all pods of these pod sets request."""
         units = self.units()
         return _fields(
             *(in_units(one.requests, units) for one in pod_sets),
@@ -267,25 +265,25 @@ class DeviceCounter:
         )
 
     def of_node(self, node: Node) -> Fields:
-        """What a node offers."""
+        """Accelerators that a node offers."""
         return _fields(*({unit_of(name, node.labels): count} for name, count in _accelerators(node.allocatable)))
 
     def template(self, namespace: str, template: PodTemplate, count: int) -> Fields:
-        """What so many pods of a template request."""
+        """Accelerators that `count` pods of a template request."""
         found = {unit: amount * count for unit, amount in in_units(template.requests, self.units()).items()}
         return _fields(found, self._claimed(namespace, template, count))
 
     def devices(self, pod: Pod) -> int:
-        """DRA devices that a pod claims."""
+        """Number of DRA devices that a pod claims."""
         return sum(self._claimed(pod.namespace, pod.template, 1).values())
 
     def claimed_gpus(self, pod: Pod) -> float:
-        """To how many GPUs the DRA devices of a pod amount: a partition that it was allocated is a part of one."""
+        """GPU equivalent of a pod's DRA devices: an allocated partition is a fraction of a GPU."""
         devices = self.devices(pod) if pod.template.resource_claims else 0
         return self._partitions().get(pod.key, devices) if devices else 0
 
     def _partitions(self) -> Mapping[str, float]:
-        """Pod → to how many GPUs its allocated devices amount; empty where no device is a partition."""
+        """Map pods to the GPU equivalent of their allocated devices; empty if no device is a partition."""
         if self._allocated is None:
             return _NO_PARTITIONS
         claims, slices = self._allocated()
@@ -300,11 +298,11 @@ class DeviceCounter:
         return found
 
     def gpus(self, pod: Pod) -> float:
-        """How many GPUs the accelerators of a pod amount to."""
+        """GPU equivalent of a pod's accelerators."""
         return amount_of_gpus(pod, self._node_of(pod.node), self.claimed_gpus(pod))
 
     def gpus_of_workload(self, workload: Workload) -> float:
-        """The same of all pods of a workload that are not seen, by the nodes that offer what it requests."""
+        """GPU equivalent of a workload whose pods are not loaded, by the nodes that offer its requests."""
         total = 0.0
         for pod_set in workload.pod_sets:
             pod = Pod(namespace=workload.namespace, name="", template=pod_set.template)
@@ -312,7 +310,7 @@ class DeviceCounter:
         return total
 
     def _offering(self, template: PodTemplate) -> Node | None:
-        """The first node that offers the accelerators of a template."""
+        """Return the first node that offers a template's accelerators."""
         asked = dict(_accelerators(template.requests))
         if not asked:
             return None

@@ -15,7 +15,7 @@ SHARED_SUFFIX = ".shared"
 
 
 class UnitKind(StrEnum):
-    """What one unit is; the value is its name for people, in the singular."""
+    """Kind of accelerator unit; the value is its name for people, in the singular."""
 
     GPU = "GPU"
     MIG = "MIG instance"
@@ -27,7 +27,7 @@ class UnitKind(StrEnum):
 
 
 class DeviceUnit(Struct, frozen=True, order=True):
-    """One kind of thing that a pod is allocated as a whole."""
+    """A unit of accelerators that a pod is allocated as a whole."""
 
     kind: UnitKind
     profile: str = ""
@@ -63,7 +63,7 @@ def accelerators(amounts: Mapping[str, int]) -> int:
 
 
 def unit_of(resource: str, labels: Mapping[str, str] = NO_LABELS) -> DeviceUnit:
-    """Return what one unit of an accelerator resource is on a node with these labels.
+    """Return the unit of an accelerator resource on a node with these labels.
 
     The labels are those of NVIDIA's GPU feature discovery: under the MIG strategy `single` instances are offered as
     `nvidia.com/gpu`, and shared GPUs keep that name unless they are renamed.
@@ -90,7 +90,7 @@ def _sharing(strategy: str) -> UnitKind:
 
 
 def added(*amounts: Units) -> dict[DeviceUnit, int]:
-    """Sum amounts by unit; units of which there are none are left out."""
+    """Sum amounts by unit; units with amount 0 are left out."""
     total: dict[DeviceUnit, int] = {}
     for amount in amounts:
         for unit, count in amount.items():
@@ -111,7 +111,7 @@ def described(amounts: Units) -> str:
 
 
 def in_one_unit(amounts: Units) -> tuple[int, str]:
-    """All amounts together, and what one of them is: `8, "GPU"`, `3, "MIG 1g.10gb instance"`.
+    """Return the total and its common unit: `8, "GPU"`, `3, "MIG 1g.10gb instance"`.
 
     Of several MIG profiles that is a `MIG instance`, of several kinds a `device`; of nothing it is a GPU.
     """
@@ -131,7 +131,7 @@ def short_amount(count: int, noun: str) -> str:
 
 
 def device_cell(count: int, noun: str) -> int | str:
-    """The same for a column of a table: a number while all are GPUs, so that the column is one of numbers."""
+    """Format an amount for a table column: a number for GPUs, so that the column sorts as numbers, else a text."""
     return count if noun == WHOLE_GPU.noun else short_amount(count, noun)
 
 
@@ -149,11 +149,11 @@ def counted_units(count: int, unit: DeviceUnit) -> str:
 
 
 def by_kind(amounts: Units) -> dict[DeviceUnit, int]:
-    """The amounts without the MIG profiles: all instances together."""
+    """Sum amounts by kind, across MIG profiles."""
     return added(*({DeviceUnit(unit.kind): count} for unit, count in amounts.items()))
 
 
 def common(units: Iterable[DeviceUnit]) -> DeviceUnit | None:
-    """The unit that all of these are; None if they differ or there is none."""
+    """Return the unit that all of these are; None if they differ or are empty."""
     found = set(units)
     return next(iter(found)) if len(found) == 1 else None

@@ -25,7 +25,7 @@ Attribute = bool | int | str | Version | None
 
 
 class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A kind of device, chosen by selectors (CEL expressions; an empty one is of another sort)."""
+    """A kind of device, chosen by CEL selectors; an empty one stands for a selector that is not CEL."""
 
     name: str
     uid: str = ""
@@ -40,7 +40,7 @@ class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
 
 
 class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a claim asks for."""
+    """One request of a claim."""
 
     name: str = ""
     exactly: bool = True
@@ -61,7 +61,7 @@ class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeviceConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the devices of some requests have in common, or in what each differs from the others."""
+    """Attributes that the devices of some requests must share, or in which they must differ."""
 
     requests: tuple[str, ...] = ()
     """By name; none is all."""
@@ -72,7 +72,7 @@ class DeviceConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AllocatedDevice(Struct, frozen=True):
-    """A device that a request of a claim got."""
+    """A device allocated to a request of a claim."""
 
     request: str
     driver: str
@@ -83,7 +83,7 @@ class AllocatedDevice(Struct, frozen=True):
 
 
 class Allocation(Struct, frozen=True):
-    """The devices that a claim got."""
+    """Devices allocated to a claim."""
 
     devices: tuple[AllocatedDevice, ...] = ()
     nodes: tuple[NodeTerm, ...] | None = None
@@ -91,7 +91,7 @@ class Allocation(Struct, frozen=True):
 
 
 class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A claim that every pod gets for itself."""
+    """Template of a claim that is created for each pod."""
 
     namespace: str
     name: str
@@ -105,7 +105,7 @@ class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """One claim that pods share by naming it, or that was made for one of them."""
+    """A claim that pods share by name, or that was created for one pod."""
 
     namespace: str
     name: str
@@ -126,7 +126,7 @@ class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class CapacityPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which shares of a capacity can be asked for: one of `values`, or a range in steps."""
+    """Amounts of a capacity that can be requested: one of `values`, or a range in steps."""
 
     default: int | None = None
     values: tuple[int, ...] = ()
@@ -142,7 +142,7 @@ class DeviceCapacity(Struct, frozen=True, omit_defaults=True):
 
 
 class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device, or one of the parts that a device can be divided into."""
+    """One device, or one partition of a device."""
 
     name: str
     attributes: Mapping[str, Attribute] = {}

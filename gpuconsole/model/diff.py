@@ -1,4 +1,4 @@
-"""What changed between two Snapshots: rows that are not the same object any more."""
+"""Difference between two Snapshots: rows that are no longer the same object."""
 
 from collections.abc import Sequence
 from itertools import compress
@@ -13,7 +13,7 @@ Row = TypeVar("Row")
 
 
 def row_changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[Row], list[Row]]:
-    """Rows that are gone and rows that came; a changed row is in both, and so may be one that only moved.
+    """Return removed rows and added rows; a changed row is in both, and a moved one may be.
 
     The rows of tables are shared between Snapshots, so comparing identities is enough, and quick.
     """
@@ -25,12 +25,12 @@ def row_changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[l
 
 
 def different(old: Sequence[Row | None], new: Sequence[Row | None]) -> list[int]:
-    """The places that both have and whose rows differ."""
+    """Return the positions in both lists whose rows differ."""
     return list(compress(range(min(len(old), len(new))), map(is_not, old, new)))
 
 
 def change_events(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applied | Deleted]:
-    """The events that make the objects of one Snapshot those of another; the more they share, the quicker.
+    """Return the events that turn one Snapshot's objects into another's; faster the more they share.
 
     `without` names a table that is left out.
     """

@@ -1,4 +1,4 @@
-"""What happened: the one stream that fills the state, the history and the event log.
+"""Events: the one stream that updates the state, the history and the event log.
 
 Three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `Happened` tells what a
 change meant (a workload was admitted, preempted by another, …); it changes no object, and is what history keeps and
@@ -17,7 +17,7 @@ from gpuconsole.model.preemption_trace import PreemptionTrace
 
 
 class HistoryEventKind(StrEnum):
-    """The vocabulary of history."""
+    """Kind of a history event."""
 
     SUBMITTED = "submitted"
     PENDING = "pending"
@@ -60,14 +60,14 @@ class HistoryEventKind(StrEnum):
 
 
 class Applied(Struct, frozen=True, tag="applied"):
-    """An object appeared or changed; the whole new object is here."""
+    """An object was added or changed; holds the whole new object."""
 
     time: Time
     object: Object
 
     @property
     def table(self) -> str:
-        """Its table's name, as that of an object that is gone."""
+        """Name of the object's table."""
         return TABLES[type(self.object)]
 
     @property
@@ -76,7 +76,7 @@ class Applied(Struct, frozen=True, tag="applied"):
 
 
 class Deleted(Struct, frozen=True, tag="deleted"):
-    """An object is gone. `table` is its table's name (see `objects.TABLES`)."""
+    """An object was deleted. `table` is its table's name (see `objects.TABLES`)."""
 
     time: Time
     table: str
@@ -84,7 +84,7 @@ class Deleted(Struct, frozen=True, tag="deleted"):
 
 
 class KueueEvent(Struct, frozen=True, omit_defaults=True):
-    """An event about a workload as Kueue's recorder writes it, reason and text verbatim; `warning` is its type."""
+    """A Kubernetes Event about a workload with Kueue's own reason and text; `warning` is its type."""
 
     workload: str
     reason: str
@@ -93,7 +93,7 @@ class KueueEvent(Struct, frozen=True, omit_defaults=True):
 
 
 class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happened"):
-    """A line of history. Names are keys: `namespace/name` of workloads and pods."""
+    """An entry of the history. Names are keys: `namespace/name` of workloads and pods."""
 
     time: Time
     what: HistoryEventKind

@@ -1,4 +1,4 @@
-"""Equal parts of objects as one: of 100,000 workloads' pod templates, a cluster has a few dozen different ones.
+"""Shares equal parts of objects to save memory: 100,000 workloads have a few dozen different pod templates.
 
 What is decoded is made anew each time, down to the last mapping; nobody changes it, so those who say the same can hold
 the same. Mappings in another order stay what they are.
@@ -27,16 +27,16 @@ _T = TypeVar("_T")
 
 
 class InternTable(dict[bytes | str, _T]):
-    """Values of one type by what they say; forgets all of them before they are too many. Mutates, for any thread."""
+    """Values of one type by content; cleared before it grows too large. Mutable; thread-safe."""
 
     def one(self, value: _T) -> _T:
-        """The value that said the same before, or this one."""
+        """Return an equal earlier value if there is one, else this value."""
         said = value if isinstance(value, str) else _ENCODER.encode(value)
         known = self.get(said)
         return self.keep(said, value) if known is None else known
 
     def keep(self, said: bytes | str, value: _T) -> _T:
-        """Know the value from now on, unless it is too large."""
+        """Store the value, unless it is too large."""
         if len(said) <= LARGEST:
             if len(self) >= MOST:
                 self.clear()
@@ -53,7 +53,7 @@ _NEEDS = InternTable[PodSetNeeds]()
 
 
 def intern(obj: Object) -> Object:
-    """The same object; what it is made of is shared with those before it that said the same there."""
+    """Return an equal object whose parts are shared with earlier objects."""
     match obj:
         case Workload():
             return _workload(obj)
@@ -102,7 +102,7 @@ def _pod_set(pod_set: PodSet) -> PodSet:
 
 
 def _template(template: PodTemplate) -> PodTemplate:
-    """The template; what is often each one's own, as its name among its labels, keeps nobody from sharing the rest."""
+    """Share a template's parts; labels and hostname, which often differ per pod, are interned separately."""
     rest = _TEMPLATES.one(replace(template, labels=NO_LABELS, annotations=NO_LABELS, hostname=""))
     labels, annotations = _MAPPINGS.one(template.labels), _MAPPINGS.one(template.annotations)
     return replace(rest, labels=labels, annotations=annotations, hostname=template.hostname)

@@ -1,4 +1,4 @@
-"""Sets of whole numbers as Kubernetes writes them: `0-3,7`, the indexes of an Indexed Job that are done."""
+"""Sets of integers in Kubernetes' notation (`0-3,7`), such as the completed indexes of an Indexed Job."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ Interval = tuple[int, int]
 
 
 def parse_intervals(text: str) -> list[Interval]:
-    """The intervals of a text, as they stand; one that is no interval, or goes down, is left out."""
+    """Parse the intervals of a text; invalid or descending ones are left out."""
     return [found for part in text.split(",") if (found := _interval(part)) is not None]
 
 
@@ -21,7 +21,7 @@ def _interval(text: str) -> Interval | None:
 
 
 def count(texts: Iterable[str], limit: int) -> int:
-    """How many numbers from 0 to below `limit` stand in any of these texts."""
+    """Count the numbers in 0 … `limit` - 1 that any of these texts contains."""
     found, last = 0, -1
     for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
         low, high = max(low, last + 1), min(high, limit - 1)
@@ -31,7 +31,7 @@ def count(texts: Iterable[str], limit: int) -> int:
 
 
 def lacking(texts: Iterable[str], limit: int) -> Iterator[int]:
-    """Numbers from 0 to below `limit` that stand in none of these texts, ascending."""
+    """Yield the numbers in 0 … `limit` - 1 that none of these texts contains, ascending."""
     first = 0
     for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
         yield from range(first, min(low, limit))
@@ -40,17 +40,17 @@ def lacking(texts: Iterable[str], limit: int) -> Iterator[int]:
 
 
 def stands_in(number: int, texts: Iterable[str]) -> bool:
-    """True if a number stands in any of these texts."""
+    """True if any of these texts contains the number."""
     return any(low <= number <= high for text in texts for low, high in parse_intervals(text))
 
 
 def shared(one: str, other: str, limit: int) -> int:
-    """How many numbers from 0 to below `limit` stand in both texts."""
+    """Count the numbers in 0 … `limit` - 1 that both texts contain."""
     return count((one,), limit) + count((other,), limit) - count((one, other), limit)
 
 
 def added(text: str, number: int) -> str:
-    """The set with one more number."""
+    """Return the set with one more number."""
     merged: list[Interval] = []
     for low, high in sorted([*parse_intervals(text), (number, number)]):
         if merged and low <= merged[-1][1] + 1:

@@ -83,24 +83,24 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     @property
     def solo(self) -> bool:
-        """True if each of its pods works for itself; otherwise they do one work, all together."""
+        """True if its pods work independently; False if they work together."""
         if isinstance(self.rules, BatchRules):
             return not self.rules.together
         return isinstance(self.rules, ReplicaRules)
 
     @property
     def endless(self) -> bool:
-        """True if it goes on until it is deleted."""
+        """True if it runs until it is deleted."""
         return isinstance(self.rules, ReplicaRules | GroupRules | MemberRules | CronRules | TemplateRules)
 
     @property
     def makes_jobs(self) -> bool:
-        """True if it has no pods of its own, but makes jobs that have."""
+        """True if it has no pods of its own, but creates jobs."""
         return isinstance(self.rules, GroupRules | CronRules | TemplateRules | FlowRules)
 
 
 def again(job: Job, name: str) -> Job:
-    """A job like this one that has not begun."""
+    """Return a copy of a job that has not started."""
     return replace(
         job,
         name=name,

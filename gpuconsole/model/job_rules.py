@@ -1,4 +1,4 @@
-"""What kinds of jobs say beyond their pods: when one is done, what never ends, who decides, what a timer makes."""
+"""Rules of each kind of job: when it is complete, what follows a failure, and which jobs it creates."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,7 +13,7 @@ from gpuconsole.model.volcano_jobs import VolcanoSpec
 
 
 class FailureRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule of a podFailurePolicy: what follows when a pod fails with these exit codes, or of this cause."""
+    """One rule of a podFailurePolicy: the action when a pod fails with these exit codes or conditions."""
 
     action: str
     """FailJob, FailIndex, Ignore or Count."""
@@ -25,7 +25,7 @@ class FailureRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SuccessRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule of a successPolicy: the job is done when enough of these indexes are."""
+    """One rule of a successPolicy: the job succeeds when enough of these indexes have."""
 
     indexes: str = ""
     """As `0-3,7`; empty means all of them."""
@@ -34,7 +34,7 @@ class SuccessRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="batch"):
-    """A batch/v1 Job: each pod works for itself, so many at once, until enough of them have succeeded."""
+    """Rules of a batch/v1 Job: parallelism, and the number of pods that must succeed."""
 
     completions: int | None = None
     """None: it is done when all its pods have ended, and none is made again after the first success."""
@@ -59,7 +59,7 @@ class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bat
 
 
 class BatchStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a Job is. Its pieces of work are numbered as the indexes of an Indexed Job are."""
+    """Progress of a Job. Its units of work are numbered like the indexes of an Indexed Job."""
 
     completed: str = ""
     """Pieces that succeeded: `0-3,7`."""
@@ -77,14 +77,14 @@ NO_PROGRESS = BatchStatus()
 
 
 class ReplicaRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="replicas"):
-    """Pods that serve until they are deleted: a lost one is replaced, the others go on."""
+    """Rules of a service: its pods run until it is deleted, and a lost pod is replaced alone."""
 
     ordered: bool = False
     """A pod is made when the one before it runs (a StatefulSet's podManagementPolicy OrderedReady)."""
 
 
 class GroupRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="groups"):
-    """A LeaderWorkerSet: so many groups of a leader and its workers; its pod sets are those of one group."""
+    """Rules of a LeaderWorkerSet: its number of groups; its pod sets are those of one group."""
 
     replicas: int = 1
     recreate: bool = True
@@ -92,7 +92,7 @@ class GroupRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gro
 
 
 class MemberRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="member"):
-    """One group of a LeaderWorkerSet, or one replica of a Deployment that Kueue admits by itself."""
+    """Rules of one group of a LeaderWorkerSet, or one replica of a Deployment that Kueue admits on its own."""
 
     index: int = 0
     recreate: bool = False
@@ -100,7 +100,7 @@ class MemberRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="me
 
 
 class LaunchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="launch"):
-    """A job whose success some pod sets decide; the other pods are removed then."""
+    """Rules of a job whose success some pod sets decide; the other pods are then removed."""
 
     deciders: tuple[str, ...] = ()
     ttl: Span | None = None
@@ -108,7 +108,7 @@ class LaunchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="la
 
 
 class TrainRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
-    """A TrainJob: which runtime says what its pods are, and what it changes of that."""
+    """Rules of a TrainJob: its runtime, and its changes to the runtime's pods."""
 
     kind: str = "ClusterTrainingRuntime"
     runtime: str
@@ -121,7 +121,7 @@ class TrainRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tra
 
 
 class PodPatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a TrainJob adds to the pods of some jobs of its runtime; without names, to all of them."""
+    """Additions of a TrainJob to the pods of the named jobs of its runtime; of all jobs if none are named."""
 
     jobs: tuple[str, ...] = ()
     labels: Mapping[str, str] = NO_LABELS
@@ -131,7 +131,7 @@ class PodPatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Concurrency(StrEnum):
-    """What a CronJob does at its time while an earlier Job still runs."""
+    """Concurrency policy of a CronJob: its action while an earlier Job still runs."""
 
     ALLOW = "Allow"
     FORBID = "Forbid"
@@ -139,7 +139,7 @@ class Concurrency(StrEnum):
 
 
 class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron"):
-    """A CronJob: when it makes a Job of its pods, and what becomes of earlier ones."""
+    """Rules of a CronJob: its schedule, and how it handles earlier Jobs."""
 
     schedule: str
     makes: str = "Job"
@@ -165,7 +165,7 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
 
 
 class TemplateRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="template"):
-    """A JobTemplate of Volcano: it runs nothing itself; JobFlows make Volcano Jobs of it."""
+    """Rules of a Volcano JobTemplate: it runs nothing itself; JobFlows create Volcano Jobs from it."""
 
     volcano: VolcanoSpec
 
@@ -180,7 +180,7 @@ class Flow(Struct, frozen=True, omit_defaults=True):
 
 
 class FlowRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="flow"):
-    """A JobFlow of Volcano: the Jobs that it makes, each when those that it depends on are completed."""
+    """Rules of a Volcano JobFlow: the Jobs it creates, each after those it depends on have completed."""
 
     flows: tuple[Flow, ...] = ()
     deletes: bool = False

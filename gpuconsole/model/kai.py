@@ -16,7 +16,7 @@ UNSCHEDULABLE_ON_NODE_POOL = "UnschedulableOnNodePool"
 
 
 class QueueResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One resource of a queue: CPU in milli, memory in megabytes, GPUs. -1 is without bound."""
+    """One resource of a queue: CPU in millicores, memory in megabytes, GPUs. -1 is unlimited."""
 
     quota: float = 0
     """What the queue is given before anybody gets more."""
@@ -30,7 +30,7 @@ EVERYTHING = QueueResource(quota=UNLIMITED, over_quota_weight=1, limit=UNLIMITED
 
 
 class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A queue of jobs, or of queues: only those without children take jobs."""
+    """A KAI queue; only queues without children take jobs."""
 
     name: str
     uid: str = ""
@@ -54,7 +54,7 @@ class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 class ShardSetting(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a SchedulingShard sets of a plugin or an action; None leaves it as it is."""
+    """A SchedulingShard's setting of a plugin or action; None leaves the default."""
 
     enabled: bool | None = None
     priority: int | None = None
@@ -63,7 +63,7 @@ class ShardSetting(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SchedulingShard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A KAI scheduler for a part of the cluster: nodes, queues and pod groups with one value of a label."""
+    """A KAI scheduler for a partition: the nodes, queues and pod groups with one value of a label."""
 
     name: str
     uid: str = ""
@@ -90,7 +90,7 @@ class SchedulingShard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class KaiTopology(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How close pods must be, or should be, by levels of a Topology."""
+    """Required and preferred topology levels for pods."""
 
     topology: str = ""
     required: str = ""
@@ -98,7 +98,7 @@ class KaiTopology(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KaiSubGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods of a pod group with a minimum and a place of their own; one that is a parent holds groups, not pods."""
+    """Subgroup of a pod group, with its own minimum and topology; a parent holds subgroups, not pods."""
 
     name: str
     parent: str = ""
@@ -118,7 +118,7 @@ class KaiCondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KaiPodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Pods that KAI schedules as one: they name it in the annotation pod-group-name."""
+    """Gang of pods in KAI; pods name it in the annotation pod-group-name."""
 
     namespace: str = "default"
     name: str

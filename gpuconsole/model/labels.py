@@ -1,4 +1,4 @@
-"""Labels and what chooses by them: selectors, node affinity; and taints, which keep pods away."""
+"""Labels, selectors and node affinity; taints and tolerations."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
 
 class Taint(Struct, frozen=True, omit_defaults=True):
-    """A mark on a node (or a flavor) that keeps pods away unless they tolerate it."""
+    """Taint of a node (or flavor): pods that do not tolerate it are kept off."""
 
     key: str
     value: str = ""
@@ -21,7 +21,7 @@ class Taint(Struct, frozen=True, omit_defaults=True):
 
 
 class Toleration(Struct, frozen=True, omit_defaults=True):
-    """What a pod puts up with. An empty key with operator Exists tolerates everything, an empty effect any effect."""
+    """Toleration of taints. An empty key with operator Exists tolerates everything, an empty effect any effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -88,7 +88,7 @@ class NodeTerm(Struct, frozen=True, omit_defaults=True):
     fields: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """True for a node of these labels and this name."""
+        """True if a node with these labels and this name matches."""
         if not self.expressions and not self.fields:
             return False
         fields = {"metadata.name": name}

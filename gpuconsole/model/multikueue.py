@@ -1,4 +1,4 @@
-"""MultiKueue's objects on the manager: which worker clusters there are, and which of them a check offers work to."""
+"""MultiKueue's objects on the manager: worker clusters, and the lists of them that admission checks use."""
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ class MultiKueueCluster(Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class MultiKueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """The worker clusters of an admission check, in the order in which they are offered work."""
+    """Worker clusters of an admission check, in the order in which workloads are dispatched to them."""
 
     name: str
     clusters: tuple[str, ...] = ()

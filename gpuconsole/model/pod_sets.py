@@ -1,4 +1,4 @@
-"""What jobs and workloads are made of: numbers of equal pods, and how close these have to be."""
+"""Pod sets of jobs and workloads: a number of identical pods and their topology request."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from gpuconsole.model.resources import scale
 
 
 class TopologyRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How close the pods of a pod set have to be; `required` and `preferred` name a level's node label."""
+    """Topology request of a pod set; `required` and `preferred` name a level's node label."""
 
     required: str = ""
     preferred: str = ""
@@ -22,13 +22,13 @@ class TopologyRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def explicit(self) -> bool:
-        """True if it asks for a place, and does not only say in which order pods are (IsExplicitlyRequestingTAS)."""
+        """True if it requests a topology, and not only an order of pods (IsExplicitlyRequestingTAS)."""
         levels = self.required or self.preferred or self.unconstrained
         return bool(levels or self.slice_required or self.slice_size or self.slice_constraints)
 
 
 class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A number of equal pods."""
+    """A number of identical pods."""
 
     name: str = "main"
     count: int = 1
@@ -40,5 +40,5 @@ class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def requests(self) -> dict[str, int]:
-        """What all its pods need together, before any of Kueue's adjustments."""
+        """Total requests of all its pods, before Kueue's adjustments."""
         return scale(self.template.requests, self.count)

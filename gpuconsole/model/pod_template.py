@@ -1,4 +1,4 @@
-"""What a pod asks for: its containers, nodes, neighbours, devices and storage."""
+"""Pod templates: containers, node and pod affinity, devices and storage."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from gpuconsole.model.resources import EMPTY, Resources, add, largest
 
 
 class HostPort(Struct, frozen=True, omit_defaults=True):
-    """A port of its node that a container takes."""
+    """A host port that a container uses."""
 
     port: int
     protocol: str = "TCP"
@@ -20,7 +20,7 @@ class HostPort(Struct, frozen=True, omit_defaults=True):
 
 
 class Container(Struct, frozen=True, omit_defaults=True):
-    """What one container asks for. `sidecar` is an init container with restartPolicy Always."""
+    """Requests and limits of one container. `sidecar` is an init container with restartPolicy Always."""
 
     name: str = "main"
     image: str = ""
@@ -39,7 +39,7 @@ class Container(Struct, frozen=True, omit_defaults=True):
 
 
 class PodResources(Struct, frozen=True, omit_defaults=True):
-    """What all containers of a pod have together, whatever each of them asks for (KEP-2837)."""
+    """Pod-level resources, which override the sum of the containers (KEP-2837)."""
 
     requests: Resources = EMPTY
     limits: Resources = EMPTY
@@ -68,7 +68,7 @@ class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
 
 
 class PodTerm(Struct, frozen=True, omit_defaults=True):
-    """Other pods, and how near: those that it selects, in the same domain of a node's label."""
+    """A pod affinity term: the pods it selects, and the node label whose domain they share."""
 
     topology_key: str
     selector: LabelSelector | None = None
@@ -83,7 +83,7 @@ class PodTerm(Struct, frozen=True, omit_defaults=True):
 
 
 class PodAffinity(Struct, frozen=True, omit_defaults=True):
-    """Which pods a pod wants near it, or (anti-affinity) far from it."""
+    """Pod affinity, or (anti-affinity) pods to keep away from."""
 
     required: tuple[PodTerm, ...] = ()
     preferred: tuple[tuple[int, PodTerm], ...] = ()
@@ -91,7 +91,7 @@ class PodAffinity(Struct, frozen=True, omit_defaults=True):
 
 
 class PodClaim(Struct, frozen=True, omit_defaults=True):
-    """Devices that a pod claims: by a template, a claim of its own for each pod, or by one shared claim."""
+    """DRA claim of a pod: from a template, one per pod, or a shared claim."""
 
     name: str
     template: str = ""
@@ -99,7 +99,7 @@ class PodClaim(Struct, frozen=True, omit_defaults=True):
 
 
 class PodVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Storage that a pod mounts: by a claim that others may name too, or by one of its own (generic ephemeral)."""
+    """Volume of a pod: a PersistentVolumeClaim that others may share, or a generic ephemeral volume."""
 
     name: str
     claim: str = ""
@@ -111,7 +111,7 @@ class PodVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a pod asks for: shared by all pods of a pod set."""
+    """Spec shared by all pods of a pod set."""
 
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
@@ -153,7 +153,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def requests(self) -> dict[str, int]:
-        """What one pod needs: max(init containers in turn, all containers and sidecars) + overhead.
+        """Effective requests of one pod: max(init containers in turn, all containers and sidecars) + overhead.
 
         What the pod asks for as a whole replaces what its containers come to. Sidecars run from their place on, so
         each later init container runs beside them (k8s.io/component-helpers/resource PodRequests).
@@ -167,7 +167,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def limits(self) -> dict[str, int]:
-        """What one pod may use at most of each limited resource (k8s.io/component-helpers/resource PodLimits)."""
+        """Effective limits of one pod (k8s.io/component-helpers/resource PodLimits)."""
         needs = self._at_most([c.limits for c in self.containers], [c.limits for c in self.init_containers])
         if self.resources is not None:
             needs.update(self.resources.limits)

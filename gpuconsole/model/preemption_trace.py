@@ -1,4 +1,4 @@
-"""How victims were chosen: who was considered, in which order, and why some stayed, at the moment of the decision."""
+"""Trace of a preemption decision: the candidates in order, and why each was preempted or skipped."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from gpuconsole.model.clock import Time
 
 
 class CandidateVerdict(StrEnum):
-    """What became of one that could have made room."""
+    """Outcome for one preemption candidate."""
 
     CHOSEN = "chosen"
     PUT_BACK = "put-back"
@@ -28,7 +28,7 @@ class CandidateVerdict(StrEnum):
 
 
 class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
-    """One workload that uses something that was short, and what became of it."""
+    """A candidate that uses a contended resource, and the outcome for it."""
 
     workload: str
     queue: str
@@ -37,7 +37,7 @@ class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
 
 
 class PreemptionTrace(Struct, frozen=True, omit_defaults=True):
-    """The search that chose a victim. Shares are Kueue's weighted shares, in thousandths, before anybody left."""
+    """Search for victims. Shares are Kueue's weighted shares in thousandths, before any preemption."""
 
     share: str = "0"
     """Of the victim's ClusterQueue; `+Inf` for one that borrows with weight 0."""

@@ -1,4 +1,4 @@
-"""What a GPU costs: the type of GPU that labels name, and a price table in USD per GPU-hour."""
+"""GPU prices: the GPU type that labels name, and a price table in USD per GPU-hour."""
 
 import math
 import re
@@ -75,11 +75,11 @@ _KEYS = ("gpu-hour", "other", "spot")
 
 
 class PricesError(ValueError):
-    """A price table cannot be used; the text has one line for each thing that is wrong."""
+    """Invalid price table; the text has one line per problem."""
 
 
 def gpu_type(labels: Mapping[str, str], name: str = "") -> str:
-    """Name the type of GPU that a node's or a flavor's labels describe, such as `a100-80gb`; empty if unknown.
+    """Name the GPU type that the labels of a node or flavor describe, such as `a100-80gb`; empty if unknown.
 
     Looked at in this order: the device plugin's product, `accelerator`, the clouds' own labels, the instance type, and
     last `name` (of a flavor, say). MIG and time-slicing suffixes do not matter: the slice is of that GPU.
@@ -117,12 +117,12 @@ def _labelled_memory(labels: Mapping[str, str]) -> float:
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
-    """True for capacity that the cloud may take back (Karpenter's, GKE's, EKS's and AKS's labels)."""
+    """True for spot capacity (Karpenter's, GKE's, EKS's and AKS's labels)."""
     return any(labels[key].lower() == _SPOT_LABELS.get(key.lower()) for key in labels if key.lower() in _SPOT_LABELS)
 
 
 def _mig_part(labels: Mapping[str, str]) -> float:
-    """Which part of a GPU is offered as one: an instance under the MIG strategy `single`, by its product's label."""
+    """Fraction of a GPU that one `nvidia.com/gpu` is: a MIG instance under the strategy `single`, else 1."""
     if labels.get("nvidia.com/mig.strategy") != "single":
         return 1.0
     found = _MIG_PRODUCT.search(labels.get("nvidia.com/gpu.product", ""))
@@ -135,7 +135,7 @@ def _mig_part(labels: Mapping[str, str]) -> float:
 
 
 def part_offered(labels: Mapping[str, str]) -> float:
-    """Which part of a GPU a node with these labels offers as one: a replica of a shared one, a MIG instance; else 1."""
+    """Fraction of a GPU that one `nvidia.com/gpu` of a node is: a time-slicing replica, a MIG instance, or 1."""
     return _mig_part(labels) / replicas(labels)
 
 
@@ -150,7 +150,7 @@ class Prices(Struct, frozen=True, kw_only=True):
     """Part of the price that a spot GPU costs."""
 
     def hourly(self, labels: Mapping[str, str], name: str = "") -> float:
-        """USD per GPU-hour on a node (or in a flavor of that `name`) with these labels; of a shared GPU, for a replica.
+        """USD per GPU-hour on a node (or in a flavor `name`) with these labels; per replica of a shared GPU.
 
         Of a node with the MIG strategy `single`, for an instance.
         """
@@ -158,12 +158,12 @@ class Prices(Struct, frozen=True, kw_only=True):
         return price * self.spot if is_spot(labels) else price
 
     def cost(self, gpu_seconds: float, labels: Mapping[str, str], name: str = "") -> float:
-        """USD for that much GPU time on such a node."""
+        """USD for this GPU time on such a node."""
         return gpu_seconds / 3600 * self.hourly(labels, name)
 
 
 def gpu_hourly(node: Node | None, prices: Prices) -> float:
-    """USD per GPU-hour on a node: its part of the machine's own price, where the node says that.
+    """USD per GPU-hour on a node: its share of the machine's own price, if the node has one.
 
     On a node that is gone it is that of any.
     """
@@ -227,7 +227,7 @@ def _pairs(node: yaml.Node, what: str, problems: list[str]) -> Iterator[tuple[st
 
 
 def _number(node: yaml.Node, path: str, problems: list[str], at_most: float = math.inf) -> float:
-    """A plain number from 0 to `at_most`, or 0.0 and a problem."""
+    """Read a number from 0 to `at_most`; 0.0 and a problem if it is invalid."""
     text = clean(node.value, 40) if isinstance(node, yaml.ScalarNode) else "no single value"
     try:
         number = float(text)

@@ -1,4 +1,4 @@
-"""Requests for capacity: what Kueue asks of an autoscaler before it lets a workload run (autoscaling.x-k8s.io)."""
+"""ProvisioningRequests, by which Kueue requests capacity from an autoscaler before admission (autoscaling.x-k8s.io)."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from gpuconsole.model.workloads import Condition
 
 
 class RetryStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How often and how soon a failed request is made again."""
+    """Number and delay of retries after a failed request."""
 
     limit: int = 3
     base: Span = 60 * SECOND
@@ -19,7 +19,7 @@ class RetryStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """How an admission check asks for capacity (kueue.x-k8s.io)."""
+    """Parameters of a provisioning admission check (kueue.x-k8s.io)."""
 
     name: str
     provisioning_class: str = ""
@@ -38,14 +38,14 @@ class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class RequestedPods(Struct, frozen=True):
-    """A number of pods like a stored template of the same namespace."""
+    """A number of pods of a PodTemplate in the same namespace."""
 
     template: str
     count: int
 
 
 class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """One attempt to get capacity for a workload. The autoscaler answers by its conditions."""
+    """One attempt to get capacity for a workload. The autoscaler sets its conditions."""
 
     namespace: str = "default"
     name: str
@@ -65,16 +65,16 @@ class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
         return f"{self.namespace}/{self.name}"
 
     def condition(self, type: str) -> Condition | None:
-        """Its condition of this type where it is true."""
+        """Return its condition of this type if it is true."""
         return next((c for c in self.conditions if c.type == type and c.status), None)
 
     def message(self, type: str) -> str:
-        """What its condition of this type says, true or not; nothing without one."""
+        """Return the message of its condition of this type, true or not; empty if absent."""
         return next((c.message for c in self.conditions if c.type == type), "")
 
 
 class StoredTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A PodTemplate object: the pods that a ProvisioningRequest asks room for."""
+    """A PodTemplate object, which describes the pods of a ProvisioningRequest."""
 
     namespace: str = "default"
     name: str

@@ -54,7 +54,7 @@ def to_int(resource: str, quantity: Fraction) -> int:
 
 
 def bounded(value: int) -> int:
-    """The amount itself, or the nearest that 64 bits hold: sums saturate, they never wrap."""
+    """Clamp to 64 bits: sums saturate, they never wrap."""
     return MAX if value > MAX else MIN if value < MIN else value
 
 
@@ -64,7 +64,7 @@ def amount(resource: str, value: str | int | float) -> int:
 
 
 def as_float(resource: str, value: int) -> float:
-    """The amount in whole units, CPU in cores: what weights and shares multiply. The largest amount is infinite."""
+    """Convert to whole units (CPU in cores) for weights and shares. The largest amount is infinite."""
     if value == MAX:
         return math.inf
     return value / 1000 if resource in MILLI else float(value)
@@ -130,5 +130,5 @@ def canonical(value: str | int | float) -> str:
 
 
 def capped(value: str | int | float) -> Fraction:
-    """Read a quantity as Kubernetes keeps it: no more than MaxInt64. Raises ValueError."""
+    """Read a quantity as Kubernetes stores it: at most MaxInt64. Raises ValueError."""
     return max(-_MOST, min(_MOST, parse_quantity(value)))

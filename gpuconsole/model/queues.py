@@ -40,7 +40,7 @@ class FungibilityPreference(StrEnum):
 
 
 class ResourceFlavor(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A kind of capacity: the nodes with these labels."""
+    """Variant of a resource: the nodes with these labels."""
 
     name: str
     uid: str = ""
@@ -55,7 +55,7 @@ class ResourceFlavor(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Quota(Struct, frozen=True, omit_defaults=True):
-    """A quota of one resource in one flavor, in base units. No borrowing limit = unlimited, no lending limit = all."""
+    """Quota of one resource in one flavor, in base units. No borrowing limit means unlimited, no lending limit all."""
 
     nominal: int = 0
     borrowing_limit: int | None = None
@@ -70,7 +70,7 @@ class FlavorQuotas(Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceGroup(Struct, frozen=True, omit_defaults=True):
-    """Resources that are assigned one flavor together, and the flavors in the order in which they are tried."""
+    """Resources that share a flavor assignment, and the flavors in the order in which they are tried."""
 
     covered_resources: tuple[str, ...]
     flavors: tuple[FlavorQuotas, ...]
@@ -103,21 +103,21 @@ class ClusterQueuePreemption(Struct, frozen=True, omit_defaults=True):
 
 
 class CheckRule(Struct, frozen=True, omit_defaults=True):
-    """An admission check of a ClusterQueue; no flavors = all of them."""
+    """An admission check of a ClusterQueue; without flavors it applies to all."""
 
     name: str
     on_flavors: tuple[str, ...] = ()
 
 
 class MigrationMode(StrEnum):
-    """What becomes of a workload's other variants once one of them is admitted."""
+    """Handling of a workload's other variants once one of them is admitted."""
 
     TRY_PREFERRED_FLAVORS = "TryPreferredFlavors"
     RETAIN_FIRST_ADMISSION = "RetainFirstAdmission"
 
 
 class ConcurrentAdmission(Struct, frozen=True, omit_defaults=True):
-    """A workload is tried for every flavor at the same time, as one variant each (behind the gate of that name)."""
+    """Admission of a workload in all flavors concurrently, one variant each (feature gate ConcurrentAdmission)."""
 
     mode: MigrationMode = MigrationMode.TRY_PREFERRED_FLAVORS
     last_acceptable_flavor: str = ""
@@ -125,7 +125,7 @@ class ConcurrentAdmission(Struct, frozen=True, omit_defaults=True):
 
 
 class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A pool of quota."""
+    """A pool of quota that LocalQueues use."""
 
     name: str
     uid: str = ""
@@ -179,7 +179,7 @@ class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A team's door to a ClusterQueue."""
+    """A namespace's queue, which points to a ClusterQueue."""
 
     namespace: str
     name: str
@@ -203,6 +203,8 @@ class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
 
 
 class WorkloadPriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Priority of workloads in Kueue, independent of pod priority."""
+
     name: str
     value: int
     description: str = ""
@@ -224,6 +226,8 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 class AdmissionCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Extra condition that a workload must pass before admission."""
+
     name: str
     controller: str = ""
     parameters: str = ""
