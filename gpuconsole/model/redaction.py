@@ -1,4 +1,4 @@
-"""A Snapshot file without what it says about its owners: names become pseudonyms, the same everywhere in the file.
+"""Redaction of Snapshot files: names become pseudonyms, consistently within the file.
 
 Every text in an object is a name unless it is known to be something else: a word of the API, a measure, a text of a
 scheduler. What stays is what decides: sizes, times, priorities, reasons, and labels and annotations of Kubernetes' own
@@ -44,7 +44,7 @@ from gpuconsole.model.workloads import Workload
 
 
 def redact(data: bytes) -> bytes:
-    """Give a Snapshot file back with pseudonyms. Raises msgspec.DecodeError for what is none."""
+    """Return a Snapshot file with pseudonyms. Raises msgspec.DecodeError if it is not a Snapshot file."""
     file = decode(data)
     policy = _kueue_of(file.policy)
     pseudonyms = _Pseudonyms(_checks(file.objects))
@@ -80,7 +80,7 @@ def _seen(seen: Visibility, pseudonyms: "_Pseudonyms") -> Visibility:
 
 
 def _checks(objects: Iterable[Object]) -> frozenset[str]:
-    """The admission checks that are there, and those that workloads wait for."""
+    """Return the names of all admission checks, defined or required by a workload."""
     there = {obj.name for obj in objects if isinstance(obj, AdmissionCheck)}
     return frozenset(
         there.union(*([check.name for check in obj.checks] for obj in objects if isinstance(obj, Workload)))
@@ -88,7 +88,7 @@ def _checks(objects: Iterable[Object]) -> frozenset[str]:
 
 
 class _Pseudonyms:
-    """Name → pseudonym. Mutates by `call`. `checks` are those whose names may be told again."""
+    """Map of names to pseudonyms. Mutated by `call`. `checks` are admission checks whose names may recur in texts."""
 
     def __init__(self, checks: frozenset[str]) -> None:
         self._of: dict[str, str] = {}
@@ -100,7 +100,7 @@ class _Pseudonyms:
         self._counts: dict[str, int] = {}
 
     def call(self, name: str, word: str) -> None:
-        """Find a pseudonym for a name, unless it has one, or names nothing of anybody's."""
+        """Assign a pseudonym to a name, unless it has one or is not private."""
         if name in self._of or name in self._plain:
             return
         if name in COMMON or PLAIN.fullmatch(name) or VOCABULARY.search(name):
@@ -111,7 +111,7 @@ class _Pseudonyms:
         self._of[name] = f"{word}-{count:03}" if word == RESOURCE else f"{word}-{count}"
 
     def refer(self, key: str, word: str) -> None:
-        """Find pseudonyms for a name, or for namespace and name in a key such as `Job/team/train`."""
+        """Assign pseudonyms to a name, or to namespace and name in a key such as `Job/team/train`."""
         if key in self._referred:
             return
         self._referred.add(key)
@@ -121,18 +121,18 @@ class _Pseudonyms:
             self.call(name, word)
 
     def text(self, text: str) -> str:
-        """A name by its pseudonym, or a text with pseudonyms for the names in it."""
+        """Return a name's pseudonym, or a text with the names in it replaced."""
         whole = self._of.get(text) or self._texts.get(text)
         if whole is None:
             whole = self._texts[text] = WORD.sub(lambda found: self._of.get(found[0], found[0]), text)
         return whole
 
     def beginning(self, prefix: str) -> list[str]:
-        """The pseudonyms of what begins so."""
+        """Return the pseudonyms of the names with a prefix."""
         return [pseudonym for name, pseudonym in self._of.items() if name.startswith(prefix)]
 
     def said(self, text: str) -> str:
-        """What somebody said, also without addresses, and without what checks said."""
+        """Redact a message, also addresses and the messages of admission checks."""
         return self.text(UNKNOWN.sub("…", CHECKS.sub(self._named, text)))
 
     def _named(self, matched: re.Match[str]) -> str:
@@ -144,7 +144,7 @@ class _Pseudonyms:
 
 
 def _collect(value: Any, pseudonyms: _Pseudonyms, field: str = "") -> None:
-    """Find pseudonyms for all names in a value of this field."""
+    """Assign pseudonyms to all names in a value of this field."""
     if isinstance(value, Struct):
         for name in value.__struct_fields__:
             inner = getattr(value, name)
@@ -162,7 +162,7 @@ def _collect(value: Any, pseudonyms: _Pseudonyms, field: str = "") -> None:
 
 
 def _closed(field: str, value: Any) -> bool:
-    """True for words that nobody chose; conditions of some things are words, those of others tell more."""
+    """True for a field with a fixed vocabulary; structs in it, such as conditions, are redacted field by field."""
     return field in KEPT and not (isinstance(value, tuple) and value and isinstance(value[0], Struct))
 
 
@@ -180,14 +180,14 @@ def _collect_mapping(mapping: Mapping[Any, Any], pseudonyms: _Pseudonyms, field:
 
 
 def _collect_value(key: str, value: str, pseudonyms: _Pseudonyms, field: str) -> None:
-    """What a label says is a name, unless its key is of the vocabulary; annotations may hold anything."""
+    """Assign a pseudonym to a label or annotation value, unless its key's values are not private."""
     known = VOCABULARY.search(key) and not NAMING.search(key)
     if not known or (field == "annotations" and not MEASURE.fullmatch(value)):
         pseudonyms.call(value, "value")
 
 
 def _replaced(value: Any, field: str, pseudonyms: _Pseudonyms) -> Any:
-    """A value of this field with pseudonyms."""
+    """Return a value of this field with pseudonyms."""
     if isinstance(value, Struct):
         return _struct(value, pseudonyms)
     if isinstance(value, Mapping):
@@ -227,7 +227,7 @@ def _key(key: Any, pseudonyms: _Pseudonyms) -> Any:
 
 
 def _kueue_of(policy: msgspec.Raw) -> Any:
-    """Of a policy what admission goes by; the rest names streams, prices and teams."""
+    """Return only the Kueue part of a policy: the rest names streams, prices and teams."""
     document = msgspec.json.decode(policy)
     return {"kueue": document["kueue"]} if isinstance(document, dict) and "kueue" in document else None
 
@@ -260,7 +260,7 @@ def _policy(tree: Any, pseudonyms: _Pseudonyms) -> Any:
 
 
 def _spelled_out(settings: dict[str, Any], pseudonyms: _Pseudonyms) -> Iterable[tuple[str, Any]]:
-    """Settings, in which prefixes of resources have become the resources that begin so."""
+    """Expand prefixes of resource names in settings to the resources that begin with them."""
     for key, value in settings.items():
         if key == PREFIXES:
             known = [prefix for prefix in value if VOCABULARY.search(prefix) or not CHOSEN.search(prefix)]

@@ -1,4 +1,4 @@
-"""What a redacted Snapshot file keeps: words that an API chose, and not people; and which fields hold names of what."""
+"""Vocabulary of redaction: words that APIs define and redaction keeps, and the fields that hold names."""
 
 import re
 

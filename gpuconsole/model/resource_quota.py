@@ -1,4 +1,4 @@
-"""ResourceQuotas as the API server enforces them: what objects use of them, which they count, what they refuse.
+"""ResourceQuotas as the API server enforces them: usage of objects, scopes, and refusals.
 
 Kubernetes: pkg/quota/v1/evaluator/core (pods.go, persistent_volume_claims.go, resource_claims.go), generic object
 counts, apiserver/pkg/admission/plugin/resourcequota/controller.go.
@@ -45,7 +45,7 @@ _MOST_DEVICES = 32
 
 
 def pod_usage(template: PodTemplate, *, done: bool = False) -> dict[str, int]:
-    """What a pod uses of quotas, by their names; one that is `done` (Succeeded, Failed) counts as an object only."""
+    """Quota usage of a pod, by quota resource; one that is `done` (Succeeded, Failed) counts as an object only."""
     if done:
         return {COUNT_PODS: 1}
     return {COUNT_PODS: 1, PODS: 1, **_compute(template.requests, template.limits)}
@@ -64,7 +64,7 @@ def _compute(requests: Resources, limits: Resources) -> dict[str, int]:
 
 
 def counts(quota: ResourceQuota, template: PodTemplate, priority_class: str) -> bool:
-    """True if a quota tracks anything of pods, and such a pod is in all its scopes.
+    """True if a quota tracks pods, and such a pod is in all its scopes.
 
     `priority_class` is the pod's own, else the global default's.
     """
@@ -97,7 +97,7 @@ def _in_scope(scope: QuotaScope, template: PodTemplate, priority_class: str) -> 
 
 
 def _is_best_effort(template: PodTemplate) -> bool:
-    """True for the QoS class BestEffort: nothing asks for CPU or memory, or limits it."""
+    """True for the QoS class BestEffort: no CPU or memory requests or limits."""
     parts: list[Resources] = [template.resources.requests, template.resources.limits] if template.resources else []
     for container in (*template.containers, *template.init_containers):
         parts += [container.requests, container.limits]
@@ -105,14 +105,14 @@ def _is_best_effort(template: PodTemplate) -> bool:
 
 
 def _looks_elsewhere(template: PodTemplate) -> bool:
-    """True if its affinity names other namespaces."""
+    """True if the pod's affinity names other namespaces."""
     sides = [side for side in (template.pod_affinity, template.pod_anti_affinity) if side is not None]
     terms = [term for side in sides for term in (*side.required, *(term for _, term in side.preferred))]
     return any(term.namespaces or term.namespace_selector is not None for term in terms)
 
 
 def used_by(quota: ResourceQuota, obj: Counted, default_class: str) -> Resources:
-    """How much of a quota one object uses, by the quota's resources (the evaluators' Usage).
+    """Usage of a quota by one object, by the quota's resources (the evaluators' Usage).
 
     `default_class` is the name of the global default priority class. Scopes select pods; nothing else is in them.
     """
@@ -126,7 +126,7 @@ def used_by(quota: ResourceQuota, obj: Counted, default_class: str) -> Resources
 
 
 def object_usage(obj: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> dict[str, int]:
-    """What an object that is no pod uses of quotas, by their names."""
+    """Quota usage of an object other than a pod, by quota resource."""
     match obj:
         case Job():
             return {f"count/{resource_of(obj)}": 1}
@@ -145,7 +145,7 @@ def object_usage(obj: Job | Workload | PersistentVolumeClaim | ResourceClaim) ->
 
 
 def _devices(request: DeviceRequest) -> Resources:
-    """The devices that a request may get of each class: of alternatives, the most of any one."""
+    """Devices that a request may get of each class; for alternatives, the largest number."""
     if request.alternatives:
         return largest(*map(_devices, request.options))
     if not request.device_class:
@@ -157,7 +157,7 @@ def _devices(request: DeviceRequest) -> Resources:
 def counted(
     quota: ResourceQuota, objs: Mapping[type[Counted], Iterable[Counted]], default_class: str
 ) -> dict[str, int]:
-    """How much of a quota the objects of its namespace use (quota controller: UsageStats).
+    """Usage of a quota by the objects of its namespace (quota controller: UsageStats).
 
     `things` holds the kinds all of whose objects are known; of what others use the quota's status tells.
     """
@@ -169,7 +169,7 @@ def counted(
 
 
 def _counts_of(name: str) -> type[Counted] | None:
-    """The kind whose objects a resource of a quota counts; None for others (Services, ConfigMaps …)."""
+    """Return the kind that a quota resource counts; None for others (Services, ConfigMaps …)."""
     if _is_of_pods(name):
         return Pod
     if name in _JOBS:
@@ -182,7 +182,7 @@ def _counts_of(name: str) -> type[Counted] | None:
 
 
 def resource_of(job: Job) -> str:
-    """A job's resource as the API server calls it, such as `jobs.batch`."""
+    """Return a job's API resource, such as `jobs.batch`."""
     return _resource(job.kind)
 
 
@@ -195,7 +195,7 @@ _JOBS = frozenset(f"count/{_resource(kind)}" for kind in (*GROUPS, "CronJob") if
 
 
 class QuotaRefusal(Struct, frozen=True):
-    """Why the API server does not create an object."""
+    """Reason why the API server refuses to create an object."""
 
     quota: ResourceQuota
     resource: str
@@ -207,7 +207,7 @@ class QuotaRefusal(Struct, frozen=True):
 def pod_refusal(
     quotas: Sequence[ResourceQuota], template: PodTemplate, name: str, default_class: str
 ) -> QuotaRefusal | None:
-    """What keeps the API server from creating a pod; None if every quota of its namespace has room for it.
+    """Return why the API server refuses a pod; None if every quota of its namespace allows it.
 
     The quotas' `used` has to be up to date; `default_class` is the name of the global default priority class.
     """
@@ -226,7 +226,7 @@ def pod_refusal(
 def object_refusal(
     quotas: Iterable[ResourceQuota], obj: Job | Workload | PersistentVolumeClaim | ResourceClaim
 ) -> QuotaRefusal | None:
-    """What keeps the API server from creating an object that quotas count; None if all have room for it."""
+    """Return why the API server refuses an object that quotas count; None if all quotas allow it."""
     usage = object_usage(obj)
     for quota in quotas:
         if not quota.scopes and (over := _over(quota, usage)):
@@ -249,7 +249,7 @@ def _resource_of(obj: Job | Workload | PersistentVolumeClaim | ResourceClaim) ->
 
 
 def _unnamed(quota: ResourceQuota, template: PodTemplate) -> str:
-    """What containers have to name and do not: `cpu for: a,b; memory for: a`."""
+    """List required requests or limits that containers lack: `cpu for: a,b; memory for: a`."""
     lacking: dict[str, set[str]] = {}
     for container in (*template.containers, *template.init_containers):
         for name in _REQUIRED & quota.hard.keys() - _compute(container.effective, container.limits).keys():
@@ -264,17 +264,17 @@ def _exceeded(quota: ResourceQuota, usage: Mapping[str, int], over: Sequence[str
 
 
 def _over(quota: ResourceQuota, usage: Mapping[str, int]) -> list[str]:
-    """The resources of a quota that this much more would exceed."""
+    """Return the resources of a quota that this additional usage would exceed."""
     return exceeding({name: quota.used.get(name, 0) + amount for name, amount in usage.items()}, quota.hard)
 
 
 def _written(amounts: Resources, names: Sequence[str]) -> str:
-    """`a=1,b=2` in the order of names (prettyPrint of the admission plugin)."""
+    """Write amounts as `a=1,b=2` in the order of names (prettyPrint of the admission plugin)."""
     return ",".join(f"{name}={written(name, amounts.get(name, 0))}" for name in names)
 
 
 def written(name: str, amount: int) -> str:
-    """An amount of a quota's resource as a quantity, in the units of what is requested or limited."""
+    """Write an amount of a quota resource as a quantity, in the unit of the resource."""
     if name.endswith(_STORAGE):
         return format_quantity(MEMORY, amount)
     return format_quantity(name.removeprefix(_REQUESTS).removeprefix(_LIMITS), amount)

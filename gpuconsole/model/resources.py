@@ -1,4 +1,6 @@
-"""Resource vectors: what a pod requests, sums that saturate, and which resources are GPUs."""
+"""Resource vectors: requests and capacities by resource name, with saturating arithmetic; and which resources are
+GPUs.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -27,7 +29,7 @@ def add(*vectors: Resources) -> dict[str, int]:
 
 
 def subtract(vector: Resources, other: Resources) -> Resources:
-    """Take away by name, saturating at 64 bits; below zero is possible. The vector itself if nothing is taken."""
+    """Subtract by name, saturating at 64 bits; may be negative. Returns the vector itself if nothing is subtracted."""
     if not other:
         return vector
     return {**vector, **{name: bounded(vector.get(name, 0) - value) for name, value in other.items()}}
@@ -48,22 +50,22 @@ def scale(vector: Resources, count: int) -> dict[str, int]:
 
 
 def divide(vector: Resources, count: int) -> dict[str, int]:
-    """The share of one of `count` pods, rounded towards zero. Nothing of no pods is nothing."""
+    """Divide by a number of pods, rounding towards zero; 0 for 0 pods."""
     return {name: (abs(value) // count * (1 if value > 0 else -1) if value else 0) for name, value in vector.items()}
 
 
 def not_negative(vector: Resources) -> dict[str, int]:
-    """The same amounts, those below zero as zero."""
+    """Replace negative amounts by zero."""
     return {name: max(0, value) for name, value in vector.items()}
 
 
 def exceeding(vector: Resources, bounds: Resources) -> list[str]:
-    """Names of which there is more than the bound, in order; what has no bound is never too much."""
+    """Return sorted names whose amount exceeds the bound; names without a bound never do."""
     return sorted(name for name, value in vector.items() if name in bounds and value > bounds[name])
 
 
 def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
-    """How many times the requests fit, at most `MANY`, and which resource is the scarcest.
+    """Return how many times the requests fit, at most `MANY`, and the scarcest resource.
 
     Of equally scarce ones the first by name. Requests of nothing at all fit not at all; capacity below zero is none.
     """
@@ -76,20 +78,20 @@ def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
 
 
 def is_gpu(resource: str) -> bool:
-    """True for whole GPUs (or other accelerators that take a whole device), and for turns on shared ones."""
+    """True for whole GPUs (or other whole accelerators), and for replicas of shared ones."""
     return resource in GPU_RESOURCES
 
 
 def is_mig(resource: str) -> bool:
-    """True for MIG slices that the device plugin offers by profile (`nvidia.com/mig-1g.10gb`)."""
+    """True for MIG instances that the device plugin offers by profile (`nvidia.com/mig-1g.10gb`)."""
     return resource.startswith(MIG_PREFIX)
 
 
 def gpus(vector: Resources) -> int:
-    """How many whole GPUs a vector holds; MIG slices are counted apart."""
+    """Number of whole GPUs in a vector, without MIG instances."""
     return sum(vector.get(name, 0) for name in GPU_RESOURCES)
 
 
 def short(names: Iterable[str]) -> list[str]:
-    """Resource names for people, in a stable order: GPUs, MIG slices, cpu, memory, the rest."""
+    """Sort resource names for people: GPUs, MIG instances, cpu, memory, the rest."""
     return sorted(names, key=lambda name: (not is_gpu(name), not is_mig(name), name != quantity.CPU, name))

@@ -1,4 +1,4 @@
-"""Numbers that no cluster has. GPUs and pieces of work are counted one by one: a simulation of these never ends."""
+"""Upper limits on input numbers. GPUs and units of work are simulated one by one, so absurd numbers never finish."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,17 +21,17 @@ _CARDS = "volcano.sh/gpu-number"
 
 
 def too_many_devices(resource: str, amount: int) -> bool:
-    """True for more of a resource than a machine has of it, where each is kept by its index."""
+    """True for more devices than one node can have; each device is stored by its index."""
     return amount > MOST_DEVICES and (is_gpu(resource) or is_mig(resource) or resource == _CARDS)
 
 
 def parent_of(obj: object) -> str:
-    """The cohort or queue that one lies in, if any."""
+    """Return the parent cohort or queue; empty if there is none."""
     return obj.parent if isinstance(obj, Cohort | VolcanoQueue | KaiQueue) else ""
 
 
 def too_deep(parents: Mapping[str, str]) -> str:
-    """The first that has more levels above it than anybody nests; nothing where none has. Circles are no levels."""
+    """Return the first name with too many ancestors; empty if there is none. Cycles do not count."""
     above: dict[str, int] = {}
     for name in parents:
         trail: dict[str, None] = {}
@@ -48,7 +48,7 @@ def too_deep(parents: Mapping[str, str]) -> str:
 
 
 def insane_values(objects: Sequence[Object]) -> Iterator[str]:
-    """What is wrong with these objects, by object and field, and what would be right."""
+    """Yield errors for absurd values in these objects: object, field, and the valid range."""
     for kind in (Cohort, VolcanoQueue, KaiQueue):
         deep = too_deep({obj.name: obj.parent for obj in objects if isinstance(obj, kind)})
         if deep:

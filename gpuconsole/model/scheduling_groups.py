@@ -1,4 +1,4 @@
-"""Kubernetes' own Workload (KEP-4671) and CompositePodGroup (KEP-6012) of the group scheduling.k8s.io.
+"""Kubernetes' own Workload (KEP-4671) and CompositePodGroup (KEP-6012) in the group scheduling.k8s.io.
 
 Its PodGroups are read as `volcano.PodGroup`, as those of other gang schedulers are.
 """
@@ -12,7 +12,7 @@ from gpuconsole.model.labels import NO_LABELS
 
 
 class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A Workload of scheduling.k8s.io; Kueue's is another kind of that name."""
+    """A Workload of scheduling.k8s.io, which is not Kueue's Workload."""
 
     namespace: str = "default"
     name: str
@@ -29,7 +29,7 @@ class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class CompositePodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A group of PodGroups and of other composite groups, which name it as their parent."""
+    """A group of PodGroups and composite groups, which name it as their parent."""
 
     namespace: str = "default"
     name: str

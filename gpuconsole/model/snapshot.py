@@ -1,4 +1,4 @@
-"""The one Snapshot: everything that a screen draws or an answer reads, frozen at one moment.
+"""Snapshot: the immutable state of a cluster at one moment, from which all screens and answers are computed.
 
 A table is a `View`: rows by integer id with an index by key. Views share their rows with the state's earlier and later
 views, so that freezing is cheap, an unchanged table is the same object, and an unchanged row is the same object: what
@@ -84,14 +84,14 @@ class TableView(Mapping[str, T], Generic[T]):
         return position is not None and position < len(self.rows) and self.rows[position] is not None
 
     def index(self) -> dict[str, int]:
-        """Key → place in `rows`, of its own rows only; not to be changed."""
+        """Map from key to position in `rows`, without newer rows; do not change it."""
         # Keys that are newer than the view were added at the end of the index.
         if next(reversed(self._index.values()), -1) < len(self.rows):
             return self._index
         return {key: position for key, position in self._index.items() if position < len(self.rows)}
 
     def all(self) -> Iterator[T]:
-        """The rows themselves, without a look-up by key."""
+        """Yield the rows without key look-ups."""
         return (row for row in self.rows if row is not None)
 
 
@@ -169,7 +169,7 @@ class Snapshot:
         return f"Snapshot(time={self.time}, serial={self.serial}, workloads={len(self.workloads)})"
 
     def objects(self) -> Iterator[Object]:
-        """Every object, in the order in which a cluster could be built from them."""
+        """Yield every object, in an order in which a cluster can be rebuilt from them."""
         for name in TABLES.values():
             yield from getattr(self, name).all()
 
@@ -178,13 +178,13 @@ EMPTY = Snapshot(0, 0, {}, ())
 
 
 class _Numbered(Struct, frozen=True):
-    """What comes first of a SnapshotFile: whether the rest can be read."""
+    """First part of a SnapshotFile, which has its format number."""
 
     format: int = 1
 
 
 class SnapshotFile(Struct, frozen=True, kw_only=True):
-    """A Snapshot as a file: the bug report, the fixture and the test input."""
+    """A Snapshot as a file, for bug reports and tests."""
 
     format: int = FORMAT
     time: Time
@@ -201,7 +201,7 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
 
 
 class _Written(Struct, frozen=True, kw_only=True):
-    """A SnapshotFile on its way out."""
+    """A SnapshotFile while it is encoded."""
 
     format: int = FORMAT
     time: Time
@@ -221,7 +221,7 @@ def encode(
     *,
     staged: bool = False,
 ) -> bytes:
-    """Write a Snapshot as JSON, with the policy and the seed of the simulation that it was taken from.
+    """Encode a Snapshot as JSON, with the policy and random seed of its simulation.
 
     `recent` is its history, where more of it is known than the Snapshot holds; `staged` where its time is that
     simulation's.
@@ -245,7 +245,7 @@ def encode(
 
 
 def decode(data: bytes) -> SnapshotFile:
-    """Read what `encode` wrote. Raises msgspec.ValidationError with the path of what is wrong."""
+    """Decode what `encode` wrote. Raises msgspec.ValidationError with the path of the error."""
     number = msgspec.json.decode(data, type=_Numbered).format
     if number != FORMAT:
         raise msgspec.ValidationError(f"format {number} is not known; this version reads format {FORMAT}")

@@ -1,4 +1,4 @@
-"""The mutable state behind the Snapshots: events go in, `freeze()` gives the Snapshot.
+"""Mutable cluster state: applies events, and `freeze()` returns a Snapshot.
 
 Only this class changes tables. Freezing copies the row list of each table touched since the last freeze (a tenth of a
 millisecond for 100,000 rows) and nothing else.
@@ -16,7 +16,7 @@ from gpuconsole.model.visibility import EVERYTHING, KEPT, Visibility
 
 
 class ObjectTable:
-    """Rows by integer id. Mutates; `freeze` hands out views that later changes never reach."""
+    """Rows by integer id. Mutable; `freeze` returns views that later changes never affect."""
 
     __slots__ = ("_index", "_index_shared", "_rows", "_size", "_view")
 
@@ -29,7 +29,7 @@ class ObjectTable:
 
     @classmethod
     def of(cls, view: TableView[Any]) -> "ObjectTable":
-        """A table that begins with the rows of a view."""
+        """Create a table with the rows of a view."""
         table = cls()
         # The table that the view is of goes on writing into its index.
         table._rows, table._index, table._size, table._view = view.rows[:], dict(view.index()), view.size, view
@@ -77,7 +77,7 @@ class ObjectTable:
         return self._view
 
     def fork(self) -> "ObjectTable":
-        """A table that starts equal and shares nothing that either may change."""
+        """Return an independent copy."""
         twin = ObjectTable()
         twin._rows = self._rows[:]
         twin._index = self._index
@@ -98,7 +98,7 @@ class ObjectTable:
 
 
 class ClusterState:
-    """All tables of a cluster. Mutates by `apply` only, but for what can be seen of it."""
+    """All tables of a cluster. Mutated only by `apply`, except `seen`."""
 
     def __init__(self, time: Time = 0) -> None:
         self.time = time
@@ -119,7 +119,7 @@ class ClusterState:
 
     @classmethod
     def of(cls, snapshot: Snapshot, recent: Iterable[HistoryEvent]) -> "ClusterState":
-        """Begin with the objects of a Snapshot, whose rows are shared, and with these lines of history."""
+        """Create from a Snapshot, whose rows are shared, and from history events."""
         state = cls(snapshot.time)
         state.seen = snapshot.seen
         state._serial = snapshot.serial
@@ -128,7 +128,7 @@ class ClusterState:
         return state
 
     def apply(self, event: Event) -> None:
-        """Take in one event. Time only moves forward."""
+        """Apply one event. Time only moves forward."""
         self.time = max(self.time, event.time)
         match event:
             case Applied(_, obj):
@@ -141,24 +141,24 @@ class ClusterState:
                 assert_never(event)
 
     def recall(self, lines: Sequence[HistoryEvent]) -> None:
-        """Begin with this history, all of it: a file may hold older lines that answers need."""
+        """Replace the history, keeping all of it: a file may hold older events that answers need."""
         self._recent = deque(lines, maxlen=max(KEPT, len(lines)))
 
     def table(self, name: str) -> ObjectTable:
         return self._tables[name]
 
     def get(self, kind: type[Object], key: str) -> Any:
-        """The object of this struct with this key, or None."""
+        """Return the object of this struct with this key, or None."""
         return self._tables[TABLES[kind]].get(key)
 
     def freeze(self) -> Snapshot:
-        """The state as a Snapshot; unchanged tables and rows are shared with earlier ones."""
+        """Return the state as a Snapshot; unchanged tables and rows are shared with earlier ones."""
         self._serial += 1
         tables = {name: table.freeze() for name, table in self._tables.items()}
         return Snapshot(self.time, self._serial, tables, tuple(self._recent), self.seen)
 
     def fork(self) -> "ClusterState":
-        """A state that starts equal and never touches this one."""
+        """Return an independent copy."""
         twin = ClusterState(self.time)
         twin.seen = self.seen
         twin._serial = self._serial

@@ -1,4 +1,4 @@
-"""Storage that pods ask for: claims, the volumes that they are bound to, classes of storage, limits of nodes."""
+"""Storage for pods: PersistentVolumes, claims, StorageClasses, and volume limits of nodes."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A piece of storage, which one claim has at a time."""
+    """A volume, bound to at most one claim at a time."""
 
     name: str
     created: Time = 0
@@ -49,7 +49,7 @@ class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """What a pod asks of storage; pods that name it share it."""
+    """A claim for storage; pods that name it share it."""
 
     namespace: str = "default"
     name: str
@@ -82,7 +82,7 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A kind of storage, and when its claims get their volumes."""
+    """Class of storage: its provisioner and volume binding mode."""
 
     name: str
     created: Time = 0
@@ -101,12 +101,12 @@ class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
     @property
     def provisions(self) -> bool:
-        """True if volumes are made as claims ask for them."""
+        """True if volumes are provisioned dynamically."""
         return self.provisioner not in ("", NO_PROVISIONER)
 
 
 class CSINode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """How many volumes of each CSI driver a node takes; of a driver without a number, any."""
+    """Volume limits of a node per CSI driver; a driver without a limit is unlimited."""
 
     name: str
     limits: Mapping[str, int] = {}

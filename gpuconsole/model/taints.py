@@ -1,4 +1,4 @@
-"""Taints as people write them, `key=value:Effect`, checked as the API server checks those of a node."""
+"""Taints in kubectl's notation, `key=value:Effect`, validated like the API server validates those of a node."""
 
 from typing import Literal, cast
 
@@ -34,7 +34,7 @@ def format_taint(taint: Taint) -> str:
 
 
 def taint_problem(taint: Taint) -> str:
-    """Why the API server refuses a taint of a node; empty if it takes it (core/v1 validation validateNodeTaints)."""
+    """Return why the API server refuses a taint of a node; empty if valid (core/v1 validation validateNodeTaints)."""
     if not taint.key:
         return "the key of a taint cannot be empty"
     if not _is_qualified(taint.key):
@@ -53,7 +53,7 @@ def taint_problem(taint: Taint) -> str:
 
 
 def effect_of(taint: Taint) -> Effect:
-    """The effect of a taint that was checked."""
+    """Return the effect of a validated taint."""
     return cast("Effect", taint.effect)
 
 

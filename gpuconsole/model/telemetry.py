@@ -1,4 +1,4 @@
-"""What GPUs measure of themselves, a node at a time: a column a measure, with a place in each for every device.
+"""GPU telemetry of a node: one column per metric, with one position per device.
 
 Columns and not a struct a GPU, as 40,000 of them are measured anew twice a minute. A value that is missing is None,
 never 0. The measures are those of NVIDIA's DCGM exporter.
@@ -18,7 +18,7 @@ IDLE_ACTIVE = 0.005
 
 
 class GpuMetric(StrEnum):
-    """What is measured; the unit is said once, here."""
+    """GPU metrics; each name implies its unit, stated here."""
 
     UTILISATION = "utilisation"
     """Percent of the time in which some kernel ran; MIG instances do not have it."""
@@ -61,7 +61,7 @@ Column = tuple[float | None, ...]
 
 
 class MeasuredDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A GPU or a MIG instance, as the source names it."""
+    """A GPU or MIG instance, with the names that the source gives it."""
 
     gpu: int
     """Which GPU of the node."""
@@ -81,7 +81,7 @@ class MeasuredDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """The newest that is known of one node's GPUs."""
+    """Latest telemetry of one node's GPUs."""
 
     name: str
     """The node."""
@@ -104,7 +104,7 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
         return self.name
 
     def value(self, position: int, measure: GpuMetric) -> float | None:
-        """A measure of the device at a position; None where it is not known."""
+        """Return a metric of the device at a position; None if unknown."""
         column = self.columns.get(measure)
         return column[position] if column is not None and position < len(column) else None
 
@@ -116,14 +116,14 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 def busy(telemetry: NodeTelemetry, position: int) -> float | None:
-    """Percent of the time in which a device was at work, by whichever measure there is."""
+    """Percent of the time in which a device was busy, by whichever metric is available."""
     said = telemetry.value(position, GpuMetric.UTILISATION)
     active = telemetry.value(position, GpuMetric.ACTIVE)
     return said if said is not None else None if active is None else 100 * active
 
 
 def is_idle(telemetry: NodeTelemetry, position: int) -> bool:
-    """True if a device is known to compute nothing and to hold next to no memory."""
+    """True if a device is known to compute nothing and to hold almost no memory."""
     busy = telemetry.value(position, GpuMetric.UTILISATION)
     limit = 0.0
     if busy is None:
@@ -133,7 +133,7 @@ def is_idle(telemetry: NodeTelemetry, position: int) -> bool:
 
 
 def follow(old: NodeTelemetry | None, new: NodeTelemetry) -> NodeTelemetry:
-    """The new telemetry of a node, which goes on counting how long devices are idle; equal devices stay the same."""
+    """Return the new telemetry with idle times continued from the old; equal devices are shared."""
     before: dict[tuple[int, int, str], Time | None] = {}
     if old is not None:
         before = {(*one.place, one.pod): old.idle_since(at) for at, one in enumerate(old.devices)}

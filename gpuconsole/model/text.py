@@ -1,4 +1,4 @@
-"""Text from outside: cleaned once, at the model's border, before anything else sees it."""
+"""Sanitizes text from outside before anything else uses it."""
 
 MAX_NAME = 253
 MAX_MESSAGE = 4096

@@ -1,4 +1,4 @@
-"""A topology assignment as the API writes it: domains in slices, what their values share written once.
+"""Compact encoding of topology assignments in the API: domains in slices, common values written once.
 
 Kueue 0.19 pkg/util/tas/tas_assignment.go. A slice has for each level either one value for all its domains, or a prefix,
 a suffix and what lies between; the same for pod counts. Behind the gate TASAssignmentsEncodingByHostnamePrefix hosts
@@ -21,7 +21,7 @@ Slice = dict[str, Any]
 
 
 def encode(levels: Sequence[str], domains: Sequence[TopologyDomain], *, by_prefix: bool = True) -> dict[str, Any]:
-    """The assignment in the form of `status.admission.podSetAssignments[].topologyAssignment`."""
+    """Encode an assignment as `status.admission.podSetAssignments[].topologyAssignment`."""
     single = [_slice(levels, domains)] if domains else []
     if not by_prefix:
         return _document(levels, single)
@@ -33,7 +33,7 @@ def encode(levels: Sequence[str], domains: Sequence[TopologyDomain], *, by_prefi
 
 
 def by_prefix_runs(levels: Sequence[str], domains: Sequence[TopologyDomain]) -> Iterator[Slice]:
-    """A slice for each run of hosts with a prefix in common, none longer than the API allows."""
+    """Yield a slice for each run of hosts with a common prefix, within the API's length limit."""
     keys: Sequence[str] = ()
     if len(domains) > 1 and levels and levels[-1] == HOSTNAME:
         keys = prefix_keys([domain.values[-1] for domain in domains])
@@ -43,7 +43,7 @@ def by_prefix_runs(levels: Sequence[str], domains: Sequence[TopologyDomain]) -> 
 
 
 def runs(domains: Sequence[TopologyDomain], keys: Sequence[str]) -> list[Sequence[TopologyDomain]]:
-    """Neighbours with the same key stay together; without keys all do."""
+    """Group neighbours with the same key; without keys, all."""
     if not keys:
         return [domains] if domains else []
     bounds = [0, *(at for at in range(1, len(domains)) if keys[at] != keys[at - 1]), len(domains)]
@@ -51,7 +51,7 @@ def runs(domains: Sequence[TopologyDomain], keys: Sequence[str]) -> list[Sequenc
 
 
 def prefix_keys(hosts: Sequence[str]) -> list[str]:
-    """For each host its longest prefix up to a `-` that another host has, too.
+    """Return for each host its longest prefix up to a `-` that another host shares.
 
     If that makes too many runs, prefixes of fewer parts are taken; nothing if none will do.
     """
@@ -77,7 +77,7 @@ def _slices_for(keys: Sequence[str]) -> int:
 
 
 def chunks(length: int, size: int = MOST_DOMAINS) -> int:
-    """How many pieces of at most `size` it takes."""
+    """Number of chunks of at most `size`."""
     return -(-length // size)
 
 
@@ -100,7 +100,7 @@ def _slice(levels: Sequence[str], domains: Sequence[TopologyDomain]) -> Slice:
 
 
 def _values(values: Sequence[str]) -> dict[str, Any]:
-    """One value for all, or what differs between a common prefix and a common suffix."""
+    """Encode one value for all, or the parts between a common prefix and suffix."""
     first, last = min(values), max(values)
     if first == last:
         return {"universal": first}
@@ -121,7 +121,7 @@ def _values(values: Sequence[str]) -> dict[str, Any]:
 
 
 def _common(one: str, other: str) -> str:
-    """The prefix that two texts share; of the least and the greatest it is that of all between."""
+    """Common prefix of two texts; for the least and greatest of a set, that of all."""
     for at, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return one[:at]

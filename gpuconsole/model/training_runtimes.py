@@ -1,4 +1,4 @@
-"""Runtimes of Kubeflow's trainer: what the pods of a TrainJob are before it changes anything."""
+"""Runtimes of Kubeflow Trainer: the pods of a TrainJob before its own changes."""
 
 from msgspec import Struct
 

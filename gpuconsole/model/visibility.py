@@ -1,4 +1,4 @@
-"""What of a cluster is in its Snapshot: a kind that may not be listed is unknown, never missing and never zero.
+"""Visibility: which kinds of a cluster a Snapshot covers. A kind that may not be listed is unknown, not zero.
 
 Nor is one of which some namespaces only are read, or some objects of which cannot be read. Whoever looks something up
 and does not find it, or counts, asks `Snapshot.seen` first.
@@ -28,7 +28,7 @@ _DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
 
 
 class VisibilityGap(Struct, frozen=True, kw_only=True):
-    """A kind of which not every object is in the Snapshot."""
+    """A kind of which the Snapshot lacks objects, and the reason."""
 
     table: str
     """Of the Snapshot; `recent` for what events tell."""
@@ -43,38 +43,38 @@ class VisibilityGap(Struct, frozen=True, kw_only=True):
 
 
 class Visibility(Struct, frozen=True, kw_only=True):
-    """What of a cluster was not seen, and what was assumed of its schedulers; nothing of either for one of our own."""
+    """Missing kinds of a Snapshot, and assumptions about the schedulers; both empty for a simulated cluster."""
 
     gaps: tuple[VisibilityGap, ...] = ()
     assumed: tuple[str, ...] = ()
     """What its schedulers' configurations do not tell, in sentences."""
 
     def missing_reasons(self, *kinds: type, within: str | None = None) -> tuple[str, ...]:
-        """Why not every object of these kinds is seen, or not every one in a namespace; nothing where all are."""
+        """Return why objects of these kinds (in a namespace) are missing; empty if all are loaded."""
         tables = {_TABLES[kind] for kind in kinds}
         return _texts(gap for gap in self.gaps if gap.table in tables and (within is None or not _covers(gap, within)))
 
     def all_of(self, *kinds: type, within: str | None = None) -> bool:
-        """True if what is not there of these kinds, or is not there in a namespace, does not exist."""
+        """True if all objects of these kinds (in a namespace) are loaded."""
         return not self.missing_reasons(*kinds, within=within)
 
     def is_unlisted(self, kind: type) -> bool:
-        """True if nothing at all of a kind is seen."""
+        """True if no object of a kind is loaded."""
         return any(gap.table == _TABLES[kind] and not (gap.namespaces or gap.partly) for gap in self.gaps)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What decisions depend on and is not known, in sentences."""
+        """Sentences about unknown facts that decisions depend on."""
         return (*self.assumed, *self.decisive_gaps)
 
     @property
     def decisive_gaps(self) -> tuple[str, ...]:
-        """Why not all is seen that decisions depend on."""
+        """Return why kinds that decisions depend on are incomplete."""
         return _texts(gap for gap in self.gaps if gap.table in _DECISIVE)
 
 
 class QueueAssumptions(Struct, frozen=True):
-    """How many workloads that Kueue refused are assumed to be inadmissible, or not to be any more.
+    """Numbers of refused workloads that are assumed to be inadmissible, or to be active again.
 
     Kueue keeps that in memory only; a session that goes on from a live cluster reconstructs it.
     """
@@ -92,7 +92,7 @@ KUEUES = "Kueue's "
 
 
 def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> Visibility:
-    """The same of a cluster of whose history only the newest lines are kept: what was before them is not known."""
+    """Mark the history before the kept events as unknown."""
     if len(recent) < KEPT or not seen.all_of(HistoryEvent):
         return seen
     why = f"nothing older than {format_time(recent[0].time // SECOND * SECOND)} is kept"
@@ -100,7 +100,7 @@ def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> 
 
 
 def only_namespaces_text(namespaces: Sequence[str]) -> str:
-    """That no other namespaces were asked for."""
+    """Say that only these namespaces are read."""
     several = len(namespaces) > 1
     return f"only namespace{'s' if several else ''} {', '.join(namespaces)} {'are' if several else 'is'} read"
 

@@ -1,4 +1,4 @@
-"""Volcano's objects that are read and shown; their engines act on them in their own rooms."""
+"""Volcano's objects; the scheduler that acts on them is in `gpuconsole.sim`."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from gpuconsole.model.resources import EMPTY, Resources
 
 
 class GroupAffinity(Struct, frozen=True, omit_defaults=True):
-    """Which groups of nodes a queue's pods go to (the nodegroup plugin)."""
+    """Node groups for a queue's pods (the nodegroup plugin)."""
 
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
@@ -19,7 +19,7 @@ class GroupAffinity(Struct, frozen=True, omit_defaults=True):
 
 
 class NetworkTopology(Struct, frozen=True, omit_defaults=True):
-    """How close pods have to be: within one hyper node of at most this tier (`hard`), or as close as can be."""
+    """Network topology constraint: within one HyperNode of at most this tier (`hard`), or as close as possible."""
 
     mode: str = ""
     """`hard` or `soft`."""
@@ -28,7 +28,7 @@ class NetworkTopology(Struct, frozen=True, omit_defaults=True):
 
 
 class SubGroupPolicy(Struct, frozen=True, omit_defaults=True):
-    """Pods of a PodGroup that form gangs of their own, one for each value of their labels."""
+    """Subgroups of a PodGroup: pods with equal values of these labels form a gang."""
 
     name: str
     size: int | None = None
@@ -42,7 +42,7 @@ class SubGroupPolicy(Struct, frozen=True, omit_defaults=True):
 
 
 class HyperNodeMember(Struct, frozen=True, omit_defaults=True):
-    """What belongs to a hyper node: nodes, or one hyper node below it."""
+    """Member of a HyperNode: nodes, or one HyperNode below it."""
 
     type: str
     """`Node` or `HyperNode`."""
@@ -53,7 +53,7 @@ class HyperNodeMember(Struct, frozen=True, omit_defaults=True):
 
 
 class HyperNode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A domain of the network: the lower its tier, the closer its nodes (topology.volcano.sh)."""
+    """A network topology domain: the lower its tier, the closer its nodes (topology.volcano.sh)."""
 
     name: str
     created: Time = 0
@@ -67,7 +67,7 @@ class HyperNode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
 
 
 class CpuPlace(Struct, frozen=True, omit_defaults=True):
-    """Where a CPU sits."""
+    """NUMA node, socket and core of a CPU."""
 
     numa: int = 0
     socket: int = 0
@@ -76,7 +76,7 @@ class CpuPlace(Struct, frozen=True, omit_defaults=True):
 
 
 class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """What a node's exporter says of its CPUs (nodeinfo.volcano.sh); it has the node's name."""
+    """NUMA topology of a node by its exporter (nodeinfo.volcano.sh); has the node's name."""
 
     name: str
     created: Time = 0
@@ -119,7 +119,7 @@ class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
 
 class GroupCondition(Struct, frozen=True, omit_defaults=True):
-    """What Volcano's scheduler says of a PodGroup: Unschedulable or Scheduled, and why."""
+    """Condition of a PodGroup by Volcano's scheduler: Unschedulable or Scheduled, and why."""
 
     type: str
     status: bool
@@ -144,7 +144,7 @@ class RayGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     network_topology: NetworkTopology | None = None
 
     def name_for(self, owner: str) -> str:
-        """Its name, by that of the RayCluster or RayJob."""
+        """Return its name for a RayCluster or RayJob."""
         return f"ray-{owner}-pg" if self.for_volcano else owner
 
 
