@@ -69,7 +69,7 @@ def marks(answer: PendingExplanation) -> list[str]:
 def test_the_drawn_example_is_explained_whole() -> None:
     text = short(2)
     answer = explain(
-        world([*ORG, waiting("rlhf-2", "research/lq", 6, text, minutes_ago=12, priority=500, parked=True)]),
+        world([*ORG, waiting("rlhf-2", "research/lq", 6, text, minutes_ago=12, priority=500, inadmissible=True)]),
         "research/rlhf-2",
     )
 
@@ -409,7 +409,7 @@ CASES: dict[str, tuple[list[Object], Workload, PendingReason, str, list[str]]] =
     ),
     "parked unseen with its look-alikes": (
         [*ORG_QUEUES],
-        waiting("w", "prod/lq", 4, parked=True),
+        waiting("w", "prod/lq", 4, inadmissible=True),
         PendingReason.INADMISSIBLE,
         "Inadmissible, like equivalent workloads, until something in its cohort tree changes.",
         [],
@@ -608,7 +608,7 @@ FULL = "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient nv
 
 
 def test_an_admitted_gang_waits_whole_for_nodes() -> None:
-    text = f"gang prod/w waits whole: 1 of 3 pods fit; {FULL}"
+    text = f"gang prod/w not scheduled: 1 of 3 pods fit; {FULL}"
     members = [
         pod(f"w-{n}", workload="prod/w", gang="prod/w", gang_size=3, wants=4, message=text, created=START - n)
         for n in range(3)

@@ -244,7 +244,7 @@ NODES = {
         [(2, "", ""), (3, "", "")],
     ),
     "a gang's text holds the reason of its next pod": (
-        "gang team/train waits whole: 12 of 16 pods fit; 0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
+        "gang team/train not scheduled: 12 of 16 pods fit; 0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
         [(4, GPU, "")],
     ),
     "no text at all": ("", []),

@@ -48,7 +48,7 @@ def test_a_gang_that_fits_no_domain_waits_although_the_cluster_has_room() -> Non
     submit(simulation, *manifests.read(gang, *pods(3, schedulingGroup=in_group("g"))))
     assert placed(simulation) == []
     assert message(simulation, "p0") == (
-        f"gang red/g waits whole: 2 of 3 pods fit in one domain of {RACK}; 0/2 placements are available"
+        f"gang red/g not scheduled: 2 of 3 pods fit in one domain of {RACK}; 0/2 placements are available"
     )
     submit(simulation, *racked("", "", "", "b")[3:])
     simulation.advance(START + MINUTE)
@@ -60,7 +60,7 @@ def test_without_a_node_that_has_the_key_there_is_no_placement() -> None:
     gang = in_rack("g", {"gang": {"minCount": 1}})
     submit(simulation, *manifests.read(gang, *pods(1, schedulingGroup=in_group("g"))))
     assert message(simulation, "p0") == (
-        f"gang red/g waits whole: 0 of 1 pods fit in one domain of {RACK}; 0/0 placements are available"
+        f"gang red/g not scheduled: 0 of 1 pods fit in one domain of {RACK}; 0/0 placements are available"
     )
 
 
@@ -73,7 +73,7 @@ def test_later_pods_of_a_group_have_to_join_the_others_in_their_domain() -> None
     submit(simulation, *manifests.read(*pods(2, gpus=2, prefix="late", schedulingGroup=in_group("g"))))
     assert racks_of(simulation) == {"p0": "a", "p1": "a", "late0": "a"}
     assert message(simulation, "late1") == (
-        f"gang red/g waits whole: 0 of 1 pods fit in one domain of {RACK}; 0/1 placements are available"
+        f"gang red/g not scheduled: 0 of 1 pods fit in one domain of {RACK}; 0/1 placements are available"
     )
 
 
@@ -150,7 +150,7 @@ def test_the_groups_of_a_composite_gang_are_placed_together_or_not_at_all() -> N
     submit(simulation, *manifests.read(composite("root", BOTH), child("a", 1), child("b", 2), *members))
     assert placed(simulation) == []
     assert message(simulation, "a0") == (
-        "gang red/a waits whole: fewer than 2 of the 2 groups of CompositePodGroup red/root fit"
+        "gang red/a not scheduled: fewer than 2 of the 2 groups of CompositePodGroup red/root fit"
     )
     submit(simulation, *racked("", "a")[1:])
     simulation.advance(START + MINUTE)

@@ -115,7 +115,7 @@ def test_pods_that_name_a_pod_group_start_together() -> None:
     simulation.advance(simulation.now + 5 * MINUTE)
     assert set(bound(simulation)) == {"other"}
     waiting = {each.name: each.message for each in simulation.snapshot().pods.all() if not each.node}
-    assert waiting["a"].startswith("gang default/train waits whole: 1 of 2 pods fit; 0/1 nodes are available: ")
+    assert waiting["a"].startswith("gang default/train not scheduled: 1 of 2 pods fit; 0/1 nodes are available: ")
     simulation.advance(simulation.now + 10 * MINUTE)
     assert bound(simulation)["a"] == bound(simulation)["b"] == 600_000
 

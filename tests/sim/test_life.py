@@ -124,7 +124,7 @@ def test_a_gang_that_has_quota_but_no_nodes_waits_whole() -> None:
     simulation.drain()
     waiting = [pod for pod in simulation.snapshot().pods.all() if pod.name.startswith("gang")]
     assert [(pod.node, pod.gpus) for pod in waiting] == [("", ())] * 3
-    assert all("waits whole" in pod.message for pod in waiting)
+    assert all("not scheduled" in pod.message for pod in waiting)
     assert run(simulation, 70 * MINUTE) == [
         "20:00 finished red/a",
         "20:00 finished red/b",

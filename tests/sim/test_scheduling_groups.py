@@ -60,7 +60,7 @@ def test_pods_of_a_gang_get_their_nodes_together_or_not_at_all(version: str) -> 
     gang = group("g", {"gang": {"minCount": 4}}, version)
     submit(simulation, *manifests.read(gang, *pods(4, schedulingGroup=in_group("g"))))
     assert placed(simulation) == []
-    assert message(simulation, "p0").startswith("gang red/g waits whole: 2 of 4 pods fit; ")
+    assert message(simulation, "p0").startswith("gang red/g not scheduled: 2 of 4 pods fit; ")
     submit(simulation, node("n2"))
     simulation.advance(START + MINUTE)
     assert placed(simulation) == ["p0", "p1", "p2", "p3"]
@@ -110,7 +110,7 @@ def test_each_replica_of_a_workloads_pod_group_is_a_gang_of_its_own() -> None:
     second = pods(2, prefix="b", workloadRef={**ref, "podGroupReplicaKey": "1"})
     submit(simulation, *manifests.read(workload(gang), *first, *second))
     assert placed(simulation) == ["a0", "a1"]
-    assert message(simulation, "b0").startswith("gang red/w-workers-1 waits whole: 0 of 2 pods fit; ")
+    assert message(simulation, "b0").startswith("gang red/w-workers-1 not scheduled: 0 of 2 pods fit; ")
 
 
 def test_pods_wait_for_a_workload_that_does_not_exist_yet() -> None:

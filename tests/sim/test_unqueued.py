@@ -134,7 +134,7 @@ def test_a_plain_job_that_does_not_fit_whole_holds_nothing_and_says_so() -> None
         if isinstance(line, HistoryEvent) and line.what is HistoryEventKind.GANG_WAITING
     ]
     assert waiting.workload == "Job/red/wide"
-    assert waiting.message.startswith("gang red/Job/wide waits whole: 4 of 8 pods fit; 0/1 nodes are available")
+    assert waiting.message.startswith("gang red/Job/wide not scheduled: 4 of 8 pods fit; 0/1 nodes are available")
 
 
 def test_without_gangs_the_deadlock_of_a_plain_job_is_named() -> None:

@@ -61,7 +61,7 @@ def _profiles(root: Reader) -> tuple[SchedulerProfile, ...]:
             root.at("apiVersion"), f"kube-scheduler does not read {version}", f"write {GROUP}/v1", "version"
         )
     if root.raw("extenders"):
-        problem = "extenders are programs of their own: nobody asks them here"
+        problem = "extenders are not called by the simulated scheduler"
         root.report.warning(root.at("extenders"), problem, "expect other decisions where they matter", "extenders")
     common = SchedulerProfile(
         percentage=root.number("percentageOfNodesToScore", 0, low=0, high=100), backoff=_backoff(root)
@@ -88,8 +88,8 @@ def _profile(place: Reader, common: SchedulerProfile) -> SchedulerProfile:
     check(plugins)
     filters = enabled(plugins, "filter", FILTERS)
     if FIT not in filters:
-        problem = f"{FIT} does not filter, so pods would be bound where there is no room for them"
-        place.report.warning(plugins.at("filter"), problem, "it goes on filtering here", "no-fit")
+        problem = f"{FIT} does not filter, so pods would be bound to nodes without enough free resources"
+        place.report.warning(plugins.at("filter"), problem, "it still filters in this simulation", "no-fit")
         filters = (*filters, FIT)
     profile = replace(
         common,

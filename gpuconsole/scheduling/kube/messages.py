@@ -44,7 +44,7 @@ def preemption(nodes: int, unhelpful: int) -> str:
 
 def gang_waits(gang: str, fitting: int, needed: int, reason: str) -> str:
     """Why no pod of a gang is placed: how many of those that it needs would fit, and what stops the next one."""
-    return f"gang {gang} waits whole: {fitting} of {needed} pods fit; {reason}"
+    return f"gang {gang} not scheduled: {fitting} of {needed} pods fit; {reason}"
 
 
 def gang_incomplete(gang: str, pods: int, size: int) -> str:
@@ -64,17 +64,17 @@ def composite_missing(gang: str, parent: str) -> str:
 
 def group_short(gang: str, resources: tuple[str, ...]) -> str:
     """A PodGroup's minResources are not free on all nodes together."""
-    return f"gang {gang} waits whole: the cluster has less {', '.join(resources)} free than its minResources"
+    return f"gang {gang} not scheduled: the cluster has less {', '.join(resources)} free than its minResources"
 
 
 def placement_waits(gang: str, fitting: int, needed: int, key: str, placements: int) -> str:
     """No domain of a topology key takes as many pods of a gang as it needs; `placements` were tried."""
     return (
-        f"gang {gang} waits whole: {fitting} of {needed} pods fit in one domain of {key};"
+        f"gang {gang} not scheduled: {fitting} of {needed} pods fit in one domain of {key};"
         f" 0/{placements} placements are available"
     )
 
 
 def composite_waits(gang: str, root: str, least: int, groups: int) -> str:
     """Too few child groups of a CompositePodGroup fit at once."""
-    return f"gang {gang} waits whole: fewer than {least} of the {groups} groups of CompositePodGroup {root} fit"
+    return f"gang {gang} not scheduled: fewer than {least} of the {groups} groups of CompositePodGroup {root} fit"

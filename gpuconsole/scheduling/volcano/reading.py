@@ -49,7 +49,7 @@ def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Parse
 
 def _configuration(document: Mapping[str, Any], report: DocumentFindings) -> VolcanoConfiguration:
     for key in document.keys() - {"actions", "tiers", "configurations", "metrics"}:
-        report.warning((key,), "Volcano does not know it", "leave it out", "unknown-field")
+        report.warning((key,), "unknown to Volcano", "leave it out", "unknown-field")
     configuration = VolcanoConfiguration(
         actions=tuple(_actions(document.get("actions"), report)),
         tiers=tuple(_tiers(document.get("tiers"), report)),
@@ -61,18 +61,18 @@ def _configuration(document: Mapping[str, Any], report: DocumentFindings) -> Vol
 
 def _actions(said: object, report: DocumentFindings) -> Iterator[str]:
     if not isinstance(said, str):
-        report.error(("actions",), "it is no text", 'write actions: "enqueue, allocate, backfill"', "wrong-type")
+        report.error(("actions",), "it is not a string", 'write actions: "enqueue, allocate, backfill"', "wrong-type")
         return
     for name in (part.strip() for part in said.split(",")):
         if name in ACTIONS:
             yield name
         else:
-            report.error(("actions",), f"there is no action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
+            report.error(("actions",), f"there is not an action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
 
 
 def _tiers(said: object, report: DocumentFindings) -> Iterator[Tier]:
     if said is not None and not isinstance(said, list):
-        report.error(("tiers",), "it is no list", "write a list of plugins for each tier", "wrong-type")
+        report.error(("tiers",), "it is not a list", "write a list of plugins for each tier", "wrong-type")
         return
     for number, one in enumerate(said or ()):
         plugins = one.get("plugins") if isinstance(one, dict) else None
@@ -105,20 +105,20 @@ def _option(said: object, path: Path, report: DocumentFindings) -> VolcanoPlugin
         elif flag is not None:
             report.error((*path, key), f"{value!r} is neither true nor false", "write true or false", "wrong-type")
         elif key not in ("name", "arguments"):
-            report.warning((*path, key), "Volcano does not know it", "correct its name", "unknown-field")
+            report.warning((*path, key), "unknown to Volcano", "correct its name", "unknown-field")
     return VolcanoPluginOption(name=name, enabled=frozenset(enabled), arguments=_given(said.get("arguments")))
 
 
 def _arguments(said: object, report: DocumentFindings) -> Iterator[tuple[str, VolcanoArguments]]:
     if said is not None and not isinstance(said, list):
-        report.error(("configurations",), "it is no list", "write a name and arguments for each action", "wrong-type")
+        report.error(("configurations",), "it is not a list", "write a name and arguments for each action", "wrong-type")
         return
     for number, one in enumerate(said or ()):
         name = one.get("name") if isinstance(one, dict) else None
         if name in ACTIONS:
             yield name, _given(one.get("arguments"))
         else:
-            problem = f"{name!r} is no action"
+            problem = f"{name!r} is not an action"
             report.warning(("configurations", number), problem, f"one of {', '.join(ACTIONS)}", "unknown-action")
 
 
@@ -127,13 +127,13 @@ def _given(said: object) -> VolcanoArguments:
 
 
 def _advise(configuration: VolcanoConfiguration, report: DocumentFindings) -> None:
-    """What is allowed, and hardly does what its author thinks."""
+    """Report settings that are valid but probably not intended."""
     actions = set(configuration.actions)
     if not actions.intersection(EVICTING):
-        problem = "nothing is ever preempted: priorities only order what waits"
+        problem = "nothing is ever preempted: priorities only order pending jobs"
         report.note(("actions",), problem, "add preempt, or reclaim between queues", "never-preempts")
     if actions & {"preempt", "reclaim"} and actions & {"gangpreempt", "gangreclaim"}:
-        problem = "actions that evict for tasks and for gangs get in each other's way"
+        problem = "preempt and reclaim conflict with gangpreempt and gangreclaim"
         report.warning(("actions",), problem, "keep one pair of them", "conflict")
     for number, options in enumerate(configuration.tiers):
         for place, option in enumerate(options):
@@ -153,5 +153,5 @@ def _check_timeouts(arguments: VolcanoArguments, path: Path, report: DocumentFin
         report.error((*path, BIND_TIMEOUT_ARGUMENT), problem, "write a number of seconds", "bad-timeout")
     given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)
     if filter_timeout(arguments) != given:
-        problem = f"{given} is no number of seconds; Volcano takes {FILTER_TIMEOUT}"
+        problem = f"{given} is not a valid number of seconds; Volcano uses {FILTER_TIMEOUT}"
         report.warning((*path, TIMEOUT_ARGUMENT), problem, "write 0 for no timeout", "bad-timeout")

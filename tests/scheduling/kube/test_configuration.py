@@ -151,14 +151,14 @@ def test_mistakes_are_named_with_their_place(name: str) -> None:
 
 
 WARNINGS: dict[str, tuple[str, str]] = {
-    "an extender": ("extenders: [{urlPrefix: x}]\n", "extenders are programs of their own: nobody asks them here"),
+    "an extender": ("extenders: [{urlPrefix: x}]\n", "extenders are not called by the simulated scheduler"),
     "a plugin that is not here": (
         "profiles: [{plugins: {score: {enabled: [{name: Trimaran}]}}}]\n",
         "there is no plugin Trimaran here",
     ),
     "pods without room": (
         "profiles: [{plugins: {filter: {disabled: [{name: NodeResourcesFit}]}}}]\n",
-        "NodeResourcesFit does not filter, so pods would be bound where there is no room for them",
+        "NodeResourcesFit does not filter, so pods would be bound to nodes without enough free resources",
     ),
     "arguments of others": (
         "profiles: [{pluginConfig: [{name: VolumeBinding, args: {}}]}]\n",

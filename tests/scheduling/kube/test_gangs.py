@@ -111,7 +111,7 @@ def test_a_waiting_gang_says_how_many_fit_and_what_stops_the_next() -> None:
     cluster.run()
     cluster.add(gang("train", 16)).run()
     assert cluster.told("train-0") == cluster.told("train-15") == (
-        "gang default/train waits whole: 12 of 16 pods fit; 0/4 nodes are available: 4 Insufficient nvidia.com/gpu. "
+        "gang default/train not scheduled: 12 of 16 pods fit; 0/4 nodes are available: 4 Insufficient nvidia.com/gpu. "
         "preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod."
     )  # fmt: skip
 

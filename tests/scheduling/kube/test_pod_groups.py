@@ -24,7 +24,7 @@ def test_pods_wait_until_min_member_of_them_fit() -> None:
     made.run()
     assert made.where() == {}
     assert made.told("train-0") == (
-        "gang default/train waits whole: 2 of 3 pods fit; 0/1 nodes are available: 1 Insufficient nvidia.com/gpu. "
+        "gang default/train not scheduled: 2 of 3 pods fit; 0/1 nodes are available: 1 Insufficient nvidia.com/gpu. "
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
     made.placement.apply(node("b", 1), 0)
@@ -61,7 +61,7 @@ def test_the_cluster_has_to_have_min_resources_free() -> None:
     made = cluster(4, PodGroup(name="train", min_member=1, min_resources={GPU: 6, "cpu": 1000})).add(members(1))
     made.run()
     assert made.told("train-0") == (
-        "gang default/train waits whole: the cluster has less nvidia.com/gpu free than its minResources"
+        "gang default/train not scheduled: the cluster has less nvidia.com/gpu free than its minResources"
     )
     made.placement.apply(node("b", 2), 0)
     made.run()

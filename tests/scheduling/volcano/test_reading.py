@@ -63,7 +63,7 @@ def test_what_helm_ships_is_read_as_it_is_known() -> None:
 
 def test_volcano_never_preempts_unless_told_to_and_does_not_pack_gpus() -> None:
     assert said(HELM_CONF) == [
-        "note 1 actions: nothing is ever preempted: priorities only order what waits",
+        "note 1 actions: nothing is ever preempted: priorities only order pending jobs",
         "note 15 tiers[1].plugins[5]: bin-packing scores cpu and memory only: GPUs are not packed",
     ]
     told = HELM_CONF.replace("backfill", "backfill, preempt")
@@ -80,7 +80,7 @@ def test_the_configmap_that_volcano_is_installed_with_is_read() -> None:
 WRONG = {
     "an action that there is not": (
         "actions: enqueue, evict, preempt\ntiers: []",
-        ["error 1 actions: there is no action 'evict'"],
+        ["error 1 actions: there is not an action 'evict'"],
     ),
     "a plugin that there is not is left out by Volcano": (
         "actions: preempt\ntiers:\n- plugins:\n  - name: gangs",
@@ -88,7 +88,7 @@ WRONG = {
     ),
     "a flag that there is not": (
         "actions: preempt\ntiers:\n- plugins:\n  - name: gang\n    enablePreemtable: false",
-        ["warning 5 tiers[0].plugins[0].enablePreemtable: Volcano does not know it"],
+        ["warning 5 tiers[0].plugins[0].enablePreemtable: unknown to Volcano"],
     ),
     "proportion beside hierarchical drf": (
         "actions: preempt\ntiers:\n- plugins:\n  - {name: proportion}\n  - {name: drf, enableHierarchy: true}",
@@ -96,11 +96,11 @@ WRONG = {
     ),
     "evictions for tasks beside evictions for gangs": (
         "actions: preempt, gangpreempt\ntiers: []",
-        ["warning 1 actions: actions that evict for tasks and for gangs get in each other's way"],
+        ["warning 1 actions: preempt and reclaim conflict with gangpreempt and gangreclaim"],
     ),
     "arguments of no action": (
         "actions: preempt\nconfigurations:\n- name: premept",
-        ["warning 3 configurations[0]: 'premept' is no action"],
+        ["warning 3 configurations[0]: 'premept' is not an action"],
     ),
     "a timeout with which Volcano does not start": (
         "actions: preempt\ntiers:\n- plugins:\n  - name: predicates\n"
@@ -115,7 +115,7 @@ WRONG = {
         "    arguments: {dynamicresources.filterTimeoutSeconds: -5}",
         [
             "warning 5 tiers[0].plugins[0].arguments[dynamicresources.filterTimeoutSeconds]: "
-            "-5 is no number of seconds; Volcano takes 10"
+            "-5 is not a valid number of seconds; Volcano uses 10"
         ],
     ),
     "nothing that Volcano would read": ("hello: 1", ["error 1 : it names neither actions nor tiers"]),
