@@ -1,4 +1,4 @@
-"""A binary heap whose order may change while it is in use, as the queues of Volcano and KAI do."""
+"""A binary heap that tolerates an ordering that changes while items are queued, as the queues of Volcano and KAI do."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""Two schedulers in one cluster: each places the pods that name it, and sees of the others' what they take. Mutates.
+"""Two schedulers in one cluster: each places the pods that name it and accounts for pods placed by the other. Mutates.
 
 Pods that name nobody else are the first one's. What one decides the other learns when it is carried out: one of them
 decides at a time.
@@ -19,7 +19,7 @@ MARK = "beside="
 
 
 class MultiScheduler:
-    """The engine for all pods, and the one for those whose schedulerName is `name`."""
+    """Combines the default engine with one for pods whose schedulerName is `name`."""
 
     def __init__(self, first: PlacementEngine, second: PlacementEngine, name: str) -> None:
         self._first, self._second, self._name = first, second, name
@@ -28,11 +28,11 @@ class MultiScheduler:
 
     @property
     def has_pending(self) -> bool:
-        """True if one of them would try a pod."""
+        """True if either engine has a pod to try."""
         return self._first.has_pending or self._second.has_pending
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed; a pod that waits is its own scheduler's business alone."""
+        """An object appeared or changed; a pending pod is passed to its own scheduler only."""
         if not isinstance(obj, Pod):
             self._first.apply(obj, now)
             self._second.apply(obj, now)
@@ -50,7 +50,7 @@ class MultiScheduler:
         self._second.delete(table, key, now)
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
-        """Let the first one decide; where it has nothing to say, the second."""
+        """Run the first engine; run the second only if the first decides nothing."""
         said = self._first.schedule(now) if self._first.has_pending else []
         if not said and self._second.has_pending:
             said = self._second.schedule(now)
@@ -67,24 +67,24 @@ class MultiScheduler:
         return soonest
 
     def stir(self) -> None:
-        """Let both look again."""
+        """Let the next pass of both engines try again."""
         self._first.stir()
         self._second.stir()
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """The first one's: the second starts gangs whole."""
+        """Deadlock of the first engine; the second never starts a gang partially."""
         return self._first.deadlock()
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
-        """Indices of the GPUs that nobody owns, by node."""
+        """Indices of the unassigned GPUs, by node."""
         return self._first.free_gpus()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
         return self._first.gpus_of(pod)
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod owns; none if it sits on no node."""
+        """The MIG instances assigned to a pod; none if it is not on a node."""
         return self._first.slices_of(pod)
 
     def largest_gang(self, template: PodTemplate) -> int:
@@ -92,7 +92,7 @@ class MultiScheduler:
         return self._engines(template)[0].largest_gang(template)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """What a pod's own scheduler says of every node."""
+        """Filter results and scores of every node from the pod's own scheduler."""
         return self._engines(pod.template)[0].scores(pod)
 
     def prepare(self) -> None:
@@ -101,18 +101,20 @@ class MultiScheduler:
         self._second.prepare()
 
     def fork(self) -> "MultiScheduler":
-        """Engines that start equal and never touch these."""
+        """Independent copies of both engines."""
         twin = MultiScheduler(self._first.fork(), self._second.fork(), self._name)
         twin._alarms = self._alarms.copy()
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """What both would not know from all objects; the second one's is marked, and the alarms stand at the end."""
+        """State of both engines that cannot be rebuilt from the objects; lines of the second are marked, alarms come
+        last.
+        """
         marked = (MARK + line for line in self._second.memory())
         return (*self._first.memory(), *marked, *(f"{MARK}@{moment}" for moment in sorted(self._alarms)))
 
     def recall(self, memory: tuple[str, ...]) -> None:
-        """Take back what `memory` gave, after all objects were applied."""
+        """Restore the state that `memory` returned, after all objects were applied."""
         own = [line.removeprefix(MARK) for line in memory if line.startswith(MARK)]
         self._alarms = {int(line[1:]) for line in own if line.startswith("@")}
         self._first.recall(tuple(line for line in memory if not line.startswith(MARK)))

@@ -1,4 +1,7 @@
-"""What a simulation asks of an engine that places pods: kube-scheduler's rules, Volcano's or KAI's.
+"""Interface between the simulation and an engine that places pods: kube-scheduler's rules, Volcano's or KAI's.
+
+The simulation applies objects to the engine; the engine decides about pods and assumes its decisions, which the
+simulation carries out.
 
 An engine is told of objects, decides about pods, and assumes what it decided; the simulation carries it out.
 """
@@ -18,7 +21,7 @@ from gpuconsole.scheduling.score_table import ScoreTable
 
 
 class HalfPlaced(Struct, frozen=True, kw_only=True):
-    """A job that can neither run nor get out of the way."""
+    """A partially scheduled gang that holds GPUs while its other pods are pending."""
 
     gang: str
     job: str
@@ -34,19 +37,19 @@ class HalfPlaced(Struct, frozen=True, kw_only=True):
 
 
 class PlacementDeadlock(Struct, frozen=True):
-    """Half-placed jobs, by name, none of which gets the rest of its pods out of what is free."""
+    """Partially scheduled gangs, by name, none of which fits the rest of its pods into the free capacity."""
 
     jobs: tuple[HalfPlaced, ...]
     free_gpus: int
 
     @property
     def gpus_held(self) -> int:
-        """GPUs that are held and do no work."""
+        """GPUs held by partially scheduled gangs."""
         return sum(job.gpus_held for job in self.jobs)
 
     @property
     def message(self) -> str:
-        """The deadlock in one sentence, every job named."""
+        """The deadlock in one sentence that names every job."""
         lines = (
             f"{job.name} holds {job.gpus_held} GPUs with {job.placed} of {job.size} pods"
             f" and waits for {job.gpus_missing} more"
@@ -56,14 +59,14 @@ class PlacementDeadlock(Struct, frozen=True):
 
 
 class PlacementEngine(Protocol):
-    """Nodes with free resources and GPU owners by index, and the pods that wait for them. Mutates."""
+    """Places pods on nodes: tracks free resources, GPU owners by index, and pending pods. Mutates."""
 
     @property
     def has_pending(self) -> bool:
-        """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
+        """True if `schedule` would try a pending pod: it is new, or capacity was freed since it was refused."""
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that the engine does not look at are ignored."""
+        """An object appeared or changed. Kinds that do not matter for placement are ignored."""
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -72,47 +75,47 @@ class PlacementEngine(Protocol):
         """Try every pod that could be tried; binds, evictions and nominations are assumed."""
 
     def alarm(self) -> Time | None:
-        """When time alone will change what it decides; told once for each such time, after a pass."""
+        """When the passage of time alone will change a decision; returned once for each such time, after a pass."""
 
     def stir(self) -> None:
-        """Let the next pass look again, though nothing was applied."""
+        """Let the next pass try again although no object was applied."""
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
+        """Partially scheduled gangs that hold GPUs while their other pods do not fit; None if there are none."""
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
-        """Indices of the GPUs that nobody owns, by node."""
+        """Indices of the unassigned GPUs, by node."""
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod owns; none if it sits on no node."""
+        """The MIG instances assigned to a pod; none if it is not on a node."""
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once."""
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """What every filter and every score says of every node, for a pod as if it came now.
+        """Filter results and scores of every node for a pod, as if it were scheduled now.
 
-        The pod may wait, run, or be one that nobody has made. None where the engine gives no such table.
+        The pod may be pending, running or hypothetical. None where the engine has no such table.
         """
 
     def prepare(self) -> None:
-        """Look at what forks will need, so that they only look at what changes."""
+        """Warm the caches that forks share, so that forks recompute only what changes."""
 
     def fork(self) -> "PlacementEngine":
-        """An engine that starts equal and never touches this one."""
+        """An independent copy of the engine."""
 
     def memory(self) -> tuple[str, ...]:
-        """What applying all objects to a new engine would not bring back."""
+        """State that cannot be rebuilt by applying all objects to a new engine."""
 
     def recall(self, memory: tuple[str, ...]) -> None:
-        """Take back what `memory` gave, after all objects were applied."""
+        """Restore the state that `memory` returned, after all objects were applied."""
 
 
 class SessionPlacement:
-    """What engines share that open one session a pass, as Volcano and KAI do. Mutates."""
+    """Common parts of engines that open one session per pass, such as Volcano and KAI. Mutates."""
 
     def __init__(self) -> None:
         self._stirred = False
@@ -122,7 +125,7 @@ class SessionPlacement:
         """The alarm that was told last."""
 
     def alarm(self) -> Time | None:
-        """When time alone will change what it decides; told once for each such time, after a pass."""
+        """When the passage of time alone will change a decision; returned once for each such time, after a pass."""
         if self._alarm is None or self._alarm == self._rung:
             return None
         self._rung = self._alarm
@@ -133,12 +136,12 @@ class SessionPlacement:
         self._stirred = True
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """None: a session starts a gang whole or not at all."""
+        """None: a session never starts a gang partially."""
         return None
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """None: what a node scores in a session depends on what else the session does."""
+        """None: scores in a session depend on its other decisions."""
         return None
 
     def prepare(self) -> None:
-        """Nothing: a session looks at everything anew."""
+        """Does nothing: a session evaluates everything again."""

@@ -1,4 +1,4 @@
-"""Whose queue a pod runs or waits in, where no Workload of Kueue stands for it: Volcano's or KAI's, if anybody's."""
+"""Queue of a pod that has no Kueue Workload: Volcano's or KAI's queue, if it has one."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def queue_by(
     volcano_group: Callable[[str], PodGroup | None],
     volcano_queue: Callable[[str], VolcanoQueue | None],
 ) -> str:
-    """The queue of a pod with this PodGroup, and this word of its own: the PodGroup's comes first."""
+    """The pod's queue: the PodGroup's queue, else the one that the pod names."""
     kai, volcano = (kai_group(group), volcano_group(group)) if group else (None, None)
     named = kai.queue if kai is not None else volcano.queue if volcano is not None else ""
     return named or own or (VOLCANO_DEFAULT if volcano_queue(VOLCANO_DEFAULT) is not None else "")

@@ -1,4 +1,4 @@
-"""Why a pod goes where it goes: what every filter and every score says of every node, as one table."""
+"""The scheduling decision for a pod as a table: results of every filter and score for every node."""
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ class FilterColumn(Struct, frozen=True):
 
 
 class NodeScore(Struct, frozen=True):
-    """What one plugin says of one node."""
+    """Result of one plugin for one node."""
 
     raw: int
     normalised: int
@@ -30,7 +30,7 @@ class NodeScore(Struct, frozen=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """One node."""
+    """Filter and score results of one node."""
 
     node: str
     verdicts: tuple[str, ...]
@@ -48,14 +48,14 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
     @property
     def refusal(self) -> str:
-        """What the first filter that refuses it says; this is what counts in the message."""
+        """Reason of the first filter that refuses the node; the one that the scheduler's message counts."""
         return next((verdict for verdict in self.verdicts if verdict), "")
 
 
 class ScoreTable(Struct, frozen=True, kw_only=True):
-    """What a scheduler would do with a pod if it came now, node by node.
+    """Filter and score results of all nodes for one pod, as if it were scheduled now.
 
-    A pod that runs is judged as if it had not been placed yet.
+    A running pod is evaluated as if it had not been placed.
     """
 
     pod: str
@@ -71,5 +71,5 @@ class ScoreTable(Struct, frozen=True, kw_only=True):
 
     @property
     def chosen(self) -> str:
-        """The node that it would get; empty if there is none."""
+        """The node that the pod would get; empty if none fits."""
         return next((row.node for row in self.rows if row.chosen), "")

@@ -1,4 +1,4 @@
-"""Which devices of its node a pod gets: GPUs that are close to each other, and MIG instances.
+"""GPU device assignment: chooses which GPUs and MIG instances of its node a pod gets.
 
 What a kubelet's device plugin decides; the same for every engine that places pods.
 """

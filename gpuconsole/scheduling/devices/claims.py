@@ -1,4 +1,4 @@
-"""Which devices a pod's claims get on a node (Kubernetes 1.35, DynamicResources).
+"""Allocation of devices to a pod's ResourceClaims on a node (Kubernetes 1.35, DynamicResources).
 
 A claim that has its devices keeps them; for the others `search` looks for some on the node.
 """
@@ -31,7 +31,7 @@ class Grant(Struct, frozen=True):
 
 
 def trouble(pod: Pod, stock: Stock) -> str:
-    """Why no node will do, as things are (PreFilter)."""
+    """Why no node is feasible for the pod because of its claims (PreFilter); empty if there is no such reason."""
     for named, key in zip(pod.template.resource_claims, claim_keys(pod), strict=True):
         name = key.partition("/")[2]
         claim = stock.claims.get(key)
@@ -61,7 +61,7 @@ def _unknown_class(request: DeviceRequest, stock: Stock) -> str:
 
 
 def grant(pod: Pod, node: Node, stock: Stock) -> Grant:
-    """What the pod's claims would get on the node. Ask only pods that have no `trouble`."""
+    """What the pod's claims would get on the node. Call only for pods without `trouble`."""
     claims = [stock.claims[key] for key in dict.fromkeys(claim_keys(pod))]
     open_claims = [claim for claim in claims if stock.allocation_of(claim) is None]
     allocations: Mapping[str, Allocation] | None = {}

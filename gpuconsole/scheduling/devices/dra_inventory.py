@@ -1,4 +1,4 @@
-"""Devices that drivers publish, the claims on them, and what claims were given lately."""
+"""DRA inventory: devices that drivers publish, the claims on them, and allocations assumed in this pass."""
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
@@ -28,7 +28,7 @@ class Offered(Struct, frozen=True, eq=False):
 
     @property
     def place(self) -> Place:
-        """By what allocations know it."""
+        """The device's identity in allocations: driver, pool and device name."""
         return self.part.driver, self.part.pool, self.device.name
 
     @property
@@ -78,7 +78,7 @@ class DevicePositions(Struct, frozen=True):
 
 
 class Stock(Struct, kw_only=True):
-    """Classes, slices and claims, which stay as they are. Mutates by `hold` and `release`: promises of this pass."""
+    """Device classes, resource slices and claims. Mutates by `hold` and `release`: allocations assumed in this pass."""
 
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
@@ -92,13 +92,13 @@ class Stock(Struct, kw_only=True):
     _written: dict[PoolKey, set[Place]] | None = None
 
     def hold(self, pod: str, allocations: Mapping[str, Allocation], shared: tuple[str, ...]) -> None:
-        """Take for granted what a pod was promised: allocations of its claims, and the use of others."""
+        """Assume a pod's allocations: those of its unallocated claims, and its use of the others."""
         self.given.update(allocations)
         for key in (*allocations, *shared):
             self.users.setdefault(key, set()).add(pod)
 
     def release(self, pod: str) -> None:
-        """Take the promise back; a claim that another pod was promised too keeps its devices."""
+        """Undo an assumed allocation; a claim that is also assumed for another pod keeps its devices."""
         for key, users in list(self.users.items()):
             users.discard(pod)
             if not users:
@@ -112,7 +112,7 @@ class Stock(Struct, kw_only=True):
         return {*claim.reserved, *self.users.get(claim.key, ())}
 
     def taken(self, pools: Collection[PoolKey]) -> set[Place]:
-        """Devices of these pools that some claim has for itself."""
+        """Devices of these pools that are allocated exclusively to a claim."""
         if self._written is None:
             self._written = {}
             for claim in self.claims.values():
@@ -126,7 +126,7 @@ class Stock(Struct, kw_only=True):
         return found
 
     def left(self, pools: Collection[PoolKey], taken: Collection[Place]) -> dict[Counter, int]:
-        """What is left of the counters of these pools, wherever their devices are."""
+        """Remaining counter values of these pools, wherever their devices are."""
         left: dict[Counter, int] = {}
         for driver, name in pools:
             parts = self.pools()[driver, name].parts
@@ -173,7 +173,7 @@ class Stock(Struct, kw_only=True):
 
 
 def _own(allocation: Allocation | None) -> Iterator[Place]:
-    """The devices that nobody else may have."""
+    """The devices of an allocation that are not shared with other claims."""
     for one in allocation.devices if allocation is not None else ():
         if not one.shared:
             yield one.driver, one.pool, one.device

@@ -1,4 +1,4 @@
-"""Which GPUs of its node a pod gets: in as few NVLink domains as can be, then PCIe switches, then NUMA nodes.
+"""Topology-aware GPU selection: uses as few NVLink domains as possible, then PCIe switches, then NUMA nodes.
 
 Among equals the lowest indices. What a kubelet's topology manager and the device plugin's preferred allocation aim at.
 """
@@ -28,7 +28,7 @@ def choose(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[int, 
 
 @lru_cache(maxsize=65536)
 def closest(wiring: Wiring, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
-    """So many of the free GPUs, as close to each other as can be."""
+    """The `count` free GPUs that are closest to each other."""
     if comb(len(free), wanted) > _MOST_TRIED:
         return free[:wanted]
     return min(combinations(free, wanted), key=lambda some: (*spread(wiring, some), some))

@@ -1,4 +1,4 @@
-"""The search for devices that suit a node and all claims at once, as Kubernetes' allocator goes about it (1.35).
+"""Depth-first search for devices on a node that satisfy all claims at once, as in Kubernetes' allocator (1.35).
 
 Claims, their requests and their devices are tried in order, and tried again where a choice leads nowhere; the first
 that works is taken. What is not there: devices that several claims share by capacity (allowMultipleAllocations).
@@ -28,15 +28,17 @@ KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Broken(Exception):
-    """A selector cannot be applied to a device, or a claim asks for too much: no node will do while that is so."""
+    """A selector cannot be applied to a device, or a claim asks for too many devices: no node is feasible until that is
+    fixed.
+    """
 
 
 class TooLong(Exception):
-    """The search was given up on a node."""
+    """The search on a node exceeded its limit of tries."""
 
 
 class DeviceSearch:
-    """One allocation on one node. Mutates: picks are made and taken back."""
+    """One allocation on one node. Mutates: devices are picked, and released on backtracking."""
 
     def __init__(self, stock: Stock, node: Node) -> None:
         self._stock = stock
@@ -90,7 +92,7 @@ class DeviceSearch:
     def _fill(
         self, claim: ResourceClaim, asked: DeviceRequest, name: str, count: int, start: int, rest: Callable[[], bool]
     ) -> bool:
-        """Pick so many devices for a request, from one on, then see whether the rest works out."""
+        """Pick the devices that a request still needs, then check that the remaining requests can be satisfied."""
         if count == 0:
             return rest()
         for number in range(start, len(self._offered) - count + 1):
@@ -117,7 +119,7 @@ class DeviceSearch:
         return all(_meets_constraint(rule, name, one, mine) for rule in claim.constraints)
 
     def _suited(self, asked: DeviceRequest, one: Offered) -> bool:
-        """True if the class's selectors and the request's own mean the device."""
+        """True if the selectors of the device class and of the request match the device."""
         key = id(asked), id(one)
         if key not in self._suits:
             own = self._stock.classes[asked.device_class].selectors
@@ -166,7 +168,7 @@ def _tolerated(asked: DeviceRequest, one: Offered) -> bool:
 def _meets_constraint(
     rule: DeviceConstraint, name: str, one: Offered, picked: Sequence[tuple[DeviceRequest, str, Offered]]
 ) -> bool:
-    """True if the device may stand beside those that were picked for the requests of a constraint."""
+    """True if the device satisfies a constraint together with the devices already picked."""
 
     def meant(request: str) -> bool:
         return not rule.requests or request in rule.requests or request.partition("/")[0] in rule.requests

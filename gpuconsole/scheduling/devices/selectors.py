@@ -1,4 +1,4 @@
-"""Whether a device is one of those that CEL selectors mean.
+"""CEL device selectors: compiles them and checks whether a device matches.
 
 Expressions see `device.driver`, and `device.attributes` and `device.capacity` by domain; a domain that the device does
 not have is empty (k8s.io/dynamic-resource-allocation/cel).
@@ -41,13 +41,15 @@ def compile_selector(expression: str) -> Tree | str:
 
 
 def fault(expression: str) -> str:
-    """What is wrong with an expression; nothing if it can be compiled."""
+    """What is wrong with an expression; empty if it can be compiled."""
     found = compile_selector(expression)
     return found if isinstance(found, str) else ""
 
 
 def selects(trees: Iterable[Tree], driver: str, device: Device) -> bool:
-    """True if all expressions say so; no expressions do. Raises EvaluationError, as when an attribute is missing."""
+    """True if all expressions select the device, or if there are none. Raises EvaluationError, as for a missing
+    attribute.
+    """
     values: dict[str, Any] | None = None
     for tree in trees:
         if values is None:
@@ -61,7 +63,7 @@ def selects(trees: Iterable[Tree], driver: str, device: Device) -> bool:
 
 
 def _seen(driver: str, device: Device) -> dict[str, Any]:
-    """The device as expressions see it."""
+    """The device as the variables of an expression."""
     attributes, capacity = DomainValues(), DomainValues()
     for name, value in device.attributes.items():
         domain, short = _qualified(driver, name)

@@ -1,4 +1,4 @@
-"""Which MIG instances a pod gets, and how many pods a node that divides its GPUs as they come still takes.
+"""MIG instance assignment, and how many more pods fit on a node that creates MIG instances on demand.
 
 Among places for a new instance the one is taken that leaves most maximal mixes of the node's GPUs reachable; among
 equals the first GPU, then the first slice. Of instances that are there already the first that is free.
@@ -14,7 +14,9 @@ from gpuconsole.model.resources import Resources, is_mig
 
 
 def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigInstance, ...]:
-    """The instances that a pod gets on a node beside these pods; none if it asks for none, or they are not there."""
+    """The MIG instances that a pod gets on a node beside the given pods; none if it requests none or too few are
+    available.
+    """
     if not any(map(is_mig, requests)):
         return ()
     division = division_of(node.allocatable, node.labels, node.annotations)
@@ -25,7 +27,7 @@ def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigIns
 
 
 def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
-    """The profiles of which a pod asks for an instance each, big ones first."""
+    """MIG profiles of the instances that a pod requests, the largest first."""
     named = [(division.profile(name), amount) for name, amount in requests.items()]
     names = [name for name, amount in named if name for _ in range(amount)]
     profiles = division.geometry.by_name
@@ -33,7 +35,7 @@ def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def choose(division: Division, taken: Collection[MigInstance], names: Iterable[str]) -> tuple[MigInstance, ...] | None:
-    """An instance for each profile beside those that are taken; None if there are not so many."""
+    """A free instance for each profile; None if there are too few."""
     mine: list[MigInstance] = []
     for name in names:
         occupied = {*taken, *mine}
@@ -47,7 +49,7 @@ def choose(division: Division, taken: Collection[MigInstance], names: Iterable[s
 def can_have(
     division: Division, taken: Collection[MigInstance], named: tuple[MigInstance, ...], names: tuple[str, ...]
 ) -> bool:
-    """True if instances of these profiles, which somebody names, are there (or can be made) and belong to nobody."""
+    """True if the given instances exist or can be created, and are not assigned."""
     if Counter(one.profile for one in named) != Counter(names) or any(one in taken for one in named):
         return False
     if not division.dynamic:
@@ -60,7 +62,7 @@ def can_have(
 
 
 def room(division: Division, taken: Collection[MigInstance], names: tuple[str, ...], most: int) -> int:
-    """How many pods that ask for these profiles fit one after the other, up to `most`."""
+    """How many pods with these profiles fit one after the other, up to `most`."""
     occupied = set(taken)
     for count in range(most):
         found = choose(division, occupied, names)

@@ -1,7 +1,6 @@
-"""How long pods that were refused wait before they are tried again (the scheduling queue's back-off). Mutates.
+"""Back-off of refused pods before they are tried again (kube-scheduler's scheduling queue). Mutates.
 
-Left out is that kube-scheduler also tries every pod again that was refused five minutes ago (the flush of unschedulable
-pods), in case that none of its plugins noticed what would help.
+Not simulated: kube-scheduler's flush, which retries every unschedulable pod after five minutes.
 """
 
 from gpuconsole.model.clock import Time
@@ -14,12 +13,12 @@ Turn = tuple[int, Time, Time, str]
 
 
 def gang_key(gang: str) -> str:
-    """Under which a gang's delay is known."""
+    """Key under which a gang's back-off is kept."""
     return f"gang {gang}"
 
 
 class PodBackoff:
-    """By pod, or by gang where pods start together; without a rule nobody waits."""
+    """Back-off times by pod, or by gang where pods start together; without settings there is no back-off."""
 
     def __init__(self, rule: BackoffSettings | None) -> None:
         self._rule = rule
@@ -35,17 +34,17 @@ class PodBackoff:
 
     @property
     def idle(self) -> bool:
-        """True if nobody waits for a time."""
+        """True if no pod is in back-off."""
         return not self._until
 
     def until(self, key: str) -> Time:
-        """When it may be tried again; 0 if at once."""
+        """When the back-off of a pod or gang ends; 0 if it can be tried at once."""
         return self._until.get(key, 0)
 
     def turn(self, unit: Unit, now: Time) -> Turn | None:
-        """The unit's place among those that are tried now; None while its back-off lasts.
+        """Sort key of a pod or gang that can be tried; None during its back-off.
 
-        Its last refusal puts it behind those of its priority that wait longer (PrioritySort).
+        A refusal moves it behind pending pods of its priority that were refused earlier (PrioritySort).
         """
         priority, created, pod = unit.order
         if self.idle:
@@ -64,7 +63,7 @@ class PodBackoff:
         return min(self.until(pod) for pod in unit.pods)
 
     def first(self, line: PodBatch, now: Time) -> str:
-        """The pod of the line that is tried next: of those whose back-off is over, the one that waits longest."""
+        """The pod of the batch that is tried next: of those whose back-off is over, the one that has waited longest."""
         return line.order[2] if self.idle else self._next(line, now)[2]
 
     def _next(self, line: PodBatch, now: Time) -> Order:
@@ -75,13 +74,13 @@ class PodBackoff:
         return self._since.get(key, created)
 
     def refuse_line(self, line: PodBatch, now: Time) -> None:
-        """All pods of the line that could be tried are refused with the first."""
+        """Record a refusal for every pod of the batch that could be tried."""
         for pod in line.pods if self._rule is not None else ():
             if self.until(pod) <= now:
                 self.refuse(pod, now)
 
     def refuse(self, key: str, now: Time) -> None:
-        """It was tried in vain."""
+        """Record a refusal: start or extend the back-off."""
         if self._rule is None:
             return
         attempts = self._attempts[key] = self._attempts.get(key, 0) + 1
@@ -89,18 +88,18 @@ class PodBackoff:
         self._since[key] = now
 
     def forget(self, key: str) -> None:
-        """It waits no longer."""
+        """Delete the back-off state of a pod or gang."""
         if self._attempts.pop(key, None) is not None:
             del self._until[key], self._since[key]
 
     def memory(self) -> tuple[str, ...]:
-        """Everybody's delay as text."""
+        """All back-off state as text."""
         return tuple(
             f"{MARK}{attempts}@{self._until[key]}@{self._since[key]}@{key}"
             for key, attempts in sorted(self._attempts.items())
         )
 
     def recall(self, line: str) -> None:
-        """Take one line of `memory` back."""
+        """Restore one line of `memory`."""
         attempts, until, since, key = line.removeprefix(MARK).split("@", 3)
         self._attempts[key], self._until[key], self._since[key] = int(attempts), int(until), int(since)

@@ -1,4 +1,6 @@
-"""The packing policies as scores of kube-scheduler's nodes: NodeState and Shape in their words.
+"""Packing policies as node scores of kube-scheduler: translates NodeState and PodClass.
+
+GPUs are always whole here. FGD's typical pods are those of the cluster itself, running and pending.
 
 GPUs are whole here. FGD's typical pods are those that the cluster itself has, running and waiting.
 """
@@ -20,7 +22,7 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy
 
 
 class Packing:
-    """Scores nodes by one packing policy. Mutates: it learns which pods are typical, and remembers rooms."""
+    """Scores nodes by one packing policy. Mutates: it stores the typical pods and caches free capacities."""
 
     def __init__(self, policy: Name) -> None:
         self._policy = POLICIES[policy]
@@ -30,14 +32,14 @@ class Packing:
         self._models: dict[str, tuple[Node, str]] = {}
 
     def learn(self, pods: Typical) -> bool:
-        """Take these pods for typical; True if others were before."""
+        """Set the typical pods; True if they changed."""
         if pods == self._pods:
             return False
         self._pods, self._measure = pods, Fragmentation(pods)
         return True
 
     def score(self, state: NodeState, demand: PodDemand) -> int:
-        """What the policy says of a node that takes the pod; the higher the better."""
+        """The policy's score of a node for the pod; higher is better."""
         known = self._rooms.get(state.name)
         if known is None or known[0] is not state:
             known = self._rooms[state.name] = (state, room(state, self._model(state)))
@@ -55,12 +57,12 @@ class Packing:
 
 
 def packing(policy: PlacementPolicy) -> Packing | None:
-    """What scores nodes if the policy names a packing policy."""
+    """The node scorer, if the policy names a packing policy."""
     return None if policy.packing is None else Packing(policy.packing)
 
 
 def room(state: NodeState, model: str) -> FreeCapacity:
-    """What a node has left."""
+    """Free capacity of a node."""
     allocatable = state.node.allocatable if state.node is not None else {}
     return FreeCapacity(
         allocatable.get(CPU, 0) - state.used.get(CPU, 0),
@@ -72,7 +74,7 @@ def room(state: NodeState, model: str) -> FreeCapacity:
 
 
 def demand(shape: PodClass) -> PodDemand:
-    """What a pod asks for; the model is the one that its nodeSelector names."""
+    """Requests of a pod; the GPU model comes from its nodeSelector."""
     model = gpu_type(shape.node_selector) if shape.gpus else ""
     return PodDemand(
         cpu=shape.requests.get(CPU, 0),
@@ -84,7 +86,9 @@ def demand(shape: PodClass) -> PodDemand:
 
 
 def typical_pods(shapes: Iterable[PodClass]) -> Typical:
-    """The typical pods among those of a cluster, counted in whole percents.
+    """The typical pods of a cluster, counted in whole percents.
+
+    Rounding keeps them, and the cached scores, stable while pods come and go.
 
     So they stay the same while pods come and go, and with them every score that is known.
     """
@@ -97,5 +101,5 @@ def typical_pods(shapes: Iterable[PodClass]) -> Typical:
 
 
 def drawn(pod: str, names: Sequence[str]) -> str:
-    """One of the nodes, as if drawn at random: by the pod's key, so that the same case always ends the same."""
+    """A pseudo-random node, chosen by the pod's key so that repeated runs agree."""
     return sorted(names)[zlib.crc32(pod.encode()) % len(names)]

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as preemption looks at them: which evictions would take a budget below nothing."""
+"""PodDisruptionBudgets in preemption: finds evictions that would violate a budget."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kube.nodes import AssignedPod
 
 
 class DisruptionAllowance(Struct, frozen=True):
-    """A budget and how many of its pods may go now (status.disruptionsAllowed)."""
+    """A budget and how many of its pods may be disrupted now (status.disruptionsAllowed)."""
 
     namespace: str
     selector: LabelSelector
@@ -21,7 +21,10 @@ class DisruptionAllowance(Struct, frozen=True):
 
 
 def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, bool]]) -> tuple[DisruptionAllowance, ...]:
-    """What each budget lets go, as the disruption controller counts; `pods` come with whether they are healthy.
+    """Allowed disruptions of each budget, as the disruption controller counts; `pods` come with whether they are
+    healthy.
+
+    A budget with an empty selector covers no pod in preemption (filterPodsWithPDBViolation).
 
     A budget whose selector asks for nothing covers no pod in preemption (filterPodsWithPDBViolation).
     """
@@ -40,7 +43,7 @@ def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, boo
 
 
 def violating(seats: Iterable[AssignedPod], budgets: Iterable[DisruptionAllowance]) -> set[str]:
-    """Which of these pods, evicted in this order, would break a budget."""
+    """Pods whose eviction, in this order, would violate a budget."""
     listed = list(budgets)
     left = [budget.allowed for budget in listed]
     broken = set()

@@ -1,4 +1,4 @@
-"""Which nodes changed, in order: who looked before has to look again only at those. Mutates."""
+"""Log of changed nodes, in order, so that caches re-evaluate only those. Mutates."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ class ChangeLog:
         self._latest: list[int] = []
 
     def record(self, number: int, version: int | None = None) -> None:
-        """A node changed; `version` says that it is as it was then."""
+        """Record a change of a node; with `version`, the node is as it was at that version."""
         self.count += 1
         if number == len(self.versions):
             self.versions.append(self.count)
@@ -25,14 +25,14 @@ class ChangeLog:
             del self._latest[: _MOST // 2]
 
     def since(self, count: int) -> Sequence[int]:
-        """The nodes that changed after the first `count` changes; all of them if that is too long ago to know."""
+        """Nodes that changed after the first `count` changes; all nodes if the log no longer reaches back that far."""
         missed = self.count - count
         if missed > len(self._latest):
             return range(len(self.versions))
         return self._latest[len(self._latest) - missed :]
 
     def fork(self) -> "ChangeLog":
-        """A journal that starts equal and never touches this one."""
+        """An independent copy of the log."""
         twin = ChangeLog()
         twin.count, twin.versions, twin._latest = self.count, self.versions[:], self._latest[:]
         return twin

@@ -1,4 +1,4 @@
-"""Volumes and devices that pods claim: what there is, and what pods of this pass were promised. Mutates."""
+"""Volumes and devices that pods claim, and what is assumed for pods of this pass. Mutates."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str
 
 
 class AssumedClaims(Struct, frozen=True):
-    """What a pod's claims get with its node."""
+    """Volumes and devices that a pod's claims get with its node."""
 
     volumes: tuple[tuple[str, str], ...] = ()
     """(claim, volume); an empty volume is one that has to be made."""
@@ -28,7 +28,7 @@ NOTHING = AssumedClaims()
 
 
 class ClaimsAndVolumes:
-    """The objects by table; `storage` and `stock` are what a pass sees of them."""
+    """The objects by table; `storage` and `stock` are views for one pass."""
 
     TABLES = (
         *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
@@ -40,14 +40,14 @@ class ClaimsAndVolumes:
         self.open()
 
     def fork(self) -> "ClaimsAndVolumes":
-        """Means that start equal and never touch these."""
+        """An independent copy."""
         twin = ClaimsAndVolumes()
         twin._tables = {name: table.copy() for name, table in self._tables.items()}
         twin.open()
         return twin
 
     def open(self) -> None:
-        """A pass begins: what was promised before has been written down by now."""
+        """Begin a pass: earlier assumed claims have been written to the objects by now."""
         tables = self._tables
         self.storage = Storage(
             claims=tables["persistent_volume_claims"],
@@ -75,7 +75,7 @@ class ClaimsAndVolumes:
         return False
 
     def hold(self, pod: Pod, node: Node) -> AssumedClaims:
-        """Promise the pod what its claims get on the node."""
+        """Assume what the pod's claims get on the node."""
         if not pod.template.volumes and not pod.template.resource_claims:
             return NOTHING
         plan = volumes.plan(pod, node, self.storage)
@@ -85,7 +85,7 @@ class ClaimsAndVolumes:
         return AssumedClaims(plan.volumes, tuple(sorted(grant.allocations.items())))
 
     def promises(self) -> Promises:
-        """What was promised so far, to be put back after a trial."""
+        """The assumed claims, to be restored after a trial."""
         users = {key: set(pods) for key, pods in self.stock.users.items()}
         return self.storage.held.copy(), self.storage.chosen.copy(), self.stock.given.copy(), users
 

@@ -25,7 +25,7 @@ FIELDS = (
 
 
 class ParsedKubeSchedulerConfiguration(Struct, frozen=True):
-    """What a file says, and what is wrong with it."""
+    """The configuration of a file, and findings about it."""
 
     profiles: tuple[SchedulerProfile, ...]
     findings: tuple[Finding, ...] = ()
@@ -40,7 +40,7 @@ class ParsedKubeSchedulerConfiguration(Struct, frozen=True):
 
 
 def read_configuration(text: str, name: str = "scheduler-config.yaml") -> ParsedKubeSchedulerConfiguration:
-    """Read a configuration; what cannot be read takes its default, and there is a finding."""
+    """Read a configuration; values that cannot be read take their defaults and cause a finding."""
     document, report = find_configuration(
         text,
         name,

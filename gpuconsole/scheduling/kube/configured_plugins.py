@@ -1,4 +1,4 @@
-"""Which plugins a profile enables at a point, and in which order: multiPoint, and what is said of the point itself.
+"""Plugins that a profile enables at an extension point, in order: merges multiPoint with the point's own settings.
 
 As kube-scheduler merges them (framework/runtime expandMultiPointPlugins): first those of multiPoint that the point
 names as well, then the rest of multiPoint, then those that only the point names.
@@ -56,7 +56,7 @@ def _list(plugins: Reader, point: str, which: str) -> list[tuple[str, int]]:
 
 
 def check(plugins: Reader) -> None:
-    """Findings for points and plugins that nobody knows."""
+    """Findings for unknown extension points and plugins."""
     plugins.only(*POINTS)
     for point in POINTS:
         place = plugins.mapping(point)

@@ -1,4 +1,4 @@
-"""The partial-gang deadlock: half-placed jobs that hold GPUs and wait for more than is free."""
+"""Detection of partially scheduled gangs that deadlock: each holds GPUs and needs more than is free."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,7 +12,9 @@ Fitting = Callable[[PodClass, int], int]
 
 
 def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> PlacementDeadlock | None:
-    """The jobs among these half-placed gangs whose other pods do not fit; None if there are none.
+    """The partially scheduled gangs whose other pods do not fit; None if there are none.
+
+    Call after each pass. With all-or-nothing gangs it happens only if a running gang lost pods that cannot be replaced.
 
     Meant to be asked after each pass. While gangs are held together it cannot happen, except where a running gang lost
     pods that nothing can replace.

@@ -1,4 +1,7 @@
-"""What every node offers to one kind of pod, remembered from pass to pass and renewed only where a node changed.
+"""Feasibility of every node for one class of pods, cached across passes and refreshed only where a node changed.
+
+Equal pods (same class, same priority) share one cache: which nodes fit and which is best, how many pods fit in all, why
+the others refuse, where preemption would help. Mutates: it is a cache over the node cache's nodes.
 
 Equal pods (same shape, same priority) share one outlook: which nodes fit and which is best, how many pods fit in all,
 why the others refuse, where evicting would help. Mutates: it is a cache over the board's nodes.
@@ -30,7 +33,7 @@ Entry = tuple[int, str, int]
 
 
 class NodeFeasibility(Struct, frozen=True, gc=False):
-    """What one node says to the pod."""
+    """Filter results and score of one node for the pod."""
 
     slots: int = 0
     """How many such pods fit now."""
@@ -46,7 +49,7 @@ ABSENT = NodeFeasibility(unresolvable=True)
 
 
 class FeasibilityCache:
-    """The nodes as one kind of pod sees them; `renew` looks again at those that changed."""
+    """Nodes as seen by one class of pods; `refresh` re-evaluates those that changed."""
 
     def __init__(
         self,
@@ -85,14 +88,14 @@ class FeasibilityCache:
         self.evicting = PreemptionCandidates(self.shape, priority, nodes)
 
     def fork(self, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
-        """An outlook over another board's nodes, which were the same at the last look; this one is not touched."""
+        """An independent copy over another node cache, whose nodes were the same at the last refresh."""
         twin = self._copy_with(self.priority, nodes, journal)
         twin._mark, twin.texts, twin._filled = self._mark, self.texts.copy(), self._filled
         twin.evicting = self.evicting.fork(nodes)
         return twin
 
     def for_priority(self, priority: int, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
-        """The same for pods of another priority: other reservations count, and other pods are in the way."""
+        """The cache for pods of another priority, for which other reservations and other victims count."""
         twin = self._copy_with(priority, nodes, journal)
         for number, verdict in enumerate(self._verdicts):
             if not verdict.unresolvable:
@@ -113,7 +116,7 @@ class FeasibilityCache:
         return twin
 
     def refresh(self) -> "FeasibilityCache":
-        """Look again at every node that changed."""
+        """Re-evaluate every node that changed."""
         if self._mark != self._journal.count:
             changed = self._journal.since(self._mark)
             self._mark = self._journal.count
@@ -131,7 +134,7 @@ class FeasibilityCache:
         return self
 
     def _look_at(self, numbers: Iterable[int]) -> bool:
-        """Look at these nodes; False if none of them is different."""
+        """Re-evaluate these nodes; False if no result changed."""
         seen, versions = self._seen, self._journal.versions
         different = False
         for number in numbers:
@@ -155,12 +158,12 @@ class FeasibilityCache:
         return min(ranked)[2]
 
     def drawn(self, pod: str) -> int | None:
-        """A node drawn from all that fit; None if none does."""
+        """A pseudo-random node among all that fit; None if none fits."""
         names = {self._nodes[number].name: number for number, verdict in enumerate(self._verdicts) if verdict.slots}
         return names[drawn(pod, tuple(names))] if names else None
 
     def verdict(self, number: int) -> NodeFeasibility:
-        """What the node says to such a pod now."""
+        """The current result of one node."""
         return self._verdicts[number]
 
     def fits(self, number: int) -> bool:
@@ -168,11 +171,11 @@ class FeasibilityCache:
         return self._verdicts[number].slots > 0
 
     def unresolvable(self, number: int) -> bool:
-        """True if the node would refuse such a pod even if it were empty of others."""
+        """True if the node would refuse the pod even without other pods on it."""
         return self._verdicts[number].unresolvable
 
     def reasons(self, filled: bool = False) -> dict[str, int]:
-        """How many nodes refuse for which reason; `filled` counts as if the slots there are were taken."""
+        """Number of nodes by refusal reason; with `filled`, as if all fitting pods had been placed."""
         return dict(self._reasons + self._when_filled()) if filled else dict(self._reasons)
 
     def _look(self, number: int) -> None:
@@ -245,7 +248,7 @@ class FeasibilityCache:
             heapify(heap)
 
     def _tidy(self) -> None:
-        """Rebuild heaps in which outdated entries pile up."""
+        """Rebuild heaps in which outdated entries accumulate."""
         for raw_scores, heap in self._best.items():
             if len(heap) > 64 + 2 * len(self._nodes):
                 fitting = (

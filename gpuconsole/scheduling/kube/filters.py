@@ -1,4 +1,4 @@
-"""Which nodes a pod may use: kube-scheduler's filters, in its order, with its reasons."""
+"""Node filters of kube-scheduler, in its order and with its reasons."""
 
 from collections.abc import Mapping
 
@@ -20,22 +20,25 @@ NO_FIELDS: Mapping[str, str] = {}
 
 
 def refusal(node: Node, shape: PodClass) -> str:
-    """Why this node is out of the question whatever runs on it; empty if it is not.
+    """Why the node can never take the pod, whatever runs on it; empty if it can.
 
-    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails speaks. Removing pods
-    never helps against these (UnschedulableAndUnresolvable).
+    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails gives the reason. Removing
+    pods never helps against these (UnschedulableAndUnresolvable).
+
+    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails speaks. Removing pods never
+    helps against these (UnschedulableAndUnresolvable).
     """
     refused = unschedulable(node, shape) or tainted(node, shape)
     return refused or ("" if affine(node, shape) else messages.NO_AFFINITY)
 
 
 def unschedulable(node: Node, shape: PodClass) -> str:
-    """NodeUnschedulable: the node is cordoned, and the pod does not tolerate that."""
+    """NodeUnschedulable: true if the node is cordoned and the pod does not tolerate that."""
     return messages.UNSCHEDULABLE if node.unschedulable and not tolerated(CORDONED, shape.tolerations) else ""
 
 
 def tainted(node: Node, shape: PodClass) -> str:
-    """TaintToleration: the first taint that keeps the pod away."""
+    """TaintToleration: the first taint that the pod does not tolerate."""
     for taint in node.taints if node.ready else (NOT_READY, *node.taints):
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
             return messages.untolerated(taint.key, taint.value)
@@ -65,7 +68,9 @@ def term_matches(term: NodeTerm, node: Node) -> bool:
 
 
 def room(state: NodeState, shape: PodClass, priority: int) -> dict[str, int]:
-    """What the node has left of each resource that counts for the shape, less what is reserved against it.
+    """Free amounts of each resource that the class requests, less applicable reservations.
+
+    NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
 
     NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
     """
@@ -83,7 +88,9 @@ def room(state: NodeState, shape: PodClass, priority: int) -> dict[str, int]:
 def _divisible(
     state: NodeState, division: Division, shape: PodClass, priority: int, left: Mapping[str, int]
 ) -> dict[str, int]:
-    """What a node that makes MIG instances as pods come has left of those that the shape asks for.
+    """Free MIG instances of the requested profiles on a node that creates them on demand.
+
+    Instances for pods with reservations are created first; while one of those pods does not fit, no other pod does.
 
     Pods that room is reserved for have theirs made first; while one of them does not fit yet, nobody else does.
     """
@@ -101,7 +108,7 @@ def _divisible(
 
 
 def slots(left: Mapping[str, int], shape: PodClass) -> int:
-    """How many pods of the shape this room takes."""
+    """How many pods of the class fit into this free capacity."""
     count = left.get(PODS, UNBOUNDED)
     for name, value in shape.limited.items():
         if left[name] < value * count:
@@ -110,7 +117,7 @@ def slots(left: Mapping[str, int], shape: PodClass) -> int:
 
 
 def shortages(left: Mapping[str, int], shape: PodClass) -> tuple[str, ...]:
-    """Why this room does not take one pod of the shape, a reason for each resource; empty if it does."""
+    """Why one pod does not fit into this free capacity, one reason per resource; empty if it fits."""
     lines = [messages.TOO_MANY_PODS] if left.get(PODS, 1) < 1 else []
     lines += [messages.insufficient(name) for name, value in shape.limited.items() if left[name] < value]
     return tuple(lines)

@@ -1,4 +1,6 @@
-"""ImageLocality: nodes that hold a pod's images already, the larger the better, but not what only one node holds."""
+"""ImageLocality: prefers nodes that already hold a pod's images, weighted by size and by the share of nodes that hold
+them.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +16,7 @@ MAX_SCORE = 100
 
 
 class Images:
-    """Which images are where, over all nodes."""
+    """Which node holds which images, over all nodes."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         listed = list(nodes)

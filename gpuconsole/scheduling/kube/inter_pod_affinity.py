@@ -1,4 +1,4 @@
-"""InterPodAffinity: pods that have to be, or would rather be, near others or far from them."""
+"""InterPodAffinity: required and preferred affinity and anti-affinity between pods."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
@@ -32,10 +32,10 @@ class PodLister(Protocol):
     def namespaces(self) -> Mapping[str, Mapping[str, str]]: ...
 
     def groups(self) -> Iterable[Group]:
-        """Every pod, those that are alike in namespace, labels and what they say about others together."""
+        """Every pod, grouped by equal namespace, labels and affinity terms."""
 
     def with_affinity(self) -> Iterable[Group]:
-        """Those of them that say anything about others."""
+        """The groups whose pods have affinity terms."""
 
 
 class StaticPodLister(Struct, frozen=True):
@@ -55,7 +55,7 @@ class StaticPodLister(Struct, frozen=True):
 
 
 class InterPodAffinityState(Struct, frozen=True):
-    """What one pod meets in each domain (the plugin's PreFilter)."""
+    """Counts of matching pods by topology domain for one pod (the plugin's PreFilter state)."""
 
     wanted: Mapping[Domain, int]
     """Pods that satisfy all that the pod wants near it, by the domain of each of its terms."""
@@ -68,19 +68,19 @@ class InterPodAffinityState(Struct, frozen=True):
 
 
 def has_pod_affinity(pod: Pod) -> bool:
-    """True if the pod says anything about others, so that it counts for them too."""
+    """True if the pod has affinity terms, which then also apply to other pods."""
     return pod.template.pod_affinity is not None or pod.template.pod_anti_affinity is not None
 
 
 def selects(term: PodTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    """True if the term of one pod means another."""
+    """True if the term of one pod matches another."""
     if term.selector is None or not _in_namespace(term, owner, other.namespace, namespaces):
         return False
     return term.selector.matches(other.labels) and _compares(term, owner, other)
 
 
 def _compares(term: PodTerm, owner: Pod, other: Pod) -> bool:
-    """What matchLabelKeys and mismatchLabelKeys add to the selector: only labels that the owner has."""
+    """Requirements that matchLabelKeys and mismatchLabelKeys add to the selector: only for labels that the owner has."""
     own, its = owner.labels, other.labels
     return all(its.get(key) == own[key] for key in term.match_label_keys if key in own) and not any(
         its.get(key) == own[key] for key in term.mismatch_label_keys if key in own
@@ -95,7 +95,7 @@ def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str,
 
 
 def nearness(pod: Pod, around: PodLister) -> InterPodAffinityState:
-    """What the pod meets, counted over all nodes."""
+    """Count matching pods by topology domain over all nodes."""
     said = (pod.template.pod_affinity, pod.template.pod_anti_affinity)
     groups = around.groups() if any(one is not None and one.required for one in said) else around.with_affinity()
     return _counted(InterPodAffinityState({}, {}, {}, False), pod, groups, around.namespaces, 1)
@@ -109,7 +109,7 @@ def moved(
     namespaces: Mapping[str, Mapping[str, str]],
     by: int,
 ) -> InterPodAffinityState:
-    """What the pod would meet with these others gone from the node (`by` −1), or there as well (1)."""
+    """The counts after these pods are removed from the node (`by` −1) or added to it (1)."""
     return _counted(found, pod, ((other, ((node, 1),)) for other in pods), namespaces, by)
 
 
@@ -148,7 +148,7 @@ def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], numb
 
 
 def refusal(pod: Pod, node: Node, found: InterPodAffinityState) -> str:
-    """Why the pod may not be on the node; empty if it may. Only `AFFINITY` is what no eviction could change."""
+    """Why the pod cannot run on the node; empty if it can. Only `AFFINITY` cannot be resolved by preemption."""
     near = (pod.template.pod_affinity or NOTHING).required
     keys = [term.topology_key for term in near]
     if any(key not in node.labels for key in keys):
@@ -166,7 +166,10 @@ def refusal(pod: Pod, node: Node, found: InterPodAffinityState) -> str:
 def preferred_weights(
     pod: Pod, around: PodLister, *, hard_weight: int = 1, ignore_theirs: bool = False
 ) -> dict[Domain, int]:
-    """How much the pod and those that are there want each other, by domain; empty if nobody minds.
+    """Preference of the pod and of existing pods by topology domain; empty if none has one.
+
+    `hard_weight` is the weight of a required affinity of an existing pod (hardPodAffinityWeight); `ignore_theirs`
+    ignores preferences of existing pods, unless the pod has some itself (ignorePreferredTermsOfExistingPods).
 
     `hard_weight` is what a required affinity of a pod that is there counts (hardPodAffinityWeight); `ignore_theirs`
     passes over what those prefer, unless the pod prefers something itself (ignorePreferredTermsOfExistingPods).
@@ -193,13 +196,13 @@ def raw_scores(nodes: Iterable[Node], found: Mapping[Domain, int]) -> dict[str, 
 
 
 def scores(pod: Pod, nodes: Iterable[Node], around: PodLister, *, hard_weight: int = 1) -> dict[str, int]:
-    """How much the pod and those that are there want each other, 0 to 100; empty if nobody minds."""
+    """Score of each node by preferred affinity of the pod and of existing pods, 0 to 100; empty if none has one."""
     found = preferred_weights(pod, around, hard_weight=hard_weight)
     return normalised(raw_scores(nodes, found)) if found else {}
 
 
 def _likes_of(pod: Pod, hard_weight: int) -> Iterator[tuple[int, PodTerm]]:
-    """What a pod that is there says about others, with what it weighs."""
+    """Preferred terms of an existing pod, with their weights."""
     near, far = pod.template.pod_affinity, pod.template.pod_anti_affinity
     if near is not None:
         yield from near.preferred

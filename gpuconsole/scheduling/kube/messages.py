@@ -1,4 +1,4 @@
-"""kube-scheduler's texts, word for word, so that an operator finds here what `kubectl describe pod` shows."""
+"""Messages of kube-scheduler, word for word, so that they match the output of `kubectl describe pod`."""
 
 from collections.abc import Mapping
 
@@ -33,7 +33,7 @@ def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
 
 
 def nowhere(nodes: int, reason: str) -> str:
-    """FitError where a plugin refuses the pod before it looks at nodes."""
+    """FitError where a plugin's PreFilter rejects the pod."""
     return f"0/{nodes} nodes are available: {reason}."
 
 
@@ -43,22 +43,22 @@ def preemption(nodes: int, unhelpful: int) -> str:
 
 
 def gang_waits(gang: str, fitting: int, needed: int, reason: str) -> str:
-    """Why no pod of a gang is placed: how many of those that it needs would fit, and what stops the next one."""
+    """Why no pod of a gang is placed: how many of the needed pods would fit, and the first reason against another one."""
     return f"gang {gang} not scheduled: {fitting} of {needed} pods fit; {reason}"
 
 
 def gang_incomplete(gang: str, pods: int, size: int) -> str:
-    """A gang is not tried before all the pods that it needs exist."""
+    """The gang is not tried because some of the pods that it needs do not exist yet."""
     return f"gang {gang} waits for its pods: {pods} of {size} exist"
 
 
 def group_missing(gang: str) -> str:
-    """Pods name a PodGroup that nobody has made."""
+    """The gang's pods name a PodGroup that does not exist."""
     return f"gang {gang} waits for its PodGroup: it does not exist"
 
 
 def composite_missing(gang: str, parent: str) -> str:
-    """A PodGroup, or a composite group above it, names a CompositePodGroup that nobody has made."""
+    """A PodGroup, or a composite group above it, names a CompositePodGroup that does not exist."""
     return f"gang {gang} waits for CompositePodGroup {parent}: it does not exist"
 
 

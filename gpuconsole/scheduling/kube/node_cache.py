@@ -1,4 +1,6 @@
-"""All nodes and their books in one place. Mutates; a trial puts everything back.
+"""Cache of all nodes and the pods on them. Mutates; a trial restores everything.
+
+Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
 
 Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
 """
@@ -35,7 +37,7 @@ _OUTLOOKS = 128
 
 
 class NodeCache:
-    """Nodes by number, and the outlooks that are kept up to date with them."""
+    """Nodes by number, and the feasibility caches that follow them."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.policy = policy
@@ -64,7 +66,7 @@ class NodeCache:
         self._order: tuple[int, ...] | None = None
 
     def fork(self) -> "NodeCache":
-        """A board that starts equal and never touches this one; both share outlooks until they look again."""
+        """An independent copy; both share feasibility caches until the next refresh."""
         twin = NodeCache(self.policy)
         twin.nodes = self.nodes.copy()
         twin.described = self.described
@@ -80,7 +82,7 @@ class NodeCache:
         return twin
 
     def number(self, name: str) -> int:
-        """The number of a node; a name that is new gets one, for a node that nobody has described yet."""
+        """The number of a node; a new name gets a new number, for a node that has not been described yet."""
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.nodes)
@@ -89,7 +91,7 @@ class NodeCache:
         return number
 
     def describe(self, name: str, node: Node | None) -> bool:
-        """Take in a node's description (None: it is gone). True if that changed anything."""
+        """Apply a node's description (None: the node is deleted). True if that changed anything."""
         number = self.number(name)
         state = self.nodes[number]
         if state.node == node:
@@ -101,7 +103,7 @@ class NodeCache:
         return True
 
     def seat(self, number: int, seat: AssignedPod) -> AssignedPod:
-        """Put a pod on a node; the seat that comes back names the GPUs that it got."""
+        """Assign a pod to a node; returns the assignment with its GPUs."""
         self._set(number, books.seated(self.nodes[number], seat))
         return self.nodes[number].seats[seat.pod]
 
@@ -109,7 +111,7 @@ class NodeCache:
         self._set(number, books.unseated(self.nodes[number], pod))
 
     def leave(self, number: int, pod: str) -> None:
-        """Mark a pod as on its way out."""
+        """Mark a pod as terminating."""
         self._set(number, books.leaving(self.nodes[number], pod))
 
     def reserve(self, number: int, reservation: Reservation) -> None:
@@ -119,7 +121,7 @@ class NodeCache:
         self._set(number, books.unreserving(self.nodes[number], pod))
 
     def outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
-        """The nodes as pods of this shape and priority see them now."""
+        """The current feasibility cache for pods of this class and priority."""
         kind = (shape, priority)
         outlook = self._outlooks.pop(kind, None)
         if outlook is None:
@@ -140,19 +142,19 @@ class NodeCache:
         return FeasibilityCache(self.lens(shape), priority, self.nodes, self._journal, self._node_classes)
 
     def lens(self, shape: PodClass) -> NodeLocalPlugins:
-        """How pods of this shape see nodes."""
+        """The node-local plugins for pods of this class."""
         return lens(self.rules, shape, self.images, self._packing)
 
     @property
     def images(self) -> Images:
-        """Which images are where."""
+        """Images by node."""
         if self._images is None:
             self._images = Images(state.node for state in self.nodes if state.node is not None)
         return self._images
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The described nodes in the order in which they are searched: by name, or as kube-scheduler's node tree."""
+        """The described nodes in search order: by name, or as in kube-scheduler's node tree."""
         if self._order is None:
             nodes = sorted((state.name, number) for number, state in enumerate(self.nodes) if state.node is not None)
             self._order = tuple(number for _, number in nodes)
@@ -169,12 +171,12 @@ class NodeCache:
         return prefilter(self.rules, waiter, self._census.renew(), self.means)
 
     def promise(self, pod: Pod | None, number: int) -> AssumedClaims:
-        """What the pod's claims get with this node; it is spoken for from now on."""
+        """Assume what the pod's claims get with this node."""
         node = self.nodes[number].node
         return NOTHING_GIVEN if pod is None or node is None else self.means.hold(pod, node)
 
     def lacking(self, wanted: Resources) -> tuple[str, ...]:
-        """The resources of which all nodes together have less left than is wanted."""
+        """Resources of which all nodes together have less free than is wanted."""
         left = dict.fromkeys(wanted, 0)
         for state in self.nodes:
             allocatable = state.node.allocatable if state.node is not None else {}
@@ -183,7 +185,7 @@ class NodeCache:
         return tuple(name for name, value in wanted.items() if left[name] < value)
 
     def measure(self, waiting: Iterable[PodClass]) -> None:
-        """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""
+        """Update the typical pods, on which FGD's scores depend; pending pods count."""
         if self.policy.score != "fgd":
             return
         seated = (seat.shape for state in self.nodes for seat in state.seats.values())
@@ -193,7 +195,7 @@ class NodeCache:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Try things out: on exit every node is as it was. Trials nest."""
+        """A transaction for trials: on exit every node is restored. Trials nest."""
         outer, self._undo = self._undo, []
         promises = self.means.promises()
         try:
@@ -212,7 +214,7 @@ class NodeCache:
         self._changed(number, version)
 
     def _look_at_images(self, before: Node | None, now: Node | None) -> None:
-        """A node came, changed or went: what an image is worth depends on how many nodes hold it."""
+        """Update the images after a node changed: an image's score depends on how many nodes hold it."""
         if not self.rules.weight(IMAGES) or (before and before.images) == (now and now.images):
             return
         self._images = None

@@ -1,4 +1,4 @@
-"""Nodes that have the same and gave the same away: what one says to a pod's requests, all of them say. Mutates."""
+"""Classes of nodes with equal capacity and usage, which give equal filter results for a pod's requests. Mutates."""
 
 from itertools import count
 
@@ -25,7 +25,7 @@ class NodeClasses:
         self._numbers = count()
 
     def kind(self, number: int, state: NodeState) -> int:
-        """The kind of this node's books, or ALONE."""
+        """The number of this node's class, or ALONE."""
         known = self._known.get(number)
         if known is not None and known[0] is state:
             return known[1]

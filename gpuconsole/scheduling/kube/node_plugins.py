@@ -1,4 +1,4 @@
-"""How pods of one shape see a node: the plugins that look at it alone, put together once for all nodes."""
+"""Plugins that look at one node at a time, prepared once per pod class for all nodes."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
 
 
 class NodeLocalPlugins(Struct, frozen=True):
-    """Filters and scores by name, in the profile's order; those that the shape does not need are left out."""
+    """Filters and scores by name, in the profile's order, without those that the class does not need."""
 
     rules: SchedulerProfile
     shape: PodClass
@@ -51,7 +51,7 @@ class NodeLocalPlugins(Struct, frozen=True):
 
 
 def lens(rules: SchedulerProfile, shape: PodClass, images: Images, packing: Packing | None) -> NodeLocalPlugins:
-    """The profile's plugins for this shape; a packing policy stands in NodeResourcesFit's place."""
+    """The profile's plugins for this class; a packing policy replaces NodeResourcesFit's score."""
     asked = ((name, NODE_FILTERS[name](rules, shape)) for name in rules.filters if name in NODE_FILTERS)
     filters = tuple((name, refuse) for name, refuse in asked if refuse is not None)
     scores = tuple(_scores(rules, shape, images, packing))

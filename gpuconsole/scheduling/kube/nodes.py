@@ -1,4 +1,4 @@
-"""One node's books: who sits there, what is used, who owns which GPU, what is reserved. Frozen."""
+"""State of one node: its pods, usage, GPU owners and reservations. Frozen."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ NO_OWNERS = ""
 
 
 class AssignedPod(Struct, frozen=True):
-    """A pod's place on a node."""
+    """A pod's assignment to a node."""
 
     pod: str
     shape: PodClass
@@ -39,7 +39,7 @@ class AssignedPod(Struct, frozen=True):
 
 
 class Reservation(Struct, frozen=True):
-    """Room that a nominated pod waits for; it counts against pods of equal and lower priority."""
+    """Capacity reserved for a nominated pod; it counts against pods of equal and lower priority."""
 
     pod: str
     shape: PodClass
@@ -48,7 +48,7 @@ class Reservation(Struct, frozen=True):
 
 
 class NodeState(Struct, frozen=True):
-    """A node and what is on it. `node` is None while pods name a node that nobody has described."""
+    """A node and the pods on it. `node` is None for a node that pods name and that has not been described."""
 
     name: str
     node: Node | None = None
@@ -71,7 +71,7 @@ class NodeState(Struct, frozen=True):
 
     @property
     def taken(self) -> set[MigInstance]:
-        """The MIG instances that have an owner."""
+        """The MIG instances that are assigned."""
         return {one for seat in self.seats.values() for one in seat.slices}
 
 

@@ -1,4 +1,4 @@
-"""What an expression says of some values."""
+"""Evaluation of a CEL expression tree over a set of variables."""
 
 from collections.abc import Mapping
 from typing import Any, assert_never

@@ -1,4 +1,4 @@
-"""From tokens to a tree, by recursive descent; names and functions that nobody knows are found here."""
+"""Recursive-descent parser for CEL: builds a tree from tokens and rejects unknown names and functions."""
 
 from collections.abc import Callable, Container, Mapping
 
@@ -37,7 +37,7 @@ def parse(expression: str, names: Container[str], functions: Container[str]) -> 
 
 
 class _Parser:
-    """Mutates: it moves along the tokens."""
+    """Parses one expression. Mutates: it advances through the tokens."""
 
     def __init__(self, expression: str, names: Container[str], functions: Container[str]) -> None:
         self._tokens = list(tokens(expression))

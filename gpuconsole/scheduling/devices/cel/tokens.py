@@ -1,4 +1,4 @@
-"""An expression cut into tokens."""
+"""Tokenizer for CEL expressions."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class SyntaxProblem(ValueError):
 
 
 class Token(Struct, frozen=True):
-    """`kind` is number, text, name, sign or end."""
+    """A lexical token; `kind` is number, text, name, sign or end."""
 
     kind: str
     value: str

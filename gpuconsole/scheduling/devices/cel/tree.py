@@ -1,4 +1,6 @@
-"""An expression as a tree. `&&` and `||` stand apart from other calls: they may absorb errors of what they join."""
+"""Syntax tree of a CEL expression. `&&` and `||` have a node type of their own: they may absorb errors of their
+operands.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Values that selectors compare beside texts and numbers: quantities and semantic versions."""
+"""CEL value types besides strings and numbers: quantities and semantic versions."""
 
 import re
 from fractions import Fraction
