@@ -165,7 +165,7 @@ def _name(resource: str) -> str:
 
 
 def _quota(snapshot: Snapshot, queue: ClusterQueue, pair: tuple[str, str], wanted: _Wanted) -> Make:
-    """Make a change that adds nominal quota to a queue, in steps of the request of the largest pod."""
+    """Return a function that adds nominal quota to a queue, in steps of the request of the largest pod."""
     demand, unit = wanted.get(_name(pair[1])), quota_unit(snapshot, pair[1])
     step = demand.largest if demand is not None else 1
 

@@ -64,9 +64,7 @@ def _looked_at(workload: Workload) -> bool:
 
 
 def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> Iterator[Resume]:
-    """Yield the flavor positions at which the pod sets' search may continue: the start, or after any flavor but the
-    last.
-    """
+    """Yield the flavor positions where the pod sets' search may continue: the start, or after a flavor."""
     last = {resource: len(group.flavors) - 1 for group in queue.resource_groups for resource in group.covered_resources}
     choices = [
         [

@@ -1,4 +1,4 @@
-"""Repeated history events, folded into one line with a count."""
+"""Folding of repeated history events into one line with a count."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ class Repeated(Struct, frozen=True):
 
     @property
     def span(self) -> Span:
-        """From the first to the newest."""
+        """Time from the first to the newest occurrence."""
         return self.line.time - self.first
 
 
@@ -30,7 +30,7 @@ _Said = tuple[HistoryEventKind, str, str, str, str, str, str, str]
 
 
 def _said(line: HistoryEvent) -> _Said:
-    """Everything in a line except its time, its lost work and its wait."""
+    """Return the fields of a line by which it equals another: all except its time, lost work and wait."""
     about = line.what, line.workload, line.pod, line.node, line.queue
     return *about, line.by, line.reason, line.message
 
@@ -38,7 +38,7 @@ def _said(line: HistoryEvent) -> _Said:
 def folded(lines: Iterable[HistoryEvent]) -> list[Repeated]:
     """Fold equal lines (oldest first) within ten minutes of each other; each keeps the position of its last occurrence.
 
-    Lines about one workload may alternate: each is folded with its equals.
+    Lines about one workload may alternate: each is folded with the lines that equal it.
     """
     found: dict[int, Repeated] = {}
     newest: dict[_Said, int] = {}

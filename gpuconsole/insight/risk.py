@@ -1,9 +1,8 @@
 """Preemption risk of running work, by Monte Carlo runs of the cluster, as for `eta`.
 
-Each run draws what arrives (from the simulation's own arrival streams, else from what is recorded), how long work
-takes, and which spot nodes are interrupted. The total work is bounded, so a large cluster gets fewer runs with a
-shorter horizon. It also gives the preemption order when a lender reclaims its quota, by the engine's own search (see
-`ledger`).
+Each run draws arrivals (from the simulation's own arrival streams, else from recorded ones), run times, and
+interruptions of spot nodes. The total effort is bounded, so a large cluster gets fewer runs with a shorter horizon. The
+answer includes the preemption order if a lender reclaims its quota, by the engine's own search (see `loan_ledger`).
 """
 
 from collections import Counter
@@ -152,12 +151,11 @@ def risk(
     found: AdmissionView | None = None,
     effort: int | None = EFFORT,
 ) -> Risk:
-    """Estimate for each running workload the probability and cause of an eviction before the horizon, and the
-    preemption order.
+    """Estimate the preemption risk of each running workload until the horizon, and the preemption order of reclaims.
 
     The simulation is not modified; the same seed gives the same answer. `found` is the live or saved cluster that it
-    started from: the workloads that run there count, and evictions by the simulation's first cycle. `effort` bounds the
-    steps of all runs together; None runs all of them to the horizon.
+    started from: the answer is about the workloads that run there, and includes evictions by the simulation's first
+    cycle. `effort` bounds the steps of all runs together; None runs all of them to the horizon.
     """
     *_, last = eviction_risk_steps(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
     assert last.risk is not None
@@ -176,7 +174,7 @@ def eviction_risk_steps(
     clock: Callable[[], float] | None = None,
     limit: float = LIMIT,
 ) -> Iterator[EvictionRiskProgress]:
-    """The same as an iterator with an answer after each run; to cancel, stop iterating.
+    """`risk` as an iterator with an answer after each run; to cancel, stop iterating.
 
     With a `clock` the runs also end after `limit` seconds; then the answer depends on the speed of the machine.
     """
@@ -228,11 +226,11 @@ class _Budget:
         self._steps += 1
 
     def part(self, of: int) -> float:
-        """The spent fraction after one of `of` equal parts of the rest."""
+        """Return the spent fraction after one of `of` equal parts of the remaining budget."""
         return self.spent() + (1 - self.spent()) / of
 
     def spent(self) -> float:
-        """The spent fraction; 1 is all."""
+        """Return the spent fraction; 1 if all is spent."""
         if self._effort is None:
             return 0.0
         seconds = self._clock() - self._began if self._clock is not None else 0.0
@@ -258,14 +256,14 @@ class _Chances:
         )
 
     def life(self, seed: int, end: Time, budget: _Budget) -> "_Life":
-        """One run of the cluster until `end`."""
+        """Return one run of the cluster until `end`."""
         twin = self._simulation.estimating(self._run_times, seed, redraw=True)
         for time, node in self._spot.sample(seed, twin.now, end):
             twin.schedule(time, InterruptSpot(node))
         return _Life(twin, again(self._known, end, seed) if not self._streams else iter(()), end, budget)
 
     def _arrivals(self, now: Time) -> str:
-        """Assumption about arrivals, in words."""
+        """Describe the assumption about arrivals."""
         known = self._known
         if self._streams:
             hour = now // HOUR % 24
@@ -290,7 +288,7 @@ class _Life:
     def advancing(self, most: float) -> Iterator[Time]:
         """Advance to the end, or until `most` of the budget is spent; yields the reached time at intervals.
 
-        The first minute is always simulated: without it there is no answer.
+        The first minute is always simulated, so that there is an answer.
         """
         due = next(self._coming, None)
         looked, steps = self.reached, 0
@@ -314,7 +312,7 @@ class _Life:
 
 
 def reclaim_risk(standing: AdmissionView) -> Risk:
-    """Preemption order of Workloads only, for clusters whose nodes or pods are not all visible."""
+    """Return only the preemption order of Workloads, for clusters whose nodes or pods are not all visible."""
     snapshot, turns = standing.snapshot, _reclaim_positions(standing)
     running = [one for one in runners(snapshot, standing.policy.prices) if one.key in snapshot.workloads]
     workload_risks = [
@@ -335,12 +333,12 @@ def reclaim_risk(standing: AdmissionView) -> Risk:
 
 
 def _rank(one: WorkloadRisk) -> tuple[float, float, str]:
-    """Sort key: highest risk first, then rank in the preemption order."""
+    """Return the sort key: highest risk first, then rank in the preemption order."""
     return -(one.probability or 0.0), min((turn.place for turn in one.turns), default=inf), one.workload
 
 
 def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _Eviction]:
-    """Evictions, by the simulation's first cycle, of workloads that run in the live or saved cluster."""
+    """Return evictions by the simulation's first cycle of workloads that run in the live or saved cluster."""
     found: dict[str, _Eviction] = {}
     for one in running:
         workload = simulation.workload(one.key)
@@ -351,7 +349,7 @@ def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _
 
 
 def _first_evictions(lines: Sequence[HistoryEvent], keys: Mapping[str, str], start: Time) -> dict[str, _Eviction]:
-    """The first eviction of each workload, with the preemption that caused it.
+    """Return the first eviction of each workload, with the preemption that caused it.
 
     `keys` maps workloads and pods to their workload.
     """
@@ -372,7 +370,7 @@ def _first_evictions(lines: Sequence[HistoryEvent], keys: Mapping[str, str], sta
 
 
 def _reclaim_positions(standing: AdmissionView) -> Mapping[str, Sequence[ReclaimPosition]]:
-    """Workload → its ranks in the preemption orders of the lenders."""
+    """Map workloads to their ranks in the preemption orders of the lenders."""
     found: dict[str, list[ReclaimPosition]] = {}
     if standing.session is None:
         return found

@@ -1,4 +1,4 @@
-"""Running work of any queueing system, and the work that an eviction now would lose."""
+"""Running work, queued by any system or not, and the work that an eviction now would lose."""
 
 from collections.abc import Sequence
 
@@ -36,15 +36,13 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
-    """All admitted Workloads that are not evicted or finished, and jobs and lone pods without a Workload that hold
-    accelerators. Some of their pods may be pending.
-    """
+    """List admitted Workloads, and unqueued jobs and lone pods that hold accelerators; some pods may be pending."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
         if not pod.done:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
     queued = [one for one in snapshot.workloads.all() if phase(one) in PLACED]
-    # A job that lost some of its pods restarts, and no field of it has the time.
+    # A job that lost some of its pods restarts, but none of its fields has the time.
     again = {line.workload: line.time for line in snapshot.recent if line.what is HistoryEventKind.STARTED}
     others = [
         _unqueued(snapshot, prices, key, one, pods[key], again.get(key, 0))
@@ -58,14 +56,14 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
 
 
 def _top(snapshot: Snapshot, pod: Pod) -> str:
-    """Its Workload, otherwise the outermost job, otherwise itself."""
+    """Return the key of a pod's Workload, otherwise of its outermost job, otherwise of the pod."""
     return pod.workload or outermost(snapshot.jobs.get, pod.job) or pod.key
 
 
 def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequence[Pod]) -> Runner:
     placed = [pod for pod in pods if pod.node]
     held = held_units(snapshot, workload)
-    # Devices that no quota covers are counted from the pods.
+    # Devices without quota are counted from the pods.
     besides = ({u: n for u, n in pod_units(snapshot, pod).items() if u not in held} for pod in placed)
     gpus, unit = in_one_unit(added(held, *besides))
     return Runner(
@@ -83,7 +81,7 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
 
 
 def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod], again: Time) -> Runner:
-    """Counted from its pods, as it holds no quota. `again` is the time of its last restart, if recent."""
+    """Make the Runner of unqueued work from its pods, as it holds no quota. `again` is its last restart, if recent."""
     lost = uncheckpointed(twin, snapshot.jobs.get(key), pods, snapshot.time, device_counter(snapshot), again=again)
     placed = [pod for pod in pods if pod.node]
     gpus, unit = in_one_unit(added(*(_held(snapshot, pod) for pod in placed)))
@@ -100,5 +98,5 @@ def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods
 
 
 def _held(snapshot: Snapshot, pod: Pod) -> Units:
-    """Devices that a pod requests; the GPU of a pod that shares one without requesting it."""
+    """Return the devices that a pod requests, else the GPU that it shares without a request."""
     return pod_units(snapshot, pod) or {WHOLE_GPU: len(pod.gpus)}

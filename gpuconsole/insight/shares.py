@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class ResourceShare(Struct, frozen=True, kw_only=True):
-    """One resource of a share, over all flavors, in base units."""
+    """One resource in the calculation of a share, over all flavors, in base units."""
 
     resource: str
     borrowed: int
@@ -31,7 +31,7 @@ class ResourceShare(Struct, frozen=True, kw_only=True):
 
 
 class NodeShare(Struct, frozen=True, kw_only=True):
-    """One node of the quota tree."""
+    """Fair share of a cohort or ClusterQueue, with its calculation."""
 
     kind: str
     """`cohort` or `queue`."""
@@ -81,7 +81,7 @@ class ShareReport(Struct, frozen=True, kw_only=True):
 
 
 def shares(session: KueueSession, now: Time) -> ShareReport:
-    """Compute the shares and the admission order of the next cycle, on a fork of the session."""
+    """Compute the fair shares, and the admission order of the next cycle on a fork of the session."""
     usage, config = session.tree.copy(), session.config
     declared = session.setup.objects.cohorts
     roots = sorted(node for node in range(len(usage.tree.names)) if usage.tree.parent[node] < 0)

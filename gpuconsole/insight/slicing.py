@@ -1,4 +1,4 @@
-"""Pod counts that the slice size does not divide: Kueue 0.19 admits all pods, but assigns domains to whole slices only.
+"""Pod counts that are not a multiple of the slice size: Kueue 0.19 admits all pods, but places only whole slices.
 
 kueue#15277; the scheduling gate of the remaining pods is never removed.
 """

@@ -33,7 +33,7 @@ class SpotInterruptions(Struct, frozen=True, kw_only=True):
     """Length of the record."""
 
     def sample(self, seed: int, start: Time, end: Time) -> list[tuple[Time, str]]:
-        """Draw when nodes are interrupted before `end`, each at most once; the same for the same seed."""
+        """Draw the times of interruptions before `end`, at most one per node; the same for the same seed."""
         found = []
         for node, rate in self.per_hour.items():
             if rate > 0:
@@ -60,7 +60,7 @@ class SpotInterruptions(Struct, frozen=True, kw_only=True):
 def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[HistoryEvent] = ()) -> SpotInterruptions:
     """Estimate the rate of each spot node: the higher of the catalogue's and the recorded one.
 
-    `lines` of history (oldest first) tell of interruptions, and how long the record is.
+    `lines` of history (oldest first) contain the recorded interruptions and the length of the record.
     """
     nodes = {node.name: node.labels for node in snapshot.nodes.all() if is_spot(node.labels)}
     record = list(lines)

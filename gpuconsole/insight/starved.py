@@ -1,6 +1,6 @@
 """Starved queues: they have pending workloads and use less than their nominal quota while another queue borrows it.
 
-This is the only definition: the dashboard, the queue tree and `ledger` mark the same queues.
+The dashboard, the queue tree and `loan_ledger` all use this definition.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -27,6 +27,7 @@ class StarvedQuota(Struct, frozen=True, kw_only=True):
 
     @property
     def unused(self) -> int:
+        """Unused part of the nominal quota."""
         return self.nominal - self.used
 
 
@@ -46,7 +47,7 @@ class StarvedQueue(Struct, frozen=True, kw_only=True):
 
 @memoized("workloads", "local_queues", "cluster_queues", "cohorts")
 def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
-    """ClusterQueue → its starvation, the longest wait first; queues that are not starved are left out.
+    """Return the starved ClusterQueues by name, the longest wait first.
 
     Only resources that a pending workload of the queue requests or claims (DRA) count.
     """
@@ -69,9 +70,9 @@ def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
 
 
 def _requested(pending: Iterable[Workload], resources: Set[str]) -> Set[str]:
-    """The resources that at least one of these workloads requests; all resources if one claims devices (DRA).
+    """Return the resources that at least one of these workloads requests; all resources if one claims devices (DRA).
 
-    A Snapshot does not say which quota resource counts claimed devices. Mostly the first workloads settle the answer.
+    A Snapshot does not contain which quota resource counts claimed devices. The first workloads usually decide.
     """
     left = set(resources)
     for workload in pending if left else ():
@@ -101,7 +102,7 @@ def _below_nominal(
 
 
 class _Borrowers:
-    """The borrowers of each cohort tree, counted once for all its queues. Mutates by `below`."""
+    """Cache of the borrowers of each cohort tree, shared by all its queues. Mutates by `below`."""
 
     def __init__(self, found: QuotaCapacity) -> None:
         self._found = found

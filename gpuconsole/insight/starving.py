@@ -1,4 +1,4 @@
-"""Starved queues: why each of them does not reclaim its nominal quota from the queues that borrow it."""
+"""Reasons why starved queues do not reclaim their nominal quota from the queues that borrow it."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class Starving(Struct, frozen=True, kw_only=True):
-    """One resource of one flavor that a starved queue (see `starved`) does not get."""
+    """One resource of one flavor that a starved queue (see `starved`) does not reclaim, with the reason."""
 
     queue: str
     workload: str
@@ -69,7 +69,7 @@ def starving(snapshot: Snapshot, session: KueueSession) -> Iterator[Starving]:
 
 
 def _wanted(snapshot: Snapshot, head: Workload, resource: str) -> int:
-    """The amount of a resource that a workload requests; for DRA device classes, the devices that it claims."""
+    """Return the amount of a resource that a workload requests; for DRA device classes, the devices that it claims."""
     if is_counted(resource):
         return wanted_accelerators(head).get(resource, 0)
     return wanted_units(snapshot, head).get(DRA_DEVICE, 0)
@@ -91,9 +91,7 @@ def _why_it_waits(
 
 
 def inadmissible_queue_reason(snapshot: Snapshot, session: KueueSession, queue: str) -> str:
-    """Reason why a queue admits no workloads, whatever is preempted: it is inactive (condition Active), or no
-    workload can reach it. Empty if it admits.
-    """
+    """Return why a queue can admit no workload at all: it is inactive or unreachable; empty if it can."""
     ready = session.active_condition(queue)
     if not ready.active:
         return f"it is inactive ({ready.reason})"
@@ -104,6 +102,6 @@ def inadmissible_queue_reason(snapshot: Snapshot, session: KueueSession, queue: 
 
 
 def no_reclaim_reason(snapshot: Snapshot, queue: str) -> str:
-    """Reason why a queue may not reclaim anything at all; empty if it may."""
+    """Return why a queue may not reclaim at all; empty if it may."""
     policy = snapshot.cluster_queues[queue].preemption.reclaim_within_cohort
     return "its reclaimWithinCohort is Never" if policy is PreemptionPolicy.NEVER else ""

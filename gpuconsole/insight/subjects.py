@@ -81,7 +81,7 @@ def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _copied(of: str, name: str, snapshot: Snapshot) -> str:
-    """The key of a copy: of a job, if there is one of this name, else of a workload or a pod."""
+    """Return the key of a copy: of the job of this name if there is one, else of a workload or a pod."""
     *_, namespace, _ = of.split("/")
     key = f"{namespace}/{name}"
     return next((job.key for job in snapshot.jobs.all() if job.key.partition("/")[2] == key), key)

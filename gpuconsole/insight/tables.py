@@ -7,7 +7,7 @@ from gpuconsole.model.text import clean
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of a table; columns with only numbers are right-aligned."""
+    """Format a table as lines; columns with only numbers are right-aligned."""
     cells = [[clean(str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(head)]
     right = [all(isinstance(row[place], (int, float)) for row in rows) for place in range(len(head))]
@@ -28,5 +28,5 @@ def counted(number: int, word: str) -> str:
 
 
 def seconds(time: Time) -> str:
-    """A time in whole seconds, the precision of all text output."""
+    """Format a time in whole seconds, the precision of all text output."""
     return format_time(time - time % SECOND)

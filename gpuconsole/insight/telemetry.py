@@ -67,6 +67,7 @@ class Average(Struct, frozen=True, kw_only=True):
 
     @property
     def is_low(self) -> bool:
+        """True if the average is below the threshold of underutilization."""
         return self.percent < LOW_UTILIZATION
 
 
@@ -102,11 +103,12 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
     @property
     def partial(self) -> bool:
+        """True if some nodes have no current samples."""
         return self.measured - self.stale < self.nodes
 
 
 class _Sum(Struct, frozen=True):
-    """Values of some devices, added up."""
+    """Sums of the metrics of some devices."""
 
     total: float = 0.0
     count: int = 0
@@ -156,7 +158,7 @@ _kept: list[dict[str, _NodeMeasurements]] = [{}]
 def _node_measurements(snapshot: Snapshot) -> Mapping[str, _NodeMeasurements]:
     """The derived data of each node; only nodes with new samples or changed allocations are evaluated."""
     before, found = _kept[0], dict[str, _NodeMeasurements]()
-    # Without telemetry, the GPU map of a large cluster would be computed for nothing.
+    # Without telemetry, the GPU map of a large cluster is not needed.
     rows = gpu_map(snapshot).by_node if len(snapshot.telemetry) else {}
     for telemetry in snapshot.telemetry.all():
         row, known = rows.get(telemetry.name), before.get(telemetry.name)
@@ -213,7 +215,7 @@ def _sum(values: Sequence[float | None]) -> _Sum:
 
 
 def gpus(snapshot: Snapshot) -> tuple[MeasuredGpu, ...]:
-    """Every device with telemetry and its owner: the pod that the source names, else the owner of that index."""
+    """Return every device with telemetry and its owner: the pod that the source names, else the owner of that index."""
     return tuple(gpu for known in _node_measurements(snapshot).values() for gpu in known.gpus)
 
 
@@ -260,7 +262,7 @@ def _parts(snapshot: Snapshot) -> Mapping[str, Sequence[tuple[NodeTelemetry, _Pa
 
 
 def use(snapshot: Snapshot, owner: str) -> GpuUtilization | None:
-    """GPU use of a workload (`ns/name`, or the key of a job without one); None without telemetry."""
+    """Return the GPU use of a workload (`ns/name`, or the key of a job without one); None without telemetry."""
     parts = _parts(snapshot).get(owner, ())
     fresh = [part for telemetry, part in parts if not telemetry.stale(snapshot.time)]
     busy, sm, memory, power, heat = (sum((part.sums[place] for part in fresh), _Sum()) for place in range(len(_SUMMED)))
@@ -280,7 +282,7 @@ def use(snapshot: Snapshot, owner: str) -> GpuUtilization | None:
 def utilization(snapshot: Snapshot, settled: Span = 0) -> Utilization | None:
     """The average utilization of the cluster and of its teams now; None where no GPU of a running pod is measured.
 
-    `settled` leaves out pods that have run for less than that: they may load their data first.
+    Pods that have run for less than `settled` are left out, as they may load their data first.
     """
     parts: dict[str, list[_Part]] = {}
     for known in _node_measurements(snapshot).values():
@@ -338,7 +340,7 @@ def coverage(snapshot: Snapshot) -> Coverage | None:
 
 
 def alarms(snapshot: Snapshot) -> tuple[GpuAlarm, ...]:
-    """All GPU alarms, the most urgent first; stale samples raise none."""
+    """Return all GPU alarms, the most urgent first; stale samples raise none."""
     now = snapshot.time
     fresh = [known for known in _node_measurements(snapshot).values() if not known.telemetry.stale(now)]
     strange = [one for known in fresh for one in known.odd]
@@ -356,7 +358,7 @@ def _single(rule: GpuAlarmRule, gpu: MeasuredGpu, text: str) -> GpuAlarm:
 
 
 def _idle(devices: Sequence[tuple[MeasuredGpu, Time]], now: Time) -> Iterator[GpuAlarm]:
-    """Workloads whose GPUs have been allocated but idle for half an hour, one line each."""
+    """Yield workloads whose GPUs have been allocated but idle for half an hour, one line each."""
     by_owner: dict[str, list[tuple[MeasuredGpu, Time]]] = {}
     for gpu, since in devices:
         by_owner.setdefault(gpu.workload or gpu.pod, []).append((gpu, since))
@@ -381,14 +383,14 @@ def _amount(owned: Sequence[MeasuredGpu]) -> tuple[int, str]:
 
 
 def _counted(owned: Sequence[MeasuredGpu]) -> str:
-    """`1 GPU`, `2 GPUs`, `6 MIG 1g.10gb instances`."""
+    """Format the number of devices: `1 GPU`, `2 GPUs`, `6 MIG 1g.10gb instances`."""
     found = Counter(gpu.unit for gpu in owned)
     parts = ((found[unit], unit.noun) for unit in sorted(found, key=order_of))
     return " and ".join(f"1 {what}" if number == 1 else f"{number} {what}s" for number, what in parts)
 
 
 def _wasted(strange: Sequence[tuple[GpuAlarmRule, MeasuredGpu, str]]) -> Iterator[GpuAlarm]:
-    """GPU memory in use on idle GPUs, and low SM activity: one line per workload."""
+    """Yield workloads with memory in use on idle GPUs, or with low SM activity: one line per workload."""
     found: dict[tuple[GpuAlarmRule, str, str], list[MeasuredGpu]] = {}
     for rule, gpu, text in strange:
         if rule in (GpuAlarmRule.HOARDING, GpuAlarmRule.EMPTY):

@@ -1,4 +1,4 @@
-"""Timeline of one workload, from its conditions and from history."""
+"""Timeline of one workload, from its conditions and from history lines."""
 
 from collections.abc import Iterable, Sequence
 
@@ -47,7 +47,7 @@ _STEPS = {title: rank for rank, title in enumerate(("submitted", "quota reserved
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """One step; `after` is the time since the previous one."""
+    """One step of a timeline; `after` is the time since the previous one."""
 
     time: Time
     title: str
@@ -64,14 +64,14 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 def timeline(snapshot: Snapshot, workload: str, history: Sequence[HistoryEvent] | None = None) -> tuple[Moment, ...]:
-    """The steps of a workload, oldest first.
+    """Return the steps of a workload, oldest first.
 
     The steps come from `history` (oldest first; default: the Snapshot's newest lines), and from the workload's creation
     and conditions where history does not reach back. Equal steps in a row are merged, and so are alternating reasons
     for being pending.
 
-    The order is that of history, which is that of resourceVersion. Times alone would not do: conditions and Events have
-    whole seconds, the console's own observations have microseconds.
+    The order is that of history, which is that of resourceVersion. Times alone are not sufficient: conditions and
+    Events have whole seconds, the console's own observations have microseconds.
     """
     lines = snapshot.recent if history is None else history
     moments = [_moment(line, workload) for line in lines if line.what in _WORDS and _concerns(line, workload)]
@@ -82,7 +82,7 @@ def timeline(snapshot: Snapshot, workload: str, history: Sequence[HistoryEvent] 
 
 
 def _in_order(moments: Iterable[Moment]) -> list[Moment]:
-    """Order by second, then as in history, except for the steps until it runs, whose order is fixed."""
+    """Sort by second, then as in history, except for the steps until the workload runs, whose order is fixed."""
     found: list[Moment] = []
     for moment in sorted(moments, key=lambda moment: moment.time // SECOND):
         place, rank = len(found), _STEPS.get(moment.title)
@@ -93,7 +93,7 @@ def _in_order(moments: Iterable[Moment]) -> list[Moment]:
 
 
 def _comes_later(other: Moment, moment: Moment, rank: int) -> bool:
-    """True if `other` is a later step until it runs, in the same second."""
+    """True if `other` is in the same second, and a later one of the steps until the workload runs."""
     return other.time // SECOND == moment.time // SECOND and _STEPS.get(other.title, -1) > rank
 
 
@@ -155,7 +155,7 @@ def _detail(line: HistoryEvent, workload: str) -> str:
 
 
 def _from_object(workload: Workload, known: Sequence[Moment]) -> list[Moment]:
-    """Steps from the object's conditions that are missing in history."""
+    """Return the steps from the object's conditions that are missing in history."""
     titles = {moment.title for moment in known}
     found = []
     if "submitted" not in titles:

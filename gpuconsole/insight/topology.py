@@ -18,7 +18,7 @@ HOST = "host"
 
 
 class DomainUsage(Struct, frozen=True, eq=False, kw_only=True):
-    """A block, a rack, a network tier, a host, or the root of a tree."""
+    """GPU use of a topology domain: a block, rack, network tier or host, or the root of a tree."""
 
     path: tuple[str, ...]
     level: str
@@ -38,6 +38,7 @@ class DomainUsage(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def name(self) -> str:
+        """Name of the domain, without those above it."""
         return self.path[-1]
 
     @property
@@ -60,7 +61,7 @@ _kept: list[dict[tuple[str, ...], DomainUsage]] = [{}]
 
 
 def domains(snapshot: Snapshot) -> tuple[DomainUsage, ...]:
-    """The root domain of each tree."""
+    """Return the root domain of each topology tree."""
     rows = {row.node: row for row in gpu_rows(snapshot)}
     before, found = _kept[0], dict[tuple[str, ...], DomainUsage]()
     trees = topology_trees(snapshot)

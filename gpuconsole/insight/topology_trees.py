@@ -32,12 +32,13 @@ class NodeDomain(Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
+        """Name of the domain, without those above it."""
         return self.path[-1]
 
 
 @memoized("nodes", "resource_slices")
 def accelerated(snapshot: Snapshot) -> tuple[Node, ...]:
-    """The nodes with GPUs, MIG instances or DRA devices."""
+    """Return the nodes with GPUs, MIG instances or DRA devices."""
     published = {name for part in snapshot.resource_slices.all() for name in (part.node, *_nodes_of(part))}
     return tuple(
         node
@@ -52,7 +53,7 @@ def _nodes_of(part: ResourceSlice) -> Iterable[str]:
 
 @memoized("nodes", "topologies", "hyper_nodes", "resource_slices")
 def topology_trees(snapshot: Snapshot) -> tuple[NodeDomain, ...]:
-    """One tree for each Topology, one for all HyperNodes; without either, one domain with all nodes."""
+    """Build one tree for each Topology and one for all HyperNodes; without either, one domain with all nodes."""
     nodes = sorted(accelerated(snapshot), key=lambda node: node.name)
     trees = [_by_levels(topology, nodes) for topology in snapshot.topologies.all()]
     if len(snapshot.hyper_nodes):
@@ -101,5 +102,5 @@ def _below(world: HyperNodes, name: str, path: tuple[str, ...], known: set[str])
 
 
 def outside(tree: NodeDomain, snapshot: Snapshot) -> int:
-    """Number of nodes with accelerators that are not in the tree."""
+    """Return the number of nodes with accelerators that are not in the tree."""
     return len(accelerated(snapshot)) - len(tree.nodes)

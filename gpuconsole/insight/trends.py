@@ -1,6 +1,6 @@
-"""GPU utilization over the last hour: a ring buffer of samples per node, in memory.
+"""GPU utilization over the last hour, in a ring buffer of samples per node.
 
-A part of the samples is stored for the next session on the same cluster.
+Some of the samples are stored for the next session on the same cluster.
 """
 
 from array import array
@@ -127,7 +127,7 @@ class Trends:
         return UtilizationSample(node_telemetry.name, node_telemetry.time, places, found)
 
     def of(self, gpus: Iterable[MeasuredGpu], now: Time) -> Trend:
-        """Mean utilization of devices, each since its present owner holds it; see `Trend`."""
+        """Return the mean utilization of devices, each since its present owner holds it; see `Trend`."""
         sums, counts = [0.0] * BINS, [0] * BINS
         for gpu in gpus:
             for time, percent in self._samples(gpu):
@@ -151,4 +151,5 @@ def _percent(value: float | None) -> int:
 
 
 def known(trend: Trend) -> bool:
+    """True if at least one value is known."""
     return any(value is not None for value in trend)

@@ -1,4 +1,4 @@
-"""Work that an eviction loses: GPU time of running pods since their start or their last checkpoint.
+"""Work that an eviction would lose: GPU time of running pods since their start or their last checkpoint.
 
 The simulator's rule (`sim.controllers.work`), applied to the objects: independent pods work from their own start,
 others from the time when enough of them run.
@@ -38,7 +38,7 @@ def uncheckpointed(
     all_seen: bool = True,
     again: Time = 0,
 ) -> Sequence[UncheckpointedWork] | None:
-    """Lost work of an eviction at a given time, for each pod that worked then; None if unknown.
+    """Return the lost work of an eviction at a given time, for each pod that ran then; None if unknown.
 
     `pods` are those that existed then; `all_seen` if there are no others. `again` is the time at which the work
     restarted after it had lost pods, if known.
@@ -72,7 +72,7 @@ def uncheckpointed(
 
 
 def uncheckpointed_now(snapshot: Snapshot, workload: Workload) -> Sequence[UncheckpointedWork] | None:
-    """Lost work if a workload of a Snapshot is evicted now."""
+    """Return the lost work if a workload of a Snapshot is evicted now; None if unknown."""
     pods = pods_by_node(snapshot).of(workload.key).values()
     all_seen = snapshot.seen.all_of(Pod, within=workload.namespace)
     job = snapshot.jobs.get(workload.owner)
@@ -80,13 +80,13 @@ def uncheckpointed_now(snapshot: Snapshot, workload: Workload) -> Sequence[Unche
 
 
 def uncheckpointed_gpu_time(snapshot: Snapshot, workload: Workload) -> Span | None:
-    """The same as one number: GPUs × time."""
+    """Return `uncheckpointed_now` as one number, GPUs × time; None if unknown."""
     lost = uncheckpointed_now(snapshot, workload)
     return gpu_time(lost) if lost is not None else None
 
 
 def gpu_time(lost: Sequence[UncheckpointedWork]) -> Span:
-    """Total GPUs × time."""
+    """Return the total lost work, GPUs × time."""
     return round(sum(one.gpus * one.span for one in lost))
 
 
@@ -97,12 +97,12 @@ def _ran(pod: Pod, now: Time) -> bool:
 
 
 def _began(pod: Pod, job: Job | None) -> Time:
-    """Start time of a running pod; 0 if unknown."""
+    """Return the start time of a running pod; 0 if unknown."""
     return pod.started or pod.bound or (job.started if job is not None and job.started else 0)
 
 
 def _least(workload: Workload, job: Job | None, there: int) -> int:
-    """Number of existing pods that have to run; all of them if Kueue admitted the workload."""
+    """Return the number of existing pods that have to run for work to progress; all if Kueue admitted the workload."""
     least = job.min_available if job is not None and workload.admission is None else None
     return max(1, min(there, least or there))
 
@@ -110,7 +110,7 @@ def _least(workload: Workload, job: Job | None, there: int) -> int:
 def _without_pods(
     workload: Workload, job: Job | None, now: Time, devices: DeviceCounter, all_seen: bool
 ) -> Sequence[UncheckpointedWork] | None:
-    """Lost work without visible pods: they ran if PodsReady is true; else there are none, or they are unknown."""
+    """Return the lost work without visible pods, which run if PodsReady is true; None if that is unknown."""
     ready = workload.condition("PodsReady")
     if not workload.admitted or (ready is not None and not ready.status):
         return ()
@@ -122,7 +122,7 @@ def _without_pods(
 
 
 def _interval(workload: Workload, job: Job | None) -> Span | None:
-    """Checkpoint interval; None without checkpoints."""
+    """Return the checkpoint interval; None without checkpoints."""
     return job.checkpoint_interval if job is not None else annotated(workload, "gpuconsole.io/checkpoint-interval")
 
 

@@ -29,7 +29,7 @@ _refused = (Condition("PodScheduled", False, PendingReason.RESOURCE_QUOTA),)
     *("resource_quotas", "priority_classes", "seen"),
 )
 def unqueued_work(snapshot: Snapshot) -> Mapping[str, Workload]:
-    """Key of the job (`Kind/ns/name`) or of the single pod (`ns/name`) → its synthetic Workload.
+    """Map the key of a job (`Kind/ns/name`) or of a single pod (`ns/name`) to its synthetic Workload.
 
     Unchanged ones are the same objects. A job that another job owns is part of that one; the Jobs of a CronJob count on
     their own.
@@ -55,7 +55,7 @@ def unqueued_work(snapshot: Snapshot) -> Mapping[str, Workload]:
 
 
 def outermost(job: Callable[[str], Job | None], key: str) -> str:
-    """The topmost owner of a job, as far as owners are known by `job`."""
+    """Return the key of the topmost owner of a job, as far as `job` finds the owners."""
     seen = set[str]()
     while (one := job(key)) is not None and not _stands_for_itself(one) and job(one.owner) is not None:
         if key in seen:
@@ -66,7 +66,7 @@ def outermost(job: Callable[[str], Job | None], key: str) -> str:
 
 
 def pods_of(snapshot: Snapshot, job: str) -> frozenset[str]:
-    """Keys of the existing pods of a job without a Workload."""
+    """Return the keys of the existing pods of a job without a Workload."""
     if job not in snapshot.jobs:
         return frozenset()
     return frozenset(
@@ -80,7 +80,7 @@ def _stands_for_itself(job: Job) -> bool:
 
 
 def _queues(snapshot: Snapshot) -> tuple[dict[str, str], dict[str, PendingReason]]:
-    """Owner (or single pod) → the queue that its pods name; and the reason why not all of its pods run, if any."""
+    """Map owners (or single pods) to the queue that their pods name, and to the reason why pods do not run."""
     queues: dict[str, str] = {}
     waiting: dict[str, PendingReason] = {}
     for node, held in gpu_allocations(snapshot).items():
@@ -139,12 +139,12 @@ def _of_pod(pod: Pod, queue: str) -> Workload:
 
 
 def running_since(since: Time) -> tuple[Condition, ...]:
-    """Conditions of work that has been running since then."""
+    """Return the conditions of work that has been running since then."""
     return tuple(Condition(type, True, "", "", since) for type in ("QuotaReserved", "Admitted", "PodsReady"))
 
 
 def waits_because(stand_in: Workload) -> PendingReason:
-    """Reason code why not all pods of a synthetic Workload run."""
+    """Return the reason code why not all pods of a synthetic Workload run."""
     scheduled = stand_in.condition("PodScheduled")
     if scheduled is None:
         return PendingReason.NODES

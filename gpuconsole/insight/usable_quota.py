@@ -27,7 +27,7 @@ MOST_PENDING = 500
 
 
 class UsableQuota(Struct, frozen=True):
-    """One resource in one flavor."""
+    """Available and usable quota of one resource in one flavor."""
 
     flavor: str
     resource: str
@@ -40,7 +40,7 @@ class UsableQuota(Struct, frozen=True):
 
 
 def usable_quota(snapshot: Snapshot, queue: str) -> tuple[UsableQuota, ...]:
-    """The available accelerators of a ClusterQueue, flavor by flavor in the order of the manifest.
+    """Return the available accelerators of a ClusterQueue, flavor by flavor in the order of the manifest.
 
     A pending workload uses quota if each of its pod sets fits into one flavor that its node selector, affinity and
     tolerations allow (Kueue: flavorassigner); under StrictFIFO none uses any behind one that does not fit.

@@ -9,7 +9,7 @@ from gpuconsole.model.clock import Span, Time, format_span
 
 
 class QueuePosition(Struct, frozen=True):
-    """Positions of a workload, counted from 1."""
+    """Positions of one workload in its ClusterQueue and LocalQueue, from 1."""
 
     in_cluster_queue: int
     in_local_queue: int

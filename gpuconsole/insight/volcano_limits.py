@@ -36,7 +36,7 @@ def _way_up(snapshot: Snapshot, name: str) -> Iterator[VolcanoQueue]:
 
 
 def takers(snapshot: Snapshot, queue: str) -> tuple[str, ...]:
-    """Name the jobs that use a queue's accelerators, most first; with enqueued requests that have no nodes yet."""
+    """Name the jobs that use a queue's accelerators, or have enqueued requests without nodes, most first."""
     jobs = {f"{job.namespace}/{group_name(job)}": job.key for job in snapshot.jobs.all() if job.volcano}
     found = []
     for group, held, promised in let_in(snapshot):

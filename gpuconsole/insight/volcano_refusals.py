@@ -13,7 +13,7 @@ OPEN = "Open"
 
 
 def refused(snapshot: Snapshot, job: Job, queue: str = "") -> PendingExplanation | None:
-    """Explain why a job gets no pods whatever becomes free; None if it only waits. `queue` is that of its PodGroup."""
+    """Explain why a job gets no pods whatever capacity is free; None if it only waits. `queue` is its PodGroup's."""
     if job.volcano is None:
         return None
     name = queue or job.volcano.queue or VOLCANO_DEFAULT
@@ -28,7 +28,7 @@ def refused(snapshot: Snapshot, job: Job, queue: str = "") -> PendingExplanation
         )
     said = next((line for line in reversed(snapshot.recent) if line.workload == job.key), None)
     if said is not None and said.what is HistoryEventKind.PENDING and said.message:
-        # The controller reports this for a job, never for its pods: it could not create what the job requests.
+        # The controller reports this for a job, never for its pods: it could not create the pods.
         headline = f"Its pods cannot be created: {said.message}"
         return _refusal(job, PendingReason.INVALID, headline)
     return None

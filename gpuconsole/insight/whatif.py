@@ -1,4 +1,4 @@
-"""Simulation of a what-if: two forks, with commands and without (baseline), and their comparison."""
+"""What-if: two forks of a simulation, with and without commands (baseline), and their comparison."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,7 +117,7 @@ def what_if_steps(
 
 
 def what_if(trial: Iterable[WhatIfProgress]) -> WhatIf:
-    """Run a what-if to its end and return the answer."""
+    """Run a what-if to its end and return its outcome."""
     *_, last = trial
     assert last.answer is not None
     assert last.last
@@ -125,7 +125,7 @@ def what_if(trial: Iterable[WhatIfProgress]) -> WhatIf:
 
 
 def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[None]:
-    """Compute the totals of a first step in advance, so that it only adds changes; `found` as for `looks`."""
+    """Compute the totals of a first step in advance, so that it only adds changes; `found` as for `what_if_steps`."""
     if found is not None:
         sums_of(found)
         yield
@@ -140,7 +140,7 @@ def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[No
 
 
 class _FuturePair:
-    """The two forks of a what-if on their way. Mutates."""
+    """The changed fork and the baseline of a what-if, and their progress. Mutates."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _FuturePair:
     ) -> None:
         self.start, self.end = base.now, base.now + horizon
         self.commands, self.other, self._places = commands, against, places
-        # Frozen before the forks, so that they share its totals.
+        # The Snapshot is taken before the forks, so that they share its totals.
         begun = base.snapshot()
         self.now = found or begun
         self._local_without = Future(base, against)
@@ -175,14 +175,14 @@ class _FuturePair:
         return self.without
 
     def _unwatched(self, moment: Time) -> Time:
-        """How far the baseline may advance while the changed fork advances to `moment`: to its next check."""
+        """Return the time of the next check, to which the baseline may advance while the changed fork advances."""
         if self.without is self._local_without:
             return moment
         looks = () if self.placed is not None else (self.start + look for look in _LOOKS)
         return min((look for look in looks if moment <= look < self.end), default=self.end)
 
     def moments(self) -> list[Time]:
-        """Times of the checks, the horizon last."""
+        """Return the times of the checks, the horizon last."""
         span = self.end - self.start
         parts = {span * part // PARTS for part in range(1, PARTS)}
         return [self.start + after for after in sorted({look for look in _LOOKS if look < span} | parts | {span})]
@@ -198,7 +198,7 @@ class _FuturePair:
                 self.placed = moment, self.without.look(), self.tried.look()
 
     def _too_late(self) -> Iterator[str]:
-        """Refusals of commands that lie beyond the horizon."""
+        """Yield refusals of commands that lie beyond the horizon."""
         span = self.end - self.start
         for number, command in enumerate(self.commands):
             if isinstance(command, Later) and command.after > span:
@@ -206,14 +206,14 @@ class _FuturePair:
                 yield f"{place}it lies beyond the horizon, +{format_exactly(span)}: set a longer horizon"
 
     def _only_tried(self, without: FutureEvents, what: HistoryEventKind) -> Iterator[str]:
-        """Messages of one kind of line about the changes, without those of commands that are in the baseline, too."""
+        """Yield the messages of one kind of line in the changed fork, except those that the baseline has, too."""
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
     def with_other_latencies(
         self, answer: WhatIf, without: FutureEvents, clock: Callable[[], float]
     ) -> OtherLatencies | None:
-        """Runs of the changed fork with other latencies; None if none are drawn, or no requested work is pending."""
+        """Prepare runs with other latencies; None if none are drawn, or no requested work is pending."""
         if self._base is None:
             return None
         waiting = {one.workload for one in answer.outcomes if one.admitted is None or one.admitted >= self.start}

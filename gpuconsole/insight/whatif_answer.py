@@ -1,4 +1,4 @@
-"""Outcome of a what-if: the differences between the changed fork and the baseline, as data."""
+"""Outcome of a what-if as data: the differences between the changed fork and the baseline."""
 
 from msgspec import Struct
 
@@ -67,14 +67,14 @@ class WhatIfOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
-        """True if the commands make no difference to it."""
+        """True if the commands do not change the outcome of this workload."""
         return not self.new and self.admitted == self.admitted_without
 
 
 class StartShift(Struct, frozen=True, kw_only=True):
-    """Another workload that is admitted at another time, or in one fork only (None = not before the horizon).
+    """Another workload whose admission time differs between the forks (None = not before the horizon).
 
-    For a job without a Workload it is the time at which its pods are bound.
+    For a job without a Workload it is the time of the binding of its pods.
     """
 
     workload: str
@@ -87,7 +87,7 @@ class StartShift(Struct, frozen=True, kw_only=True):
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
-    """A ClusterQueue that differs between the forks: GPUs (or what `unit` names), and % of its maximum quota.
+    """A ClusterQueue that differs between the forks: used GPUs (or what `unit` names), and % of its maximum quota.
 
     For a queue of Volcano or KAI, `nominal` is its deserved amount.
     """
@@ -115,7 +115,7 @@ class ClosedQueue(Struct, frozen=True, kw_only=True):
 
 
 class VaryingVictim(Struct, frozen=True, kw_only=True):
-    """A direct victim in some runs only, up to the start of the requested work."""
+    """A workload that is a direct victim in some runs only, up to the start of the requested work."""
 
     workload: str
     queue: str
@@ -131,7 +131,7 @@ class VaryingVictim(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """The answer of a what-if. `…_now` is the start of the forks, `…_without` the baseline."""
+    """Outcome of a what-if. `…_now` is the start of the forks, `…_without` the baseline."""
 
     time: Time
     """Time of the fork."""
@@ -141,7 +141,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...]
     """Why commands could not be applied."""
     so_already: tuple[str, ...] = ()
-    """Commands without effect, as their change is already so."""
+    """Commands without effect, as the cluster already has that state."""
     closed: tuple[ClosedQueue, ...] = ()
     """Queues that can no longer admit workloads because of the commands."""
     outcomes: tuple[WhatIfOutcome, ...]

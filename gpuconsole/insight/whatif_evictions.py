@@ -16,7 +16,7 @@ _FOLLOWS = frozenset({conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK,
 
 
 class EvictedWorkload(Struct, frozen=True, kw_only=True):
-    """The evictions of one workload (or lone pod) that happen in only one of the two outcomes."""
+    """The evictions of one workload (or lone pod) that happen in only one of the two forks."""
 
     workload: str
     queue: str
@@ -82,7 +82,7 @@ def _by_change(one: WhatIfEviction, only_work: bool) -> bool:
 
 
 def by_workload(evictions: Iterable[WhatIfEviction]) -> tuple[EvictedWorkload, ...]:
-    """One entry per workload, in order of its first eviction."""
+    """Group evictions by workload, in order of the first eviction."""
     groups: dict[str, list[WhatIfEviction]] = {}
     for one in evictions:
         groups.setdefault(one.workload, []).append(one)
@@ -90,7 +90,7 @@ def by_workload(evictions: Iterable[WhatIfEviction]) -> tuple[EvictedWorkload, .
 
 
 def costliest_first(evictions: Iterable[WhatIfEviction]) -> tuple[EvictedWorkload, ...]:
-    """One entry per workload, most lost GPU-hours first; a preemption loop without lost work comes last."""
+    """Group evictions by workload, most lost GPU-hours first; a preemption loop without lost work comes last."""
     groups = by_workload(evictions)
     return tuple(sorted(groups, key=lambda one: (-one.lost_gpu_hours, -one.evictions, one.workload)))
 

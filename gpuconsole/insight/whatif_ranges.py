@@ -1,4 +1,4 @@
-"""Ranges of a what-if: further runs of the changed fork that differ only in controller latencies."""
+"""Ranges of a what-if's times, from further runs of the changed fork that differ only in controller latencies."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ class LatencyRun(Struct, kw_only=True):
 class OtherLatencies:
     """Runs of the changed fork with other controller latencies. Mutates by `running`.
 
-    Each advances until all pending requested work has started, or to the horizon.
+    Each run advances until all pending requested work has started, or to the horizon.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OtherLatencies:
         run.complete = True
 
     def _moments(self) -> Iterator[Time]:
-        """Times of the checks whether all has started: soon after the first run's start, then less and less often."""
+        """Yield the times of checks for starts: soon after the start in the first run, then at growing intervals."""
         start, end = self._answer.time, self._answer.horizon
         started = [one.started for one in self._answer.outcomes if one.workload in self.waiting]
         known = [time for time in started if time is not None]
@@ -108,7 +108,7 @@ class OtherLatencies:
     def direct_victims(
         self, course: FutureEvents, evictions: Iterable[WhatIfEviction], subjects: Collection[str]
     ) -> tuple[EvictedWorkload, ...]:
-        """Direct victims up to the start of all pending requested work: up to there all runs are comparable."""
+        """Return the direct victims up to the start of all pending requested work, when all runs are comparable."""
         started = [course.started.get(key, self._answer.horizon) for key in self.waiting]
         early = [one for one in evictions if one.time <= max(started)]
         return evictions_by_cause(early, subjects, only_work=self._answer.only_work).direct
@@ -118,7 +118,7 @@ _OVER = object()
 
 
 def with_ranges(answer: WhatIf, course: FutureEvents, others: OtherLatencies) -> WhatIf:
-    """The answer with ranges, without changes that latencies explain; `course` is that of its first run."""
+    """Return the answer with ranges, and without changes that latencies explain; `course` is that of its first run."""
     outcomes = tuple(
         _ranged(one, course, others.runs) if one.workload in others.waiting else one for one in answer.outcomes
     )
@@ -145,7 +145,7 @@ def _ranged(outcome: WhatIfOutcome, course: FutureEvents, runs: Sequence[Latency
 
 
 def _range_of(moments: Iterable[tuple[Time | None, bool]]) -> TimeRange | None:
-    """Range of (time, run is complete) pairs; runs that were cut off before it happened do not count."""
+    """Return the range of (time, run is complete) pairs; runs that were cut off before the event do not count."""
     known = [moment for moment, complete in moments if complete or moment is not None]
     times = [moment for moment in known if moment is not None]
     if not times:
@@ -154,7 +154,7 @@ def _range_of(moments: Iterable[tuple[Time | None, bool]]) -> TimeRange | None:
 
 
 def _varying(answer: WhatIf, course: FutureEvents, others: OtherLatencies) -> tuple[VaryingVictim, ...]:
-    """Direct victims that some complete runs have and others have not."""
+    """Return the workloads that are direct victims in some complete runs only."""
     first = others.direct_victims(course, answer.evictions, answer.subjects)
     lists = [first, *(run.direct for run in others.runs if run.complete)]
     times = Counter(one.workload for direct in lists for one in direct)
@@ -175,7 +175,7 @@ def _varying(answer: WhatIf, course: FutureEvents, others: OtherLatencies) -> tu
 
 
 def _tolerance(outcomes: Iterable[WhatIfOutcome], latencies: Latencies | None) -> Span:
-    """Tolerance for times in different runs: the widest range, at most the variation of one pass through all steps."""
+    """Return the tolerance for times in different runs: the widest range, at most the variation of all latencies."""
     ranges = [found for one in outcomes for found in (one.admitted_range, one.started_range) if found is not None]
     spread = max((found.latest - found.earliest for found in ranges), default=0)
     steps = [getattr(latencies, name) for name in Latencies.__struct_fields__] if latencies is not None else []
@@ -189,7 +189,7 @@ def _width(step: LatencyDistribution) -> Span:
 def unexplained(
     shifts: Iterable[StartShift], horizon: Time, tolerance: Span = SECOND, runs: Sequence[FutureEvents] = ()
 ) -> tuple[StartShift, ...]:
-    """Changes of admission times that latencies do not explain: those larger than `tolerance`.
+    """Return the changes of admission times that latencies do not explain: those larger than `tolerance`.
 
     A workload that is admitted at its baseline time in a run with other latencies is not affected by the commands.
     """

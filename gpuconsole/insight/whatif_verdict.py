@@ -24,7 +24,7 @@ def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
 
 
 def in_runs(found: TimeRange | None, start: Time) -> str:
-    """The range of a time over all runs, in brackets; empty if it is the same in all."""
+    """Format the range of a time over all runs, in parentheses; empty if it is the same in all."""
     if found is None:
         return ""
     runs = counted(found.runs, "run") if found.times == found.runs else f"{found.times} of {found.runs} runs"
@@ -37,12 +37,12 @@ def in_runs(found: TimeRange | None, start: Time) -> str:
 
 
 def in_some_runs(found: TimeRange | None) -> str:
-    """The number of runs that admit a workload that the first run does not admit, in brackets."""
+    """Format the number of runs that admit a workload that the first run does not admit, in parentheses."""
     return f" (admitted in {found.times} of {found.runs} runs)" if found is not None else ""
 
 
 def rests_on(answer: WhatIf) -> str:
-    """The number of runs behind the ranges; empty without ranges."""
+    """Format the number of runs behind the ranges; empty without ranges."""
     return f"; {answer.runs} runs with different controller latencies" if answer.runs > 1 else ""
 
 
@@ -68,7 +68,7 @@ def _parts(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _starts(answer: WhatIf, within: str) -> Iterator[str]:
-    """Start of the requested work."""
+    """Describe the starts of the requested work."""
     match answer.outcomes:
         case ():
             return
@@ -86,13 +86,13 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _last(started: Iterable[tuple[Time, TimeRange | None]], now: Time) -> str:
-    """The last start."""
+    """Describe the last start."""
     last = max(started, key=lambda one: one[0], default=None)
     return "" if last is None else f", the last {_after(last[0], now)}{in_runs(last[1], now)}"
 
 
 def _start(one: WhatIfOutcome, now: Time, within: str, *, ran: bool) -> str:
-    """Outcome of the only requested workload; with `ran` it was evicted after it ran."""
+    """Describe the outcome of the only requested workload; with `ran` it was evicted after it ran."""
     if one.admitted is None:
         return f"is not admitted {within}{in_some_runs(one.admitted_range)}: {_clause(one.why)}"
     if one.started is None:
@@ -106,7 +106,7 @@ def _start(one: WhatIfOutcome, now: Time, within: str, *, ran: bool) -> str:
 
 
 def _direct(answer: WhatIf, within: str) -> Iterator[str]:
-    """Direct victims by name, most GPUs first."""
+    """Name the direct victims, most GPUs first."""
     victims = sorted(answer.victims, key=lambda one: (-one.gpus, one.workload))
     varying = {one.workload: one for one in answer.varying_victims}
     for verb, some in (
@@ -125,7 +125,7 @@ def _direct(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _varying(answer: WhatIf) -> Iterator[str]:
-    """Direct victims of other runs that are not in the first run."""
+    """Name the direct victims of other runs that are not in the first run."""
     first = {one.workload for one in answer.victims}
     others = [one for one in answer.varying_victims if one.workload not in first]
     for (times, runs), group in groupby(others, key=lambda one: (one.times, one.runs)):
@@ -136,7 +136,7 @@ def _varying(answer: WhatIf) -> Iterator[str]:
 
 
 def _price(one: EvictedWorkload, varying: VaryingVictim | None, now: Time, within: str) -> Iterator[str]:
-    """Lost work and restart of a victim, and the number of runs in which it is one."""
+    """Describe the lost work and restart of a victim, and the number of runs in which it is one."""
     if one.gpus:
         yield counted(one.gpus, one.unit)
     if varying is not None:
@@ -163,7 +163,7 @@ def _times(count: int) -> str:
 
 
 def _others(answer: WhatIf, within: str) -> Iterator[str]:
-    """Effects on other pending workloads."""
+    """Describe the effects on other pending workloads."""
     shifts = answer.shifts
     both = [one.changed - one.without for one in shifts if one.changed is not None and one.without is not None]
     for count, words in (

@@ -1,7 +1,7 @@
-"""Answer to why a workload is pending: the dominant reason, the flavors that were tried, arithmetic and evidence.
+"""Explanation of why a workload is pending: the dominant reason, the flavors that were tried, arithmetic and evidence.
 
-The engine tries to admit the workload on the current cluster as if it were the head of its queue. Kueue's message is
-kept beside that, with its age. `insight.unblock` finds what would unblock it, as that takes longer.
+The engine tries to admit the workload on the current cluster as if it were the head of its queue. The answer also has
+Kueue's message, with its age. `insight.unblock` searches for changes that unblock it, as that takes longer.
 """
 
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ _OUTSIDE = (
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """A fact that the answer is based on: source, text and start."""
+    """A fact that the answer is based on: its source, text and time."""
 
     source: str
     """`Kueue` or another scheduler (its message), `engine` (admission attempt just now), `objects` (their state)."""
@@ -81,7 +81,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class WhyPending(Struct, frozen=True, kw_only=True):
-    """The whole answer except the suggestions."""
+    """Answer to why a workload is pending, except the suggestions."""
 
     explanation: PendingExplanation
     """The dominant reason, as a code and as text."""
@@ -102,6 +102,7 @@ class WhyPending(Struct, frozen=True, kw_only=True):
 
     @property
     def code(self) -> PendingReason:
+        """The dominant reason code."""
         return self.explanation.code
 
     @property
@@ -168,7 +169,7 @@ def why(
         explanation = replace(explanation, lines=(*explanation.lines, *keeping_drained(snapshot, explanation.subject)))
     untried = explanation.code in _OUTSIDE or missing_for_admission(snapshot)
     if workload is None or rehearsal is None or untried or workload.reserved:
-        # For a job without a Workload the limits of its queue decide, not an old message.
+        # For a job without a Workload the limits of its queue take precedence over an older message.
         never = workload is None and explanation.code is PendingReason.EXCEEDS_MAX
         return WhyPending(explanation=explanation, never=never, evidence=(_shown(snapshot, explanation),))
     entry = examined(rehearsal, workload.key)
@@ -192,7 +193,7 @@ def why(
 def unblocking(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None = None
 ) -> Suggestions | None:
-    """Return what would unblock it; None if no change of quotas, queues, nodes or the workload itself can help."""
+    """Return changes that unblock it; None if no change of quotas, queues, nodes or the workload itself can."""
     last = None
     for look in _searches(snapshot, rehearsal, answer, simulating):
         last = look.so_far
@@ -200,7 +201,7 @@ def unblocking(
 
 
 def waits_for_places(code: PendingReason, *, queued: bool) -> bool:
-    """True if pods wait for nodes, so that changes of nodes, gangs or other pods may help; `queued` = by Kueue."""
+    """True if pods wait for nodes, so that changes of nodes, gangs or pods may help; `queued` if Kueue manages it."""
     return code in (PLACES if queued else _OF_PODS)
 
 
@@ -211,7 +212,7 @@ def _searches(
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
     known = snapshot.workloads.get(answer.subject)
     if known is not None and known.reserved and answer.code not in PLACES:
-        return  # It has its quota: no change of admission helps.
+        return  # It holds quota, so no change of admission helps.
     if queued and answer.code not in PLACES and missing_for_admission(snapshot):
         return  # Objects that are not visible could change the result of a trial.
     if rehearsal is not None and queued and answer.code not in _HELPLESS:
@@ -222,7 +223,7 @@ def _searches(
 
 
 def _verdict(entry: CycleEntry, head: str) -> EngineVerdict:
-    """Return code `queued` for a workload that the engine would admit, or that another head goes before."""
+    """Return the engine's verdict: code `queued` if it would admit the workload, now or after the head of the queue."""
     code = dominant_blocker(entry)
     turn = code is PendingReason.NOT_WAITING or (
         bool(head) and code in (PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION)
@@ -238,7 +239,7 @@ def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
 
 
 def _is_inadmissible(rehearsal: AdmissionSimulator, key: str) -> bool:
-    """True if it is inadmissible and no event has happened that requeues inadmissible workloads."""
+    """True if the workload is inadmissible and no event that requeues inadmissible workloads has happened."""
     return rehearsal.session.is_inadmissible(key) and not rehearsal.session.has_requeue_due
 
 
@@ -247,7 +248,7 @@ def _behind(judged: PendingExplanation, head: str, *, asleep: bool) -> PendingEx
     if judged.code is not PendingReason.QUEUED:
         return judged
     if asleep:
-        # For example, work of another cohort left nodes that both use: Kueue requeues only the tree of what ended.
+        # For example, work of another cohort freed nodes that both use: Kueue requeues only that cohort tree.
         when = "until a workload of its cohort tree ends, or a queue, flavor or node changes"
         return replace(judged, headline=f"Fits now, but is inadmissible in {judged.queue} {when}.")
     if not head:
@@ -262,7 +263,7 @@ def _behind(judged: PendingExplanation, head: str, *, asleep: bool) -> PendingEx
 def _never(
     snapshot: Snapshot, rehearsal: AdmissionSimulator, workload: Workload, simulating: Simulating | None
 ) -> bool:
-    """True if the engine refuses it on an empty cluster; the simulation tells whether nodes may be added."""
+    """True if the engine refuses the workload on an empty cluster, with all nodes that the simulation can have."""
     if simulating is None:
         return False
     config, capacity = rehearsal.session.config, simulating().policy.capacity
@@ -292,7 +293,7 @@ def _evidence(snapshot: Snapshot, entry: CycleEntry, explanation: PendingExplana
 
 
 def _shown(snapshot: Snapshot, explanation: PendingExplanation) -> Evidence:
-    """Return the evidence from messages or objects, where the engine was not asked."""
+    """Return the evidence from messages or objects, for answers without an admission attempt."""
     if explanation.text:
         # The message may be older than the state of the objects.
         read = code_of(explanation.text) if explanation.source == KUEUE else PendingReason.OTHER

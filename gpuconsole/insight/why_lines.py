@@ -1,4 +1,4 @@
-"""Text lines of the answer to why a workload is pending, shared by the command and the console."""
+"""Text of the explanation of why a workload is pending, shared by the command and the console."""
 
 from collections.abc import Iterator
 from typing import Literal, assert_never
@@ -117,7 +117,7 @@ def evidence_lines(answer: WhyPending, now: Time) -> Iterator[str]:
     for one in answer.evidence:
         said.setdefault((one.code, one.text), []).append(f"{one.source}{_age(one, now)}")
     for (code, text), sources in said.items():
-        # A disruption budget that protects victims looks to the scheduler like a gang or pod without a node.
+        # If a disruption budget protects victims, the scheduler only reports a gang or pod without a node.
         differs = " (out of date)" if len(codes) > 1 and code is not answer.code and code not in PLACES else ""
         coded = "" if code is PendingReason.NOT_WAITING else f"{code}{differs}: "
         yield f"{' and '.join(sources)}: {coded}{text}"

@@ -1,4 +1,4 @@
-"""History behind estimates: run times of past work, and arrivals of the last days.
+"""History for estimates: run times of past work, and arrivals of the last days.
 
 Both come from a Snapshot (running work, and finished work that is not deleted yet) and from lines of history, which
 include deleted work.
@@ -39,7 +39,7 @@ class InterruptedRun(Struct, frozen=True):
 
 
 class WorkloadHistory(Struct, frozen=True, kw_only=True):
-    """Known history of a cluster at a moment."""
+    """Known run times and arrivals of a cluster at a moment."""
 
     time: Time
     runs: tuple[ObservedRun, ...] = ()
@@ -55,6 +55,7 @@ class WorkloadHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def span(self) -> Span:
+        """Length of the known history."""
         return max(0, self.time - self.since)
 
     @property
@@ -63,7 +64,7 @@ class WorkloadHistory(Struct, frozen=True, kw_only=True):
         return bool(self.arrivals) and self.span >= self.shortest
 
     def lasted(self, progress: Mapping[str, Span]) -> Mapping[str, Span]:
-        """Work → a lower bound of its run time: its time so far, or its run before an eviction."""
+        """Map unfinished work to a lower bound of its run time: its time so far, or its run before an eviction."""
         earlier = {key: max(one.length, progress.get(key, 0)) for key, one in self.attempts.items()}
         return {**progress, **earlier}
 
@@ -112,10 +113,11 @@ def _comes_by_itself(snapshot: Snapshot, job: Job | None) -> bool:
 
 
 def _known_since(snapshot: Snapshot) -> Time:
-    """Start of the period of which all arrivals are known.
+    """Return the start of the period of which all arrivals are known.
 
-    Work is deleted some time after it finished: work that finished before the oldest finished work that is left may be
-    gone, with its arrival. Later arrivals are there: they are pending, running, or finished since.
+    Finished work is deleted after some time: work that finished before the oldest finished work that still exists may
+    be deleted, so that its arrival is unknown. All later arrivals still exist: they are pending, running, or finished
+    since.
     """
     first = min((workload.created for workload in snapshot.workloads.all()), default=snapshot.time)
     ends = (workload.condition("Finished") for workload in snapshot.workloads.all() if workload.finished)
@@ -132,12 +134,12 @@ def _kind(snapshot: Snapshot, workload: Workload) -> WorkKind:
 
 
 def began(snapshot: Snapshot, workload: Workload) -> Time | None:
-    """Start of its last run, from its conditions; None if it has not run, or was evicted since."""
+    """Return the start of the last run, from conditions; None if the workload has not run, or was evicted since."""
     return _ran(workload, snapshot.jobs.get(workload.owner))[0]
 
 
 def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]:
-    """Start and end of its last run, from its conditions."""
+    """Return start and end of the last run, from conditions."""
     admitted, finished = workload.condition("Admitted"), workload.condition("Finished")
     ready = workload.condition("PodsReady")
     if admitted is None or not admitted.status:
@@ -152,7 +154,7 @@ def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]
 
 
 def _attempts(lines: Iterable[HistoryEvent]) -> dict[str, InterruptedRun]:
-    """The longest run of each workload that was evicted and has not ended since, from history."""
+    """Return the longest run of each workload that was evicted and has not ended since, from history."""
     started: dict[str, Time] = {}
     found: dict[str, InterruptedRun] = {}
     for line in lines:
@@ -177,7 +179,7 @@ def _attempts(lines: Iterable[HistoryEvent]) -> dict[str, InterruptedRun]:
 
 
 def _gone(snapshot: Snapshot, lines: Iterable[HistoryEvent]) -> list[tuple[Time, ObservedRun]]:
-    """Run times of deleted workloads, from the start of their pods to the end."""
+    """Return the run times of deleted workloads, from the start of their pods to the end."""
     started: dict[str, HistoryEvent] = {}
     found = []
     for line in lines:

@@ -1,6 +1,6 @@
 """Forecast of one workload: its start while it is pending, an eviction while it is admitted.
 
-It takes fewer runs than a command does, as it is asked often.
+It uses fewer runs than the commands do, as it is updated often.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _EFFORT = EFFORT // 2
 
 
 class WorkloadOutlook(Struct, frozen=True, kw_only=True):
-    """The forecast at `time`, with its horizon and the number of runs."""
+    """Forecast of one workload at `time`, with its horizon and the number of runs."""
 
     time: Time
     until: Time
@@ -48,9 +48,9 @@ def workload_outlook(simulation: "Simulation", workload: str, *, runs: int = RUN
 def outlook_steps(
     simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
 ) -> Iterator[WorkloadOutlook]:
-    """`ahead` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
+    """`workload_outlook` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
 
-    `found` is the live or saved cluster that the simulation started from, if any: what runs is read from it, as for
+    `found` is the live or saved cluster that the simulation started from, if any; running work is read from it, as in
     `risk`.
     """
     now = simulation.now

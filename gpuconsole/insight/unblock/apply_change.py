@@ -1,6 +1,6 @@
-"""Application of suggested changes to the work itself and to the objects around it.
+"""Application of suggested changes to the work itself and to the objects that it depends on.
 
-The same code serves both kinds of trial: admission alone (`take`), and the simulation (`placing`, `landing`).
+Both kinds of trial use this code: admission alone (`apply_change`), and the simulation (`change_commands`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ class SurroundingObjects(Protocol):
 
 
 def apply_change(rehearsal: AdmissionSimulator, key: str, step: Step) -> None:
-    """Apply a change for the workload `key` in the admission state alone."""
+    """Apply a change for the workload `key` to the admission state alone."""
     objects = rehearsal.session.setup.objects
     match step:
         case End(other):
@@ -80,7 +80,7 @@ def apply_change(rehearsal: AdmissionSimulator, key: str, step: Step) -> None:
 
 
 class _After(Struct, frozen=True):
-    """The objects around the work, some of them already changed."""
+    """The objects that the work depends on, with the changes made so far."""
 
     cluster_queues: dict[str, ClusterQueue]
     local_queues: dict[str, LocalQueue]
@@ -90,7 +90,7 @@ class _After(Struct, frozen=True):
 
 
 def all_around(objects: SurroundingObjects, steps: Iterable[Around]) -> tuple[Object, ...]:
-    """Return the objects around the work after all of these changes, each on top of those before it."""
+    """Return the objects changed by all of these steps, each applied after those before it."""
     after = _After(
         dict(objects.cluster_queues),
         dict(objects.local_queues),
@@ -117,7 +117,7 @@ def all_around(objects: SurroundingObjects, steps: Iterable[Around]) -> tuple[Ob
 
 
 def around(objects: SurroundingObjects, step: Around) -> tuple[Object, ...]:
-    """Return the objects around the work after this change."""
+    """Return the objects changed by this step."""
     match step:
         case RaiseLimit(kind="ClusterQueue"):
             return (_raised(objects.cluster_queues[step.name], step),)
@@ -167,7 +167,7 @@ def changed_job(job: Job, step: Reshape | LowerGang) -> Job:
 
 
 def _within(spec: VolcanoSpec, pod_sets: tuple[PodSet, ...]) -> VolcanoSpec:
-    """Meet Volcano's webhook: minAvailable never exceeds the number of pods, per task and in total."""
+    """Lower minAvailable to the number of pods, per task and in total, as Volcano's webhook requires."""
     tasks = tuple(
         task if task.min_available is None else replace(task, min_available=min(task.min_available, pods.count))
         for task, pods in zip(spec.tasks, pod_sets, strict=False)

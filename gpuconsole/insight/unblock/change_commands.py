@@ -107,7 +107,7 @@ def _only_resized(old: ClusterQueue, new: ClusterQueue) -> bool:
 
 
 def _asked_otherwise(before: Snapshot, key: str, steps: Sequence[Asked]) -> Iterator[Command]:
-    """Return the job, or the Workload, as if it had been submitted with the change at its original time."""
+    """Return commands that submit the job, or the Workload, again with the change at its original time."""
     job = before.jobs.get(key)
     if job is not None:
         for step in steps:
@@ -127,7 +127,7 @@ def _again(job: Job) -> Job:
 
 
 def _anew(before: Snapshot, workload: Workload) -> Object:
-    """Return what replaces a workload: the Workload, or its job if that is a group of independent pods."""
+    """Return the object to submit for a changed workload: the Workload, or its job if that has independent pods."""
     job = before.jobs.get(workload.owner)
     if job is None or job.owner or not job.solo or sum(part.count for part in workload.pod_sets) == 1:
         return replace(workload, owner="", inadmissible=False, conditions=())
@@ -135,12 +135,12 @@ def _anew(before: Snapshot, workload: Workload) -> Object:
 
 
 def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
-    """The pods that a disruption budget selects."""
+    """Return the pods that a disruption budget selects."""
     return [pod for pod in snapshot.pods.all() if covers(budget, pod)]
 
 
 def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:
-    """Return the budget with so many more disruptions allowed."""
+    """Return the budget with `by` more disruptions allowed."""
     expected = len(covered(snapshot, budget))
     away = budget.allowed(expected, expected)
     return replace(budget, min_available="", max_unavailable=str(away + by))

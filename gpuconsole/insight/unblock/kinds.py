@@ -1,6 +1,7 @@
-"""Smallest change of each kind to a pending workload, its placement rules, or the objects that stop it.
+"""Search for the smallest change to a pending workload, to the nodes, or to stopped objects that unblocks it.
 
-Empty if no change of a kind works. `quotas` has the changes that give it more quota.
+Each search yields nothing if no change of its kind works. See `quotas` for more quota, `pod_constraints` for placement
+rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ MOST_NODES = 16
 
 
 def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Smaller requests: fewer pods (or a lower minCount) of the largest pod set, or a smaller request of each pod."""
+    """Try smaller requests: fewer pods (or a lower minCount) of the largest pod set, or a smaller request per pod."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
         return
@@ -56,7 +57,7 @@ def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) ->
 
 
 def priorities(trial: ChangeTrial) -> Iterator[Steps]:
-    """The lowest priority that is enough, and the lowest PriorityClass with at least that."""
+    """Try to find the lowest priority that is enough, and the lowest PriorityClass with at least that."""
     step = _first_of_all(trial)
     least = trial.least((step,)) if step is not None else ()
     for found in least:
@@ -72,14 +73,14 @@ def _classed(trial: ChangeTrial, step: UsePriority) -> UsePriority:
 
 
 def _first_of_all(trial: ChangeTrial) -> UsePriority | None:
-    """A priority above all others; None if it has that."""
+    """Return a priority above all others; None if the workload has that."""
     was = trial.rehearsal.workloads[trial.key].priority
     highest = max(workload.priority for workload in trial.rehearsal.workloads.values()) + 1
     return UsePriority(priority=highest, was=was) if highest > was else None
 
 
 def nodes(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """The fewest additional nodes of a flavor, like an existing one and in its topology domain, that fit its pods."""
+    """Try the fewest additional nodes of a flavor, like an existing one in its topology domain, that fit its pods."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
         domains = setup.topologies[flavor]
@@ -96,13 +97,13 @@ def nodes(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 
 def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
-    """Increasing numbers of nodes: with too many, other workloads may use them first."""
+    """Yield increasing numbers of nodes; of too many, other workloads may use some first."""
     counts = [*takewhile(lambda count: count < most, (2, 4, 8)), most] if most else []
     yield from ((AddNodesStep(flavor=flavor, like=like, count=count),) for count in counts)
 
 
 def resumptions(trial: ChangeTrial) -> Iterator[Steps]:
-    """Changes for what blocks it before quota matters: it or a queue is stopped, or its namespace is not selected."""
+    """Try changes for obstacles other than quota: a stopped workload or queue, or a namespace that is not selected."""
     steps = _stopped_objects(trial)
     if steps:
         yield trial.least(steps)
@@ -126,7 +127,7 @@ def _stopped_objects(trial: ChangeTrial) -> list[Step]:
 
 
 def several(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Changes of several kinds together, for a workload with several blockers: resume, priority, quota."""
+    """Try changes of several kinds together, for a workload with several obstacles: resume, priority, quota."""
     opened = _stopped_objects(trial)
     if entry is None:
         yield from _changes_after_resuming(trial, opened)
@@ -145,7 +146,7 @@ def several(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaG
 
 
 def _changes_after_resuming(trial: ChangeTrial, opened: Sequence[Step]) -> Iterator[Steps]:
-    """Further changes that are needed once stopped objects are resumed: other workloads end, or more quota."""
+    """Try further changes that are needed once stopped objects are resumed: other workloads end, or more quota."""
     if not opened:
         return
     beyond = ChangeTrial(trial.changed(opened), trial.key, trial.classes)
@@ -160,7 +161,7 @@ def _changes_after_resuming(trial: ChangeTrial, opened: Sequence[Step]) -> Itera
 
 
 def moves(trial: ChangeTrial) -> Iterator[Steps]:
-    """Another LocalQueue of its namespace that admits it."""
+    """Try the other LocalQueues of its namespace."""
     workload = trial.rehearsal.workloads[trial.key]
     queues = trial.rehearsal.session.setup.objects.local_queues.values()
     near = [q.name for q in queues if q.namespace == workload.namespace and q.name != workload.queue]

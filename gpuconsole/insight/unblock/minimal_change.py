@@ -1,4 +1,4 @@
-"""Search for the smallest change of a kind that is enough, step by step, verified as a whole."""
+"""Reduction of a change to its smallest sufficient size, step by step, verified as a whole."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,13 +11,13 @@ class TriedEnough(Exception):
 
 
 class Tries(Protocol):
-    """A pending workload or pods, and the forks in which changes are tried for it."""
+    """Tries changes for a pending workload, or for pending pods, in forks."""
 
     def works(self, steps: Sequence[Step]) -> bool:
-        """True if these changes together unblock it; some that do may be missed. Raises TriedEnough."""
+        """True if these changes together unblock it; may be False for a change that does. Raises TriedEnough."""
 
     def fails(self, steps: Sequence[Step]) -> bool:
-        """True if they certainly do not. Raises TriedEnough."""
+        """True if these changes certainly do not unblock it. Raises TriedEnough."""
 
 
 def minimal_changes(tries: Tries, steps: Sequence[Step]) -> Steps:

@@ -1,4 +1,4 @@
-"""Quota that a workload lacks, flavor by flavor: the numbers that suggestions start from."""
+"""Quota that a workload lacks, flavor by flavor, as the starting point of suggestions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -26,21 +26,21 @@ class QuotaGap(Struct, frozen=True, kw_only=True):
 
 
 def gaps(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
-    """Flavors that match the pods and have too little quota, the smallest shortage first."""
+    """List the flavors that match the pods and have too little quota, the smallest shortage first."""
     return _gaps(session, entry, ())
 
 
 def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
-    """The same; if there is enough for it alone, the shortage after the workloads before it in its queue.
+    """Return `gaps`; if there is enough quota for it alone, the gaps after the workloads before it in its queue.
 
-    If that is enough, too, the pending workloads in other queues of its cohort tree count as well.
+    If there is enough after these, too, the pending workloads in other queues of its cohort tree count as well.
     """
     before, others = _rivals(session, entry)
     return gaps(session, entry) or _gaps(session, entry, before) or _gaps(session, entry, (*before, *others))
 
 
 def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -> list[QuotaGap]:
-    """The shortage of each flavor after these workloads got their quota."""
+    """Return the shortage of each flavor after these workloads reserved their quota."""
     tree, node = session.tree, entry.rules.node
     wanted = dict(_wanted(entry))
     found = []
@@ -60,8 +60,8 @@ def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -
 def amounts(session: KueueSession, entry: CycleEntry, gap: QuotaGap) -> list[Mapping[str, int]]:
     """Yield amounts to try of each resource that is short, increasing and without duplicates.
 
-    The shortage; the total request; that plus the requests before it in its queue; that plus all pending requests of
-    its cohort tree: the other workloads may be admitted first.
+    These are the shortage; the total request; that plus the requests before it in its queue; that plus all pending
+    requests of its cohort tree, since other workloads may be admitted first.
     """
     before, others = _rivals(session, entry)
     taking_first = ((), before, (*before, *others))
@@ -76,7 +76,7 @@ def amounts(session: KueueSession, entry: CycleEntry, gap: QuotaGap) -> list[Map
 
 
 def _rivals(session: KueueSession, entry: CycleEntry) -> tuple[Sequence[Workload], Sequence[Workload]]:
-    """Pending workloads before it in its queue, and in the other queues of its cohort tree."""
+    """Return the pending workloads before it in its queue, and those in the other queues of its cohort tree."""
     tree, own = session.tree.tree, entry.rules.name
     before = tuple(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, own)))
     names = [tree.names[one] for one in tree.subtree_queues(tree.root(entry.rules.node))]
@@ -84,17 +84,17 @@ def _rivals(session: KueueSession, entry: CycleEntry) -> tuple[Sequence[Workload
 
 
 def _asked(workloads: Iterable[Workload], resource: str) -> int:
-    """Total request of all their pods."""
+    """Return the total request of all pods of these workloads."""
     return sum(pod_set.requests.get(resource, 0) for one in workloads for pod_set in one.pod_sets)
 
 
 def _waiting(session: KueueSession, queue: str) -> list[Workload]:
-    """The first pending workloads of a queue."""
+    """Return the first pending workloads of a queue."""
     return [place.workload for place in session.pending(queue)[:MOST_AHEAD]]
 
 
 def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
-    """Total request of all pod sets in each flavor that matches them."""
+    """Yield the total request of all pod sets in each flavor that matches them."""
     total: dict[Pair, int] = {}
     unsuited: set[str] = set()
     for request in entry.request.pod_sets:
@@ -116,5 +116,5 @@ def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
 
 
 def flavors_of(queue: ClusterQueue) -> set[Pair]:
-    """All resources that a ClusterQueue covers."""
+    """Return all (flavor, resource) that a ClusterQueue covers."""
     return set(queue.quotas())

@@ -1,7 +1,8 @@
 """Trial of whether a change gets pending pods scheduled, in a fork of the simulation that runs for one minute.
 
-A minute is enough for evicted pods to terminate and for another scheduling attempt. Pods that start within it without
-a change need none. The number of trials is limited, not their time, so that results are the same on every machine.
+A minute is enough for evicted pods to terminate and for another scheduling attempt. If the pods start within it without
+a change, no change is suggested. The number of trials is limited, not their time, so that results are the same on every
+machine.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ class PlacementProgress(Struct, frozen=True):
 
 
 class PlacementTrial:
-    """A job, gang or pod that waits for nodes, and its trials so far. Mutable; its simulation is not changed."""
+    """Tries changes for a job, gang or pod that waits for nodes, in forks, and counts the trials. Mutable."""
 
     def __init__(self, simulation: "Simulation", key: str, most_tries: int = MOST_TRIES) -> None:
         self.key = key
@@ -56,7 +57,7 @@ class PlacementTrial:
         self.stand = _stand(self.snapshot, key)
 
     def works(self, steps: Sequence[Step]) -> bool:
-        """True if, with all these changes, it has started after a minute. Raises TriedEnough."""
+        """True if the work has started a minute after all these changes. Raises TriedEnough."""
         if self.tries >= self._most_tries:
             raise TriedEnough
         self.tries += 1
@@ -67,15 +68,15 @@ class PlacementTrial:
         return self._has_started(fork.snapshot())
 
     def fails(self, steps: Sequence[Step]) -> bool:
-        """True if it has not started."""
+        """True if the work has not started a minute after all these changes. Raises TriedEnough."""
         return not self.works(steps)
 
     def least(self, steps: Sequence[Step]) -> Steps:
-        """Return the changes, each as small as is still enough; see `least`."""
+        """Return the changes, each as small as is still enough; see `minimal_changes`."""
         return minimal_changes(self, steps)
 
     def _has_started(self, later: Snapshot) -> bool:
-        """True if the gang, else all of its pods, started since; ended pods count as started."""
+        """True if the gang, or without a gang all pods, started since; ended pods count as started."""
         job = later.jobs.get(self.key)
         if job is None and self.job is not None:
             return False
@@ -86,7 +87,7 @@ class PlacementTrial:
 
 
 def pods_of(snapshot: Snapshot, key: str) -> list[Pod]:
-    """The pods of a workload, a job or a lone pod, and the rest of their gang."""
+    """Return the pods of a workload, a job or a lone pod, and the rest of their gang."""
     own = [pod for pod in snapshot.pods.all() if key in (pod.workload, pod.job, pod.key) and not pod.deleted]
     groups = {group_key(pod) for pod in own} - {""}
     if not groups:
@@ -96,7 +97,7 @@ def pods_of(snapshot: Snapshot, key: str) -> list[Pod]:
 
 
 def gang_of(snapshot: Snapshot, pods: Sequence[Pod]) -> PodGroup | KaiPodGroup | None:
-    """The PodGroup that the pods name."""
+    """Return the PodGroup that the pods name; None without one."""
     keys = dict.fromkeys(group_key(pod) for pod in pods)
     found = (snapshot.pod_groups.get(key) or snapshot.kai_pod_groups.get(key) for key in keys if key)
     return next((group for group in found if group is not None), None)

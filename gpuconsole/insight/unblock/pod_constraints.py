@@ -1,4 +1,4 @@
-"""Changes of a workload's placement rules: tolerations, node selectors and topology levels."""
+"""Search for changes of a workload's placement rules: tolerations, node selectors and topology levels."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ MOST_TAINTS = 8
 
 
 def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """The next wider topology level that works; for a level that no topology has, the widest existing one."""
+    """Try the next wider topology levels; for a level that no topology has, the widest existing one."""
     setup = trial.rehearsal.session.setup
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
         asked = pod_set.topology
@@ -42,7 +42,7 @@ def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 
 def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Tolerations to add and node selector labels to drop so that its pods match a flavor."""
+    """Try tolerations to add and node selector labels to remove so that its pods match a flavor."""
     setup = trial.rehearsal.session.setup
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):
@@ -70,7 +70,7 @@ def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 
 def _suiting_nodes(trial: ChangeTrial, flavor: ResourceFlavor) -> Iterator[Steps]:
-    """The same for the nodes of a topology, which admission checks: taints, selectors, or both."""
+    """Try `allowing` for the nodes of a topology, which admission checks: taints, selectors, or both."""
     setup = trial.rehearsal.session.setup
     known_nodes = (setup.objects.nodes.get(name) for name in setup.topologies[flavor.name].leaf_of)
     taints = [taint for node in known_nodes if node is not None for taint in node.taints]

@@ -1,4 +1,4 @@
-"""Smallest change of each kind that gets pending pods scheduled, each tried in a fork."""
+"""Search for the smallest change of each kind with which pending pods are scheduled, each tried in a fork."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -39,7 +39,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def ends(trial: PlacementTrial) -> Iterator[Steps]:
-    """Work whose end frees enough nodes: up to three alone, the smallest first; else a few together."""
+    """Try the end of other work: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -61,7 +61,7 @@ def ends(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def _candidates(trial: PlacementTrial) -> Iterator[str]:
-    """Work that runs on nodes, by GPUs and name, except the subject itself."""
+    """Yield the work that runs on nodes, by GPUs and name, except the subject itself."""
     held: dict[str, int] = {}
     own = {pod.key for pod in trial.pods}
     for pod in trial.snapshot.pods.all():
@@ -74,7 +74,7 @@ def _candidates(trial: PlacementTrial) -> Iterator[str]:
 
 
 def gangs(trial: PlacementTrial) -> Iterator[Steps]:
-    """A lower minimum of a gang, if an object has that number."""
+    """Try a lower minimum of a gang, if an object has that number."""
     needed = trial.stand.needed
     if needed < 2 or trial.stand.started:
         return
@@ -89,7 +89,7 @@ def gangs(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def smaller(trial: PlacementTrial) -> Iterator[Steps]:
-    """Fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
+    """Try fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
     if not _free(trial) or trial.job is None:
         return
     largest = max(trial.job.pod_sets, key=lambda p: (accelerators(p.requests), sum(p.requests.values())))
@@ -106,7 +106,7 @@ def _partitioned(job: Job, pod_set: str) -> bool:
 
 
 def nodes(trial: PlacementTrial) -> Iterator[Steps]:
-    """The fewest additional nodes, like an existing one of the instance type that needs fewest."""
+    """Try the fewest additional nodes, like an existing one of the instance type that needs fewest."""
     shapes: dict[object, str] = {}
     for node in trial.snapshot.nodes.all():
         # A copy of a cordoned node would join uncordoned.
@@ -126,7 +126,7 @@ def _shape(node: Node) -> object:
 
 
 def cordoned(trial: PlacementTrial) -> Iterator[Steps]:
-    """A cordoned node to uncordon."""
+    """Try to uncordon each cordoned node."""
     shut = (node.name for node in trial.snapshot.nodes.all() if node.unschedulable and node.ready)
     for name in islice(shut, MOST_CORDONED):
         steps = (Resume(kind="Node", name=name),)
@@ -137,7 +137,7 @@ def cordoned(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def suiting(trial: PlacementTrial) -> Iterator[Steps]:
-    """Changes of tolerations and node selectors that match its pods to nodes, one instance type at a time."""
+    """Try changes of tolerations and node selectors that match its pods to nodes, one instance type at a time."""
     if not _free(trial) or trial.job is None:
         return
     seen: set[Steps] = set()
@@ -162,7 +162,7 @@ def suiting(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def budgets(trial: PlacementTrial) -> Iterator[Steps]:
-    """A looser disruption budget, for schedulers that respect budgets when they preempt."""
+    """Try a looser disruption budget, for schedulers that respect budgets when they preempt."""
     for budget in trial.snapshot.pod_disruption_budgets.all():
         pods = covered(trial.snapshot, budget)
         if any(pod.node for pod in pods):
@@ -170,7 +170,7 @@ def budgets(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def protected(trial: PlacementTrial) -> Steps:
-    """The budget that blocks it, loosened as little as is enough; empty if none does."""
+    """Return the budget that blocks the work, loosened as little as is enough; empty if none does."""
     try:
         if not any(True for _ in trial.snapshot.pod_disruption_budgets.all()) or trial.works(()):
             return ()

@@ -1,6 +1,6 @@
-"""Trial of whether a workload's pods are scheduled after a change admits it, as admission does not check nodes.
+"""Trial whether a workload's pods are scheduled once a change admits it, as admission does not check nodes.
 
-The change is made in a fork of the simulation, which runs for one minute, as for pods that wait for nodes (`placing`).
+The change is made in a fork of the simulation, which runs for one minute, as in `placement_trial`.
 """
 
 from collections.abc import Callable, Generator
@@ -37,7 +37,7 @@ class PlacementStatus(StrEnum):
     UNSEEN = "unseen"
     """It has no pods within that minute: victims terminate more slowly, or it runs in another cluster."""
     UNTRIED = "untried"
-    """There is no simulation, or no node is known."""
+    """No trial is possible: there is no simulation, or no node is known."""
 
 
 class PlacementResult(Struct, frozen=True):
@@ -54,13 +54,13 @@ CheckPlacement = Callable[[Steps], Trying]
 
 
 def untried(_: Steps) -> Trying:
-    """Return the outcome where nothing can be tried."""
+    """Return the outcome `untried`, where no trial is possible."""
     yield from ()
     return UNTRIED
 
 
 def placement_check(simulating: "Callable[[], Simulation] | None", key: str) -> CheckPlacement:
-    """Return the trial for changes that admit the workload `key`; the simulation is made at the first trial."""
+    """Return a function that tries changes that admit the workload `key`; the simulation is made at its first call."""
     base: list[Simulation] = []
 
     def land(steps: Steps) -> Trying:
@@ -79,7 +79,7 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
     workload = before.workloads.get(key)
     if not len(before.nodes) or workload is None:
         return UNTRIED
-    # All at once: no other workload is admitted between one change and the next.
+    # All changes at once, so that no other workload is admitted between them.
     fork.schedule(fork.now, *change_commands(before, key, steps))
     end = fork.now + HORIZON
     while (due := fork.next_time) is not None and due <= end:
@@ -121,6 +121,6 @@ def _seen(later: Snapshot, key: str) -> PlacementResult:
 
 
 def _open(workload: Workload) -> str:
-    """Describe what it waits for after it reserved quota."""
+    """Describe what a workload with reserved quota waits for."""
     names = [f"{check.name} is {check.state}" for check in open_checks(workload)]
     return ", ".join(names) or "its topology assignment is pending"

@@ -1,4 +1,4 @@
-"""Smallest changes that give a workload more quota: other workloads end, or a quota or limit is raised."""
+"""Search for the smallest change that gives a workload more quota: end other workloads, or raise a quota or limit."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -18,7 +18,7 @@ SHOWN_ENDS = 3
 
 
 def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Workloads whose end admits it: up to three alone, the smallest first; else a few together."""
+    """Try the end of other workloads: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -35,7 +35,7 @@ def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 
 def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
-    """Workloads in its cohort tree that hold quota it could use, smallest first; then those before it in its queue."""
+    """Yield workloads of its cohort tree with quota it could use, smallest first; then those ahead in its queue."""
     session, rules = trial.rehearsal.session, entry.rules
     pairs = flavors_of(rules.queue)
     tree = session.tree.tree
@@ -56,7 +56,7 @@ def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
 
 
 def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[Steps]:
-    """End several workloads, the largest first, until that is enough; then leave out those that are not needed."""
+    """Try to end several workloads, the largest first, until that is enough; then leave out unneeded ones."""
     chosen: list[Step] = []
     for other in sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]:
         chosen.append(End(other.key))
@@ -66,7 +66,7 @@ def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[St
 
 
 def raises(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Higher quotas or limits of its queue, its cohorts or its lenders, each raised as little as is enough."""
+    """Try higher quotas or limits of its queue, its cohorts or its lenders, each raised as little as is enough."""
     for kind, name, limit in _limits(trial, entry):
         tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
@@ -87,7 +87,7 @@ def raised(
 
 
 def _limits(trial: ChangeTrial, entry: CycleEntry) -> Iterator[tuple[Owner, str, Limit]]:
-    """Owners of limits that may block it: from its own queue upwards, then its lenders."""
+    """Yield the limits that may block it: from its own queue upwards, then of its lenders."""
     tree = trial.rehearsal.session.tree.tree
     yield "ClusterQueue", entry.rules.name, "borrowingLimit"
     yield "ClusterQueue", entry.rules.name, "nominalQuota"

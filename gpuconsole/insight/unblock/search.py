@@ -1,4 +1,4 @@
-"""Search for all suggestions that unblock a workload, kind by kind, each tried before it is shown."""
+"""Search for suggestions that unblock a workload, kind by kind, each tried before it is shown."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -114,7 +114,7 @@ def _searching(
 
 
 def _with_progress(trying: Trying, state: SuggestionSearch) -> Generator[SuggestionSearch, None, PlacementResult]:
-    """Yield the state of the search during a landing trial; returns its outcome."""
+    """Yield the state of the search during a placement check; return its outcome."""
     while True:
         try:
             next(trying)
@@ -125,7 +125,7 @@ def _with_progress(trying: Trying, state: SuggestionSearch) -> Generator[Suggest
 
 
 def _all(trial: ChangeTrial) -> Iterator[tuple[SearchProgress, tuple[Step, ...]]]:
-    """Try kind by kind; if no single kind is enough, several together. Yields no steps for a failed trial."""
+    """Try kind by kind; if no single kind is enough, several together. Yield no steps for a failed trial."""
     entry = examined(trial.rehearsal, trial.key)
     found = gaps_in_turn(trial.rehearsal.session, entry) if entry is not None else []
     every, nothing = _kinds(trial, entry, found), True
@@ -148,7 +148,7 @@ def _each(every: list[_Kind]) -> Iterator[tuple[SearchProgress, tuple[Step, ...]
 
 
 def _pod_kinds(trial: PlacementTrial) -> list[_Kind]:
-    """The kinds of changes that are tried for pods."""
+    """List the kinds of changes that are tried for pods."""
     return [
         ("end of other workloads", pod_kinds.ends(trial)),
         ("smaller gangs", pod_kinds.gangs(trial)),
@@ -161,7 +161,7 @@ def _pod_kinds(trial: PlacementTrial) -> list[_Kind]:
 
 
 def _kinds(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> list[_Kind]:
-    """The kinds of changes that are tried for a workload; the searches are lazy."""
+    """List the kinds of changes that are tried for a workload; the searches are lazy."""
     resumed, moves = (
         ("stopped objects and namespaces", kinds.resumptions(trial)),
         ("other LocalQueues", kinds.moves(trial)),

@@ -1,4 +1,4 @@
-"""Changes that may unblock a workload, as data; `making` applies them.
+"""Changes that may unblock a workload, as data; `apply_change` applies them.
 
 A suggestion may have several steps, such as a limit for each of two resources. Steps have a size, in units of what they
 change: only the smallest size that is enough is suggested.
@@ -21,7 +21,7 @@ class End(Struct, frozen=True, tag="end"):
 
 
 class RaiseLimit(Struct, frozen=True, kw_only=True, tag="raise-limit"):
-    """A quota, or a limit, of a ClusterQueue or a Cohort is raised by so much, in base units."""
+    """A quota, or a limit, of a ClusterQueue or a Cohort is raised by an amount, in base units."""
 
     kind: Owner
     name: str
@@ -60,7 +60,7 @@ class LowerGang(Struct, frozen=True, kw_only=True, tag="lower-gang"):
 
 
 class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
-    """A PodDisruptionBudget allows so many more disruptions."""
+    """A PodDisruptionBudget allows more disruptions."""
 
     budget: str
     """`namespace/name`."""
@@ -184,5 +184,5 @@ def sized(step: Step, units: int) -> tuple[Step, ...]:
 
 
 def reductions(steps: Sequence[Step]) -> list[Steps]:
-    """Return the changes with each of them in turn made smaller by one unit, or left out if it has only one."""
+    """Return all variants of the changes in which one is smaller by one unit, or left out if it has only one."""
     return [(*steps[:place], *sized(step, size(step) - 1), *steps[place + 1 :]) for place, step in enumerate(steps)]

@@ -1,4 +1,4 @@
-"""Trial of whether a change admits a workload, in a fork where admission runs until it decides nothing more.
+"""Trial whether a change admits a workload, in a fork where admission cycles run until another would change nothing.
 
 Time does not pass: no workload ends, and evictions take effect at once. The number of trials is limited, not their
 time, so that results are the same on every machine.
@@ -30,7 +30,7 @@ _PROMISING = (
 
 
 class ChangeTrial:
-    """A workload of a rehearsal, and its trials so far. Mutable; the rehearsal is not changed."""
+    """Tries changes for a workload in forks of an AdmissionSimulator, and counts the trials. Mutable."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ChangeTrial:
         return fork
 
     def least(self, steps: Sequence[Step]) -> Steps:
-        """The changes, each made as small as is still enough; see `least`."""
+        """Return the changes, each made as small as is still enough; see `minimal_changes`."""
         return minimal_changes(self, steps)
 
     def _gets_in(self, fork: AdmissionSimulator) -> bool:
@@ -91,7 +91,7 @@ class ChangeTrial:
         return True
 
     def _cycle(self, fork: AdmissionSimulator) -> bool:
-        """Run a cycle; False if another one would decide nothing."""
+        """Run a cycle; return False if another one would decide nothing."""
         if not fork.session.has_active:
             return False
         if self.cycles >= self._most_cycles:
@@ -112,6 +112,6 @@ def _promises(rehearsal: AdmissionSimulator, key: str) -> bool:
 
 
 def examined(rehearsal: AdmissionSimulator, key: str) -> CycleEntry | None:
-    """Return the next cycle's entry of the workload as its queue's head; None if it is in no active queue."""
+    """Return the cycle entry of the workload as if it were its queue's head; None if it is in no active queue."""
     entries = rehearsal.session.examine(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)

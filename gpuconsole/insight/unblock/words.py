@@ -1,4 +1,4 @@
-"""Text of suggested changes."""
+"""Text of suggested changes, as shown to the user."""
 
 from collections.abc import Iterable
 from typing import assert_never
