@@ -120,7 +120,7 @@ def seated(state: NodeState, seat: AssignedPod) -> NodeState:
 
 
 def unseated(state: NodeState, pod: str) -> NodeState:
-    """The node without this pod. Raises KeyError if it has no seat there."""
+    """The node without this pod. Raises KeyError if the pod is not on the node."""
     seats = dict(state.seats)
     seat = seats.pop(pod)
     used = dict(state.used)
@@ -145,12 +145,12 @@ def unseated(state: NodeState, pod: str) -> NodeState:
 
 
 def leaving(state: NodeState, pod: str) -> NodeState:
-    """The node with this pod marked as on its way out."""
+    """The node with this pod marked as terminating."""
     return replace(state, seats={**state.seats, pod: replace(state.seats[pod], leaving=True)})
 
 
 def reserving(state: NodeState, reservation: Reservation) -> NodeState:
-    """The node with room reserved for a nominated pod."""
+    """The node with capacity reserved for a nominated pod."""
     return replace(state, reserved=(*state.reserved, reservation))
 
 
@@ -160,7 +160,7 @@ def unreserving(state: NodeState, pod: str) -> NodeState:
 
 
 def reserved_against(state: NodeState, priority: int) -> Resources:
-    """What nominated pods keep from a pod of this priority (RunFilterPluginsWithNominatedPods)."""
+    """Capacity that nominated pods reserve against a pod of this priority (RunFilterPluginsWithNominatedPods)."""
     total: dict[str, int] = {}
     for reservation in state.reserved:
         if reservation.priority >= priority:
@@ -179,7 +179,7 @@ def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
 
 
 def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[MigInstance, ...]:
-    """The MIG instances of a seat: those that it names if it can have them; `own` where it sits on them already."""
+    """The MIG instances of an assignment: the named ones if available; `own` if the pod already holds them."""
     if state.division is None:
         return ()
     names = slices.wanted(state.division, seat.shape.requests)

@@ -1,4 +1,7 @@
-"""What waits for a node: a pod, a line of equal pods, a gang. Lines and gangs mutate.
+"""Pending work as placement sees it: pods, batches of equal pods, gangs. Batches and gangs mutate.
+
+A `PodBatch` holds equal pods that are placed one by one: a refusal of the first holds for the others. A `PodGang` is
+placed all or nothing. Both record whether they were refused since capacity was last freed.
 
 A `Line` holds equal pods that are placed one by one: what the first is refused, the others are too. A `Gang` is placed
 whole. Both know whether they were refused since anything freed.
@@ -20,7 +23,7 @@ Kind = tuple[object, ...]
 
 
 class PendingPod(Struct, frozen=True, kw_only=True):
-    """A pod that waits for a node."""
+    """A pending pod."""
 
     pod: str
     created: Time
@@ -82,7 +85,7 @@ class PodBatch:
 
 
 class PodGang:
-    """Pods that start together or not at all."""
+    """A gang: pods that start together or not at all."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -99,18 +102,18 @@ class PodGang:
 
     @property
     def order(self) -> Order:
-        """The place in the queue of its first pod."""
+        """Queue order of its first pod."""
         self._sort()
         return self._order
 
     @property
     def members(self) -> tuple[PendingPod, ...]:
-        """Its waiting pods, those that need most GPUs first: what is hard to place must not come last."""
+        """Its pending pods, those with the most GPUs first, as they are the hardest to place."""
         return self._sort()
 
     @property
     def kinds(self) -> tuple[tuple[PendingPod, int], ...]:
-        """Its waiting pods by kind: one of each, and how many."""
+        """Its pending pods by class: one of each, and their number."""
         self._sort()
         return self._kinds
 
@@ -120,7 +123,7 @@ class PodGang:
 
     @property
     def needed(self) -> int:
-        """How many of the waiting pods have to be placed at once."""
+        """How many of its pending pods have to be placed at once."""
         return max(0, (self.size or len(self.waiters) + len(self.seated)) - len(self.seated))
 
     def add(self, waiter: PendingPod) -> None:

@@ -1,4 +1,4 @@
-"""How one pod and one gang are placed on the board: plans, made in a trial, that the session carries out."""
+"""Placement plans for one pod or one gang: found in a trial, carried out by the session."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from gpuconsole.scheduling.kube.search import choose, look, refused
 
 
 class Binding(Struct, frozen=True):
-    """A pod gets a node now."""
+    """Bind a pod to a node now."""
 
     waiter: PendingPod
     number: int
 
 
 class NodeNomination(Struct, frozen=True):
-    """A pod gets a node as soon as these have left it."""
+    """Nominate a pod to a node until its victims have terminated."""
 
     waiter: PendingPod
     number: int
@@ -36,7 +36,7 @@ Step = Binding | NodeNomination
 
 
 def place(board: NodeCache, waiter: PendingPod, within: Sequence[int] | None = None) -> Binding | None:
-    """Find the best node for a pod, the one that it is nominated to first; `within` are the only ones to look at."""
+    """Find the best node for a pod, starting with its nominated node; `within` limits the candidates."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if waiter.nominated and within is None:
         number = board.number(waiter.nominated)
@@ -64,7 +64,7 @@ def _find(
 
 
 def claim(board: NodeCache, waiter: PendingPod) -> NodeNomination | None:
-    """Find the node where the least important pods have to go for this one."""
+    """Find the node where preemption for this pod costs the least important victims."""
     if waiter.never or not board.policy.preempts:
         return None
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
@@ -100,7 +100,7 @@ def _cheapest(
 
 
 def _could_help(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, number: int) -> bool:
-    """True if the node refuses the pod for something that evicting could change."""
+    """True if the node refuses the pod for a reason that preemption can resolve."""
     if outlook.unresolvable(number):
         return False
     found = asking.refusal(board.nodes[number]) if asking.concerns else None
@@ -108,7 +108,9 @@ def _could_help(board: NodeCache, outlook: FeasibilityCache, asking: PodContextP
 
 
 def awaits(board: NodeCache, waiter: PendingPod) -> bool:
-    """True while other pods are still leaving the node that the pod is nominated to.
+    """True while victims are still terminating on the pod's nominated node.
+
+    The pod then preempts no others (PodEligibleToPreemptOthers).
 
     It then evicts nobody else (PodEligibleToPreemptOthers).
     """
@@ -141,7 +143,9 @@ def place_gang(board: NodeCache, gang: PodGang, now: Time) -> list[Step] | None:
 
 
 def claim_gang(board: NodeCache, gang: PodGang) -> list[Step] | None:
-    """Find victims for the pods that the gang needs; None if the gang would not fit whole even so.
+    """Find victims for the pods that the gang needs; None if preemption does not make the whole gang fit.
+
+    Pods that fit now are nominated too: a gang holds nothing until all of it can be placed.
 
     Pods that fit now claim their nodes too: nothing of a gang is held before all of it can be.
     """
@@ -166,7 +170,7 @@ def claim_gang(board: NodeCache, gang: PodGang) -> list[Step] | None:
 
 
 def refusal(board: NodeCache, waiter: PendingPod, *, filled: bool = False) -> str:
-    """FailedScheduling's text for a pod that no node takes; `filled` as if all that fit had been placed."""
+    """The FailedScheduling message of a pod that fits no node; `filled` as if all fitting pods had been placed."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if asking.concerns or asking.trouble:
         return _refusal(board, outlook, asking, waiter.never, filled)
@@ -191,7 +195,9 @@ def _refusal(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlug
 
 
 def gang_refusal(board: NodeCache, gang: PodGang) -> str:
-    """Why the gang waits: how many of its pods would fit, and the text of the first that would not.
+    """The message of a pending gang: how many of its pods fit, and the reason of the first that does not.
+
+    Pods beyond the minimum of a running gang get the message of a single pod.
 
     Pods beyond what a running gang needs are told what any pod is told.
     """
@@ -209,7 +215,7 @@ def gang_refusal(board: NodeCache, gang: PodGang) -> str:
 
 
 def _enough(board: NodeCache, gang: PodGang, evicting: bool = False) -> bool:
-    """A quick no: kinds of pod looked at alone already find fewer places than the gang needs."""
+    """Quick check: False if the classes of pods, each alone, fit fewer times than the gang needs."""
     places = 0
     for waiter, count in gang.kinds:
         outlook = board.outlook(waiter.shape, waiter.priority)

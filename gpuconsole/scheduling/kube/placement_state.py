@@ -1,4 +1,4 @@
-"""What placement knows: nodes, pods that have a place, pods that wait, and whom room is reserved for. Mutates."""
+"""State of placement: nodes, placed pods, pending pods and nominations. Mutates."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -29,7 +29,7 @@ NEVER = "Never"
 
 
 class PlacementState:
-    """The board of nodes and the queue of pods, kept in step with each other and with the objects."""
+    """The node cache and the queue of pods, kept consistent with each other and with the objects."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.board = NodeCache(policy)
@@ -55,7 +55,7 @@ class PlacementState:
         """Pods that wait, and that others' coming may help: they want to be near some, or spread."""
 
     def fork(self, policy: PlacementPolicy) -> "PlacementState":
-        """A ledger that starts equal and never touches this one."""
+        """An independent copy."""
         twin = PlacementState(policy)
         twin.board = self.board.fork()
         twin.board.budgets = twin.open_budgets
@@ -71,17 +71,17 @@ class PlacementState:
         return twin
 
     def describe(self, name: str, node: Node | None) -> None:
-        """A node appeared, changed or went."""
+        """Apply a node that appeared, changed or was deleted."""
         if self.board.describe(name, node):
             self.stir()
 
     def stir(self) -> None:
-        """Something happened that may help a pod that was refused."""
+        """Record an event that may make a refused pod schedulable."""
         self.freed += 1
         self.stirred = True
 
     def take_in(self, pod: Pod) -> None:
-        """A pod appeared or changed: it has a place, waits for one, or needs none."""
+        """Apply a pod that appeared or changed: it is placed, pending, or finished."""
         if not self.crowded and not pod.done and has_pod_affinity(pod):
             self._grow_crowded()
         if pod.node and not pod.done:
@@ -95,12 +95,12 @@ class PlacementState:
             self._await(self.waiter(pod))
 
     def forget(self, key: str) -> None:
-        """A pod is gone."""
+        """Apply the deletion of a pod."""
         self._release(key)
         self.withdraw(key)
 
     def seat(self, waiter: PendingPod, number: int, now: Time) -> AssignedPod:
-        """A pod that waited gets a place; the seat names its GPUs."""
+        """Place a pending pod; the assignment names its GPUs."""
         self.withdraw(waiter.pod)
         seat = self.board.seat(number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
         self._unwell.add(waiter.pod)
@@ -111,23 +111,23 @@ class PlacementState:
         return seat
 
     def seat_of(self, key: str) -> AssignedPod | None:
-        """The pod's place on its node, if it has one."""
+        """The pod's assignment on its node, if it has one."""
         home = self._homes.get(key)
         return None if home is None else self.board.nodes[home[0]].seats[key]
 
     def number_of(self, key: str) -> int:
-        """The number of the node that the pod sits on. Raises KeyError if it sits on none."""
+        """The number of the pod's node. Raises KeyError if it has none."""
         return self._homes[key][0]
 
     def leave(self, key: str) -> None:
-        """A pod is on its way out of its place."""
+        """Mark a placed pod as terminating."""
         number, gang = self._homes[key]
         if not self.board.nodes[number].seats[key].leaving:
             self.board.leave(number, key)
             self.queue.unseat(gang, key)
 
     def withdraw(self, key: str) -> None:
-        """A pod waits no longer."""
+        """Remove a pod from the pending pods."""
         self._choosy.discard(key)
         waiter = self.queue.drop(key)
         if waiter is not None:
@@ -137,14 +137,14 @@ class PlacementState:
         self._unreserve(waiter)
 
     def nominate(self, waiter: PendingPod, node: str) -> None:
-        """Move a pod's nomination to this node; no name takes it back."""
+        """Nominate a pod to this node; an empty name removes its nomination."""
         self._unreserve(waiter)
         waiter = replace(waiter, nominated=node)
         self._reserve(waiter)
         self.queue.nominate(waiter, self.freed)
 
     def regroup(self, key: str, group: PodGroup | None) -> None:
-        """A PodGroup appeared, changed or went: its pods may start together now, or in another number."""
+        """Apply a PodGroup that appeared, changed or was deleted: the gang's minimum may have changed."""
         before = self.groups.get(key)
         if group is None:
             self.groups.pop(key, None)
@@ -158,7 +158,7 @@ class PlacementState:
                 self.stirred = True
 
     def compose(self, key: str, group: CompositePodGroup | None) -> None:
-        """A CompositePodGroup appeared, changed or went: the pods of its groups may start together now."""
+        """Apply a CompositePodGroup that appeared, changed or was deleted: pods of its groups may now start together."""
         if group is None:
             self.composites.pop(key, None)
         else:
@@ -166,7 +166,7 @@ class PlacementState:
         self.stir()
 
     def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A namespace appeared, changed or went."""
+        """Apply a namespace that appeared, changed or was deleted."""
         if labels is None:
             self.board.namespaces.pop(name, None)
         else:
@@ -175,17 +175,17 @@ class PlacementState:
             self.stir()
 
     def provide(self, obj: Object) -> None:
-        """A volume, a device, or a claim of one appeared or changed."""
+        """Apply a volume, a device or a claim that appeared or changed."""
         if self.board.means.take_in(obj) and self._choosy:
             self.stir()
 
     def withhold(self, table: str, key: str) -> None:
-        """One of these is gone."""
+        """Apply the deletion of a volume, a device or a claim."""
         if self.board.means.forget(table, key) and self._choosy:
             self.stir()
 
     def open_budgets(self) -> tuple[DisruptionAllowance, ...]:
-        """What each disruption budget lets go now."""
+        """Allowed disruptions of each PodDisruptionBudget now."""
         if not self.budgets:
             return ()
         seats = ((seat.who, self._healthy(seat)) for state in self.board.nodes for seat in state.seats.values())
@@ -196,11 +196,11 @@ class PlacementState:
         )
 
     def obstacle(self, gang: PodGang) -> str:
-        """Why a gang is not tried at all, as things are; empty if it is."""
+        """Why a gang is not tried now; empty if it is."""
         return pod_groups.obstacle(gang, self.groups.get(gang.name), self.composites, self.board)
 
     def tree_of(self, gang: PodGang) -> GroupTree:
-        """The hierarchy of groups that a gang is in; ask only where nothing stands in its way."""
+        """The hierarchy of groups that contains a gang; call only if there is no `obstacle`."""
         return pod_groups.tree_of(gang, self.groups, self.composites, self.queue.gangs)
 
     def priority(self, template: PodTemplate) -> int:
@@ -209,7 +209,7 @@ class PlacementState:
         return template.priority or (named.value if named is not None else 0)
 
     def _settle(self, pod: Pod) -> None:
-        """The pod sits on a node, perhaps on another one than before."""
+        """Record the pod on a node, perhaps a different one."""
         number, shape = self.board.number(pod.node), self.shapes.of(pod.template)
         if self._homes.get(pod.key, (number, ""))[0] != number:
             self._release(pod.key)
@@ -234,7 +234,7 @@ class PlacementState:
             self.leave(pod.key)
 
     def _release(self, key: str) -> None:
-        """The pod holds its node no longer."""
+        """Remove the pod from its node."""
         home = self._homes.pop(key, None)
         if home is not None:
             self._unwell.discard(key)
@@ -243,7 +243,7 @@ class PlacementState:
             self.stir()
 
     def _await(self, waiter: PendingPod) -> None:
-        """Queue the pod, and move its reservation to the node that it is nominated to."""
+        """Queue the pod, and move its reservation to its nominated node."""
         old = self.queue.waiters.get(waiter.pod)
         same = old is not None and (old.nominated, old.shape, old.priority, old.kind) == (
             *(waiter.nominated, waiter.shape, waiter.priority, waiter.kind),
@@ -257,7 +257,7 @@ class PlacementState:
             self.stirred = True
 
     def _grow_crowded(self) -> None:
-        """From now on equal pods are only those with equal labels."""
+        """From now on, put pods in one class only if their labels are equal."""
         self.crowded = True
         for waiter in tuple(self.queue.waiters.values()):
             if waiter.kind is None and waiter.who is not None:
@@ -266,7 +266,7 @@ class PlacementState:
                 self.stirred = True
 
     def _company(self) -> None:
-        """A pod got a place: that may help those who want to be near it, or spread."""
+        """Retry pods with affinity or spread constraints that a newly placed pod may make schedulable."""
         if self._choosy:
             self.stir()
 
@@ -274,7 +274,7 @@ class PlacementState:
         return not seat.leaving and seat.pod not in self._unwell
 
     def waiter(self, pod: Pod) -> PendingPod:
-        """The pod as it stands in the queue."""
+        """The pending pod as the queue holds it."""
         template = pod.template
         named = self.classes.get(template.priority_class)
         return PendingPod(

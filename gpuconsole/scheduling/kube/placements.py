@@ -43,12 +43,12 @@ class GroupTree(Struct, frozen=True, kw_only=True):
 
     @property
     def is_constrained(self) -> bool:
-        """True if it takes more than to place the pods of one PodGroup anywhere."""
+        """True if scheduling it takes more than placing the pods of one PodGroup anywhere."""
         return bool(self.topology_key or self.children)
 
 
 def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Binding] | None:
-    """Place a group inside a placement as far as its pods fit now; None if that is less than it needs at once."""
+    """Place as many pods of a group as fit in a placement; None if that is below its minimum."""
     if not tree.topology_key:
         return _place_inside(board, tree, now, within)
     found: list[tuple[list[Binding], int]] = []
@@ -64,7 +64,7 @@ def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement |
 
 
 def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
-    """The candidate placements of a group by name; only the one of its pods that have a node already, if any have.
+    """Candidate placements of a group by name; if some of its pods are placed, only their domain.
 
     None where those are in several domains, or in none.
     """
@@ -82,7 +82,7 @@ def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) 
 
 
 def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
-    """Why the pods of a gang wait: how many of them fit in the domain that takes most of them."""
+    """The message of a pending gang: how many of its pods fit in the best domain."""
     if tree.children:
         return messages.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
     candidates = domains(board, tree)
@@ -120,7 +120,7 @@ def _place_gang(board: NodeCache, gang: PodGang | None, now: Time, within: Place
 
 
 def _enough(board: NodeCache, gang: PodGang, within: Placement | None) -> bool:
-    """A quick no: kinds of pod looked at alone already find fewer places on the nodes than the gang needs."""
+    """Quick check: False if the classes of pods, each alone, fit these nodes fewer times than the gang needs."""
     places = 0
     for waiter, count in gang.kinds:
         outlook = board.outlook(waiter.shape, waiter.priority)
@@ -130,7 +130,7 @@ def _enough(board: NodeCache, gang: PodGang, within: Placement | None) -> bool:
 
 
 def _place_pods(board: NodeCache, gang: PodGang, now: Time, within: Placement | None) -> list[Binding]:
-    """Seat the pods that fit, for the trial that is under way."""
+    """Place the pods that fit, within the current trial."""
     steps = []
     for waiter in gang.members:
         found = place(board, waiter, within)
@@ -148,7 +148,9 @@ def _assume(board: NodeCache, steps: Sequence[Binding], now: Time) -> None:
 
 
 def _best(tree: GroupTree, found: Sequence[tuple[list[Binding], int]]) -> list[Binding]:
-    """Equal weights: pods placed, as a share of the most, and how full the domain is; the first among equals."""
+    """Best placement by two equal weights: pods placed, relative to the most, and utilization of the domain; first on
+    ties.
+    """
     seated = sum(len(gang.seated) for gang in tree.gangs)
     most = max(1, *(seated + len(steps) for steps, _ in found))
     scores = [(seated + len(steps)) * MAX_SCORE // most + allocated for steps, allocated in found]

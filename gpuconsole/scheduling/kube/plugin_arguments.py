@@ -1,4 +1,4 @@
-"""Arguments of plugins as a profile's pluginConfig writes them, with kube-scheduler's defaults and checks."""
+"""Plugin arguments from a profile's pluginConfig, with kube-scheduler's defaults and validation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise

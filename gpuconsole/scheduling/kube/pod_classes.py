@@ -1,4 +1,4 @@
-"""Kinds of pod: all that placement looks at, so that equal pods are looked at once."""
+"""Classes of pods with equal scheduling requirements, so that placement evaluates each class once."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ DEFAULT = SchedulerProfile(scores=())
 
 
 class PodClass(Struct, frozen=True, eq=False):
-    """What one kind of pod asks of a node. Compared by identity: `Shapes` makes one for each distinct kind."""
+    """Requirements of one class of pods. Compared by identity: `PodClasses` makes one for each distinct class."""
 
     requests: Mapping[str, int]
     """Without zeros."""
@@ -38,7 +38,7 @@ class PodClass(Struct, frozen=True, eq=False):
 
 
 class PodClasses:
-    """Interns shapes. Mutates, but only as a memo: forks share it."""
+    """Interns pod classes. Mutates, but only as a cache: forks share it."""
 
     _REMEMBERED = 4096
 
@@ -51,7 +51,7 @@ class PodClasses:
         self._by_template: dict[int, tuple[PodTemplate, PodClass]] = {}
 
     def of(self, template: PodTemplate) -> PodClass:
-        """The shape of a template; the same object for templates that ask for the same."""
+        """The class of a template; the same object for templates with the same requirements."""
         known = self._by_template.get(id(template))
         if known is not None:
             return known[1]
@@ -83,7 +83,9 @@ class PodClasses:
         )
 
     def _is_ignored(self, resource: str) -> bool:
-        """True for what NodeResourcesFit is told to ignore: extended resources by name, or by what is before `/`.
+        """True if NodeResourcesFit ignores the resource: extended resources by name, or by group (what precedes `/`).
+
+        HAMi's GPU shares are not node resources: its scheduler ignores them, and its extender places them.
 
         HAMi's shares of a GPU are no resources of a node: its scheduler ignores them, and its extender places them.
         """

@@ -1,4 +1,4 @@
-"""What matters to a pod that waits beyond its shape: other pods, ports, and what it claims. Pure."""
+"""Constraints of a pending pod beyond its class: other pods, host ports, and claims. Pure."""
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.scheduling.kube import pod_index, ports
@@ -9,12 +9,12 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def kind_of(pod: Pod) -> Kind:
-    """What makes pods of one shape different: one that claims something is a kind of its own."""
+    """Key that distinguishes pods of one class; a pod with claims has a key of its own."""
     return (*pod_index.kind_of(pod), ports.wanted(pod.template), pod.key if _claims(pod) else "")
 
 
 def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
-    """True if it matters to a pod what other pods there are, or what it claims."""
+    """True if scheduling the pod depends on other pods or on its claims."""
     template = pod.template
     if template.spread or has_pod_affinity(pod) or _claims(pod) or ports.wanted(template):
         return True
@@ -22,7 +22,7 @@ def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
 
 
 def has_node_constraints(pod: Pod) -> bool:
-    """True if the coming of others, or of what it claims, may help a pod that waits."""
+    """True if new pods, volumes or devices may make a pending pod schedulable."""
     affinity = pod.template.pod_affinity
     return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
 

@@ -1,4 +1,4 @@
-"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), which pods name by a label, and of scheduling.k8s.io."""
+"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), referenced by a pod label, and of scheduling.k8s.io."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,10 @@ def group_of(pod: Pod) -> str:
 def obstacle(
     gang: PodGang, group: PodGroup | None, composites: Mapping[str, CompositePodGroup], board: NodeCache
 ) -> str:
-    """Why a gang is not tried at all, as things are; empty if it is (the plugin's PreFilter and Permit).
+    """Why a gang is not tried now; empty if it is (the plugin's PreFilter and Permit).
+
+    Checks only gangs whose pods name their group. scheduleTimeoutSeconds has no effect, as gangs never wait partially
+    scheduled.
 
     Only gangs whose pods name their group are looked at. Nothing waits half placed, so there is nothing that
     scheduleTimeoutSeconds could end.
@@ -46,7 +49,7 @@ def obstacle(
 
 
 def missing_parent(group: PodGroup | None, composites: Mapping[str, CompositePodGroup]) -> str:
-    """The name of the first CompositePodGroup above a PodGroup that nobody has made; empty if all are there."""
+    """Name of the first missing CompositePodGroup above a PodGroup; empty if all exist."""
     seen: set[str] = set()
     above: PodGroup | CompositePodGroup | None = group
     while above is not None and (name := above.parent_group) and name not in seen:
@@ -63,7 +66,7 @@ def tree_of(
     composites: Mapping[str, CompositePodGroup],
     gangs: Mapping[str, PodGang],
 ) -> GroupTree:
-    """The hierarchy of groups that a gang is in, from its root; the gang's own PodGroup where nothing is above it."""
+    """The hierarchy of groups that contains a gang, from its root; the gang's own PodGroup if it has no parent."""
     group = groups.get(gang.name)
     if group is None or not group.parent_group:
         return GroupTree(name=gang.name, topology_key=group.topology_key if group is not None else "", gang=gang)

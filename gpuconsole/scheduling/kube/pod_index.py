@@ -1,4 +1,7 @@
-"""Who is where, by kind: what plugins look at that judge a node by pods anywhere. Mutates: a cache over nodes.
+"""Index of pods by class and node, for plugins that match pods anywhere. Mutates: a cache over nodes.
+
+Pods of the same namespace and labels with equal affinity terms form one class, so that each is matched once. It is
+built when the first pod needs it, and refreshed only where a node changed.
 
 Pods of the same namespace and labels that say the same about others are one kind, so that each is matched once. It is
 made when the first pod asks, and renewed only where a node changed.
@@ -16,7 +19,7 @@ Key = tuple[object, ...]
 
 
 def kind_of(pod: Pod) -> Key:
-    """What others see of a pod, and what it says of them; objects that say it stay alive with the pod."""
+    """Key of a pod's labels and affinity terms; the objects in it stay alive with the pod."""
     template = pod.template
     return (
         pod.namespace,
@@ -28,7 +31,7 @@ def kind_of(pod: Pod) -> Key:
 
 
 class PodIndex:
-    """Pods by kind and node; `stale` names the nodes to look at again."""
+    """Pods by class and node; `stale` names the nodes to read again."""
 
     def __init__(self, states: list[NodeState], namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.namespaces = namespaces
@@ -41,7 +44,7 @@ class PodIndex:
         self._picky: dict[Key, tuple[Pod, dict[int, int]]] = {}
 
     def renew(self) -> "PodIndex":
-        """Look again at every node that changed."""
+        """Read every changed node again."""
         for number in self.stale:
             self._look(number)
         self.stale.clear()
@@ -54,11 +57,11 @@ class PodIndex:
         return [seat.who for seat in seats if seat.who is not None]
 
     def groups(self) -> Iterator[Group]:
-        """Every kind of pod, and how many of it are on which described nodes."""
+        """Every class of pods, and their number by described node."""
         return ((pod, self._places(places)) for pod, places in self._kinds.values())
 
     def with_affinity(self) -> Iterator[Group]:
-        """Those kinds that say anything about others."""
+        """The classes that have affinity terms."""
         return ((pod, self._places(places)) for pod, places in self._picky.values())
 
     def _places(self, places: Mapping[int, int]) -> Iterator[tuple[Node, int]]:

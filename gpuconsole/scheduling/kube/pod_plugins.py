@@ -1,4 +1,4 @@
-"""What one pod asks of pods anywhere: the plugins that look beyond a node, prepared for it."""
+"""Plugins that match pods anywhere, prepared for one pod."""
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kube.profile import NODE_PORTS, SchedulerProfile
 
 
 class PodContextPlugins(Struct, frozen=True):
-    """Filters and scores by name, in the profile's order; those that the pod does not need are left out."""
+    """Filters and scores by name, in the profile's order, without those that do not apply to the pod."""
 
     priority: int = 0
     trouble: str = ""
@@ -32,7 +32,9 @@ class PodContextPlugins(Struct, frozen=True):
         return not (self.trouble or self.concerns or self.wishes)
 
     def refusal(self, state: NodeState, *, early: bool = False) -> NodeRejection | None:
-        """Why the node is refused, by the first filter that does so; None if it is not.
+        """Why the node is rejected, by the first filter that does so; None if it is not.
+
+        `early` runs only filters that precede NodeResourcesFit.
 
         `early` asks only filters that come before that of the node's resources.
         """
@@ -45,7 +47,7 @@ class PodContextPlugins(Struct, frozen=True):
         return None
 
     def without(self, state: NodeState, left: NodeState) -> NodeRejection | None:
-        """The same with only the pods of `left` on the node."""
+        """The state with only the pods of `left` on the node."""
         assert state.node is not None
         gone = [seat.who for key, seat in state.seats.items() if key not in left.seats and seat.who is not None]
         for _, concern in self.concerns:
@@ -59,7 +61,7 @@ NOTHING = PodContextPlugins()
 
 
 def judge(concern: PreFilterState, state: NodeState, priority: int) -> NodeRejection | None:
-    """Ask one filter about a node: with the pods there that it is reserved for, and without (nominated pods)."""
+    """Run one filter for a node twice: with the nominated pods there, and without."""
     assert state.node is not None
     to_come = [held.who for held in state.reserved if held.priority >= priority and held.who is not None]
     if to_come:

@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods of one kind spread over the domains of a node's label."""
+"""PodTopologySpread: spreads matching pods over the domains of a topology key."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 
 
 class TopologySpreadState(Struct, frozen=True):
-    """How the pods that one constraint counts are spread (the plugin's PreFilter)."""
+    """Pods that one constraint selects, counted by domain (the plugin's PreFilter)."""
 
     constraint: SpreadConstraint
     counts: Mapping[str, int]
@@ -34,7 +34,7 @@ class TopologySpreadState(Struct, frozen=True):
 def hard_spreads(
     pod: Pod, shape: PodClass, around: PodLister, defaults: Sequence[SpreadConstraint] = ()
 ) -> tuple[TopologySpreadState, ...]:
-    """How what the pod's hard constraints count is spread now; `defaults` hold for a pod that has none at all."""
+    """Current spread for each hard constraint of the pod; `defaults` apply to a pod without constraints."""
     constraints = [one for one in pod.template.spread or defaults if one.when_unsatisfiable == HARD]
     return tuple(_spread(pod, shape, one, constraints, around) for one in constraints)
 
@@ -54,7 +54,7 @@ def _least(constraint: SpreadConstraint, counts: Mapping[str, int]) -> int:
 def moved(
     spread: TopologySpreadState, pod: Pod, shape: PodClass, node: Node, pods: Iterable[Pod], by: int
 ) -> TopologySpreadState:
-    """How the pods would be spread with these gone from the node (`by` −1), or there as well (1)."""
+    """The spread after these pods are removed from the node (`by` −1) or added to it (1)."""
     value = node.labels.get(spread.constraint.topology_key)
     number = matching(pod, spread.constraint, pods)
     if value is None or value not in spread.counts or not number or not _counts(node, shape, spread.constraint):
@@ -64,7 +64,7 @@ def moved(
 
 
 def refusal(node: Node, spreads: Iterable[TopologySpreadState]) -> str:
-    """Why the pod may not be on the node; empty if it may. No eviction could change `MISSING_LABEL`."""
+    """Why the pod cannot run on the node; empty if it can. Preemption cannot resolve `MISSING_LABEL`."""
     for spread in spreads:
         value = node.labels.get(spread.constraint.topology_key)
         if value is None:
@@ -75,7 +75,7 @@ def refusal(node: Node, spreads: Iterable[TopologySpreadState]) -> str:
 
 
 def scores(pod: Pod, shape: PodClass, nodes: Sequence[Node], around: PodLister) -> dict[str, int]:
-    """The better, the fewer pods of its kind are in a node's domains, 0 to 100; empty without soft constraints."""
+    """Score of each node, 0 to 100: higher with fewer matching pods in its domains; empty without soft constraints."""
     constraints = [one for one in pod.template.spread if one.when_unsatisfiable == SOFT]
     return normalised(nodes, raw_scores(pod, shape, nodes, around, constraints)) if constraints else {}
 
@@ -136,7 +136,7 @@ def _domain_counts(
 
 
 def _node_counts(pod: Pod, constraint: SpreadConstraint, around: PodLister) -> dict[str, int]:
-    """How many pods the constraint counts on each node that has any."""
+    """How many matching pods each node has."""
     counts: dict[str, int] = {}
     for other, places in around.groups():
         if matching(pod, constraint, (other,)):
@@ -160,7 +160,7 @@ def _selects(constraint: SpreadConstraint, owner: Pod, pod: Pod) -> bool:
 
 
 def _counts(node: Node, shape: PodClass, constraint: SpreadConstraint) -> bool:
-    """True if the node is one of those over which is spread."""
+    """True if the node takes part in the spread."""
     if constraint.honors_affinity and not affine(node, shape):
         return False
     if not constraint.honors_taints:

@@ -1,4 +1,4 @@
-"""What an operator chooses about placement: how nodes are scored, whether gangs hold together, whether pods preempt."""
+"""Placement options: how nodes are scored, whether gangs start all or nothing, whether pods preempt."""
 
 from typing import Literal
 
@@ -35,7 +35,7 @@ memory alone, which packs and spreads nothing that costs money."""
 
 
 class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", tag_field="engine"):
-    """How pods are placed: by a profile of a kube-scheduler, or by one choice of ours."""
+    """Placement by a kube-scheduler profile or by one of the built-in choices."""
 
     score: Score = "binpack"
     """`binpack` is NodeResourcesFit's MostAllocated, `spread` its LeastAllocated; the others are packing policies.
@@ -56,7 +56,9 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
 
     @property
     def rules(self) -> SchedulerProfile:
-        """The profile, or what the choice comes to: every filter, every node looked at, no time lost between tries.
+        """The profile; for a built-in choice one with every filter, all nodes evaluated and no back-off.
+
+        A built-in choice has a single goal, so NodeResourcesBalancedAllocation and ImageLocality do not score.
 
         Such a choice is about one thing, so NodeResourcesBalancedAllocation and ImageLocality, which would weigh
         against it, do not score.
@@ -79,7 +81,7 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
 
     @property
     def packing(self) -> Name | None:
-        """The packing policy that scores in NodeResourcesFit's place, if one does."""
+        """The packing policy that replaces NodeResourcesFit's score, if any."""
         if self.profile is not None or self.score == "binpack" or self.score == "spread":
             return None
         return self.score

@@ -1,4 +1,4 @@
-"""NodePorts: pods that take ports of their node, each of which only one can have."""
+"""NodePorts: filters nodes on which a host port of the pod is in use."""
 
 from collections.abc import Iterable
 
@@ -10,13 +10,13 @@ ANYWHERE = "0.0.0.0"
 
 
 def wanted(template: PodTemplate) -> tuple[HostPort, ...]:
-    """The ports that a pod takes while it runs."""
+    """The host ports that a pod uses while it runs."""
     running = (*(one for one in template.init_containers if one.sidecar), *template.containers)
     return tuple(port for container in running for port in container.ports)
 
 
 def refusal(pod: Pod, others: Iterable[Pod]) -> str:
-    """Why pods that are there leave no room for the pod's ports; empty if they do."""
+    """Why existing pods conflict with the pod's host ports; empty if they do not."""
     mine = wanted(pod.template)
     clash = mine and any(_clash(port, taken) for other in others for taken in wanted(other.template) for port in mine)
     return NO_PORTS if clash else ""

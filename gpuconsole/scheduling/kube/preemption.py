@@ -1,8 +1,12 @@
-"""Whom to evict for a pod: kube-scheduler's PostFilter, node by node.
+"""Preemption victims for a pod: kube-scheduler's PostFilter (DefaultPreemption), node by node.
+
+On each node all pods of lower priority are removed in simulation; if the pod then fits, as many as possible are
+reprieved, the most important first, and the rest are the victims. Terminating pods free their resources and are no
+victims. Pods whose eviction would violate a PodDisruptionBudget are reprieved first.
 
 On each node all pods of lower priority are thought away; if the pod then fits, as many of them as possible are taken
-back, the most important first, and what is left are the victims. Pods that are leaving anyway free their room and
-are no victims. Those whose eviction would break a PodDisruptionBudget are taken back first.
+back, the most important first, and what is left are the victims. Pods that are leaving anyway free their room and are
+no victims. Those whose eviction would break a PodDisruptionBudget are taken back first.
 """
 
 from collections.abc import Iterable
@@ -23,7 +27,7 @@ Rank = tuple[int, int, int, int, int]
 
 
 class Victims(Struct, frozen=True):
-    """What it takes to place a pod on a node; no seats if it is enough to wait for pods that are leaving."""
+    """Victims on one node; empty if it is enough to wait for terminating pods."""
 
     seats: tuple[AssignedPod, ...]
     """To be evicted, the most important first."""
@@ -39,7 +43,9 @@ def victims(
     asking: PodContextPlugins = NOTHING,
     budgets: tuple[DisruptionAllowance, ...] = (),
 ) -> Victims | None:
-    """The victims on this node for a pod of this shape and priority, or None if evicting does not help.
+    """The victims on this node for a pod of this class and priority, or None if preemption does not help.
+
+    The node has passed the filters that preemption cannot change; `asking` are those that look at other pods.
 
     The node has passed the filters that eviction cannot change; `asking` are those that look at other pods.
     """
@@ -56,7 +62,7 @@ def victims(
 
 
 def reach(state: NodeState, shape: PodClass, priority: int, movable: list[AssignedPod]) -> int:
-    """How many such pods the node would take if every pod of lower priority went: those that are `movable`."""
+    """How many such pods fit the node without the lower-priority pods that are `movable`."""
     if state.division is not None and state.division.dynamic:
         return slots(room(_without(state, movable), shape, priority), shape)
     return slots(_emptied(state, shape, priority, movable), shape)
@@ -70,7 +76,7 @@ def _one_by_one(
     asking: PodContextPlugins,
     budgets: tuple[DisruptionAllowance, ...],
 ) -> Victims | None:
-    """Victims where it matters who a pod is and where its instances lie, not only what it requests."""
+    """Victim search where pods and MIG positions matter individually, not only their requests."""
 
     def takes(left: NodeState) -> bool:
         return bool(slots(room(left, shape, priority), shape)) and (
@@ -120,7 +126,7 @@ def _candidates(movable: Iterable[AssignedPod]) -> list[AssignedPod]:
 
 
 def _taken_back(left: dict[str, int], seat: AssignedPod, shape: PodClass) -> bool:
-    """Take the pod back if the preemptor still fits beside it."""
+    """Reprieve the pod if the preemptor still fits beside it."""
     _give(left, seat, -1)
     if slots(left, shape):
         return True

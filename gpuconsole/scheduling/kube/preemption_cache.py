@@ -1,4 +1,4 @@
-"""Where evicting others would make room for one kind of pod: looked for when somebody asks. Mutates."""
+"""Cached preemption candidates for one class of pods, computed on demand. Mutates."""
 
 from heapq import heapify, heappop, heappush
 
@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kube.preemption import Rank, Victims, movable_on, rea
 
 
 class PreemptionCandidates:
-    """The victims on each node that could be made to take such a pod, and how many would fit without them."""
+    """The victims by node, and how many pods would fit without them."""
 
     def __init__(self, shape: PodClass, priority: int, nodes: list[NodeState]) -> None:
         self._shape, self._priority, self._nodes = shape, priority, nodes
@@ -23,27 +23,29 @@ class PreemptionCandidates:
         """Nodes of which that is not known → how many such pods fit now."""
 
     def fork(self, nodes: list[NodeState]) -> "PreemptionCandidates":
-        """The same over another board's nodes, which have to be the same."""
+        """A copy over another node cache, whose nodes have to be the same."""
         twin = PreemptionCandidates(self._shape, self._priority, nodes)
         twin._victims, twin._cheapest, twin._unseen = self._victims.copy(), self._cheapest[:], self._unseen.copy()
         twin._reach, twin._reachable, twin._unreached = self._reach.copy(), self._reachable, self._unreached.copy()
         return twin
 
     def forget(self, number: int) -> None:
-        """The node changed."""
+        """Drop the entry of a changed node."""
         self._victims.pop(number, None)
         self._unseen.discard(number)
         self._reachable -= self._reach.pop(number, 0)
         self._unreached.pop(number, None)
 
     def consider(self, number: int, slots: int) -> None:
-        """Evicting may help on this node, where so many such pods fit now."""
+        """Record that preemption may help on this node, which fits `fitting` such pods now."""
         self._unreached[number] = slots
         if not slots:
             self._unseen.add(number)
 
     def cheapest(self) -> tuple[int, Victims] | None:
-        """The node where the fewest and least important pods have to go, and these; None if evicting helps nowhere.
+        """The node with the fewest and least important victims, and these; None if preemption helps nowhere.
+
+        The first by name on ties.
 
         The first by name among equals.
         """
@@ -60,14 +62,14 @@ class PreemptionCandidates:
         return None
 
     def victims_on(self, number: int) -> Victims | None:
-        """Who would have to go from this node, which takes no such pod now; None if evicting does not help."""
+        """Victims on this node, which fits no such pod now; None if preemption does not help."""
         if number in self._unseen:
             self._unseen.discard(number)
             self._find_victims(number)
         return self._victims.get(number)
 
     def reachable(self) -> int:
-        """How many such pods would fit if every pod of lower priority went."""
+        """How many such pods would fit without all pods of lower priority."""
         while self._unreached:
             number, slots = self._unreached.popitem()
             movable = movable_on(self._nodes[number], self._priority)
@@ -84,7 +86,7 @@ class PreemptionCandidates:
             heappush(self._cheapest, (found.rank, self._nodes[number].name, number))
 
     def _tidy(self) -> None:
-        """Rebuild the heap if outdated entries pile up."""
+        """Rebuild the heap if outdated entries accumulate."""
         if len(self._cheapest) > 64 + 2 * len(self._victims):
             self._cheapest = [(found.rank, self._nodes[i].name, i) for i, found in self._victims.items()]
             heapify(self._cheapest)

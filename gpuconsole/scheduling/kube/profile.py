@@ -1,4 +1,6 @@
-"""A scheduler's profile: which plugins filter and score nodes, with which weights and arguments.
+"""Scheduler profiles: the plugins that filter and score nodes, with weights and arguments.
+
+The defaults are those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
 
 The defaults are those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
 """
@@ -59,18 +61,18 @@ class ScoringStrategy(Struct, frozen=True, kw_only=True):
 
 
 class BackoffSettings(Struct, frozen=True):
-    """How long a pod that was refused waits before it is tried again, at the soonest: doubled with each refusal."""
+    """Back-off of refused pods: the first delay, doubled with each refusal up to a maximum."""
 
     initial: Span = SECOND
     most: Span = 10 * SECOND
 
     def after(self, attempts: int) -> Span:
-        """How long after so many refusals."""
+        """Back-off after this number of refusals."""
         return min(self.initial << min(attempts - 1, 40), self.most) if attempts > 0 else 0
 
 
 class SchedulerProfile(Struct, frozen=True, kw_only=True):
-    """What one scheduler looks at; weights and arguments are those of its configuration."""
+    """Plugins, weights and arguments of one scheduler."""
 
     name: str = "default-scheduler"
     filters: tuple[str, ...] = FILTERS
@@ -98,17 +100,17 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     """None tries refused pods again as soon as anything frees."""
 
     def weight(self, plugin: str) -> int:
-        """What the plugin's score counts; 0 if it does not score."""
+        """Weight of the plugin's score; 0 if it does not score."""
         return dict(self.scores).get(plugin, 0)
 
     def wanted(self, nodes: int) -> int:
-        """How many nodes that fit end the search among so many (numFeasibleNodesToFind)."""
+        """Number of feasible nodes that end the search among this many nodes (numFeasibleNodesToFind)."""
         if nodes < 100 or self.percentage >= 100:
             return nodes
         percentage = self.percentage or max(5, 50 - nodes // 125)
         return max(100, nodes * percentage // 100)
 
     def dry_runs(self, nodes: int) -> int:
-        """On how many of so many nodes preemption is tried (calculateNumCandidates)."""
+        """Number of nodes on which preemption is simulated (calculateNumCandidates)."""
         percentage, least = self.candidates
         return min(max(nodes * percentage // 100, least), nodes)

@@ -1,4 +1,6 @@
-"""Pods that wait, in the order in which they are tried: priority, then creation, then key. Mutates.
+"""Queue of pending pods, ordered by priority, then creation, then key. Mutates.
+
+A refused pod, batch or gang is tried again only after capacity is freed or it gets a new pod.
 
 A unit that was refused is not tried again until something frees or it gets a new pod.
 """
@@ -12,7 +14,9 @@ LineKey = tuple[PodClass, int, bool, str, Kind | None]
 
 
 class Queue:
-    """All pods that wait. With `whole` False gangs are known, but their pods stand in lines.
+    """All pending pods. With `whole` False, pods of gangs are queued one by one.
+
+    Forks share their gangs until one of them changes a gang.
 
     Forks share their gangs until one of them changes a gang.
     """
@@ -30,7 +34,7 @@ class Queue:
         """Gangs that no fork shares."""
 
     def fork(self) -> "Queue":
-        """A queue that starts equal and shares nothing that either may change."""
+        """An independent copy."""
         twin = Queue(self.whole)
         twin.waiters = self.waiters.copy()
         twin.gangs = self.gangs.copy()
@@ -40,7 +44,7 @@ class Queue:
         return twin
 
     def add(self, waiter: PendingPod) -> bool:
-        """Queue a pod; False if it waits already and nothing that matters changed, so that a refusal stands."""
+        """Queue a pod; False if it is queued already and nothing relevant changed, so that a refusal still holds."""
         old = self.waiters.get(waiter.pod)
         if old is not None:
             if _same(old, waiter):
@@ -56,7 +60,7 @@ class Queue:
         return True
 
     def nominate(self, waiter: PendingPod, freed: int) -> None:
-        """The pod's nomination changed; while it has one, it is not tried before something frees."""
+        """Update the pod's nomination; a nominated pod is tried again only after capacity is freed."""
         if self.in_gang(waiter):
             self.replace(waiter)
             return
@@ -66,7 +70,7 @@ class Queue:
             self._lines[_line(waiter)].refused_at = freed
 
     def drop(self, pod: str) -> PendingPod | None:
-        """Take a pod out; None if it does not wait."""
+        """Remove a pod; None if it is not pending."""
         waiter = self.waiters.pop(pod, None)
         if waiter is None:
             return None
@@ -81,7 +85,7 @@ class Queue:
         return waiter
 
     def resize(self, gang: str, size: int) -> bool:
-        """Another number of pods has to start at once; True if the gang waits, and is to be tried again."""
+        """Change the gang's minimum; True if the gang is pending and should be tried again."""
         if gang not in self.gangs or self.gangs[gang].size == size:
             return False
         found = self._owned(gang)
@@ -89,28 +93,28 @@ class Queue:
         return found.waiting
 
     def seat(self, gang: str, pod: str, *, size: int, job: str, gpus: int) -> None:
-        """A pod of the gang has a node."""
+        """Record that a pod of the gang is placed."""
         self._gang(gang, size, job).seated[pod] = gpus
         self._judge(gang)
 
     def unseat(self, gang: str, pod: str) -> None:
-        """A pod of the gang lost its node, or is about to."""
+        """Record that a pod of the gang lost its node or is about to."""
         if gang in self.gangs:
             self._owned(gang).seated.pop(pod, None)
             self._judge(gang)
 
     def refused(self, freed: int) -> tuple[str, ...]:
-        """Pods that were refused, or wait for their victims to go, since the board last freed anything."""
+        """Pods refused, or waiting for their victims to terminate, since capacity was last freed."""
         return tuple(pod for unit in self._units() if unit.refused_at == freed for pod in unit.pods)
 
     def recall(self, pods: frozenset[str], freed: int) -> None:
-        """These pods need not be tried before something frees."""
+        """Mark these pods as refused until capacity is freed."""
         for unit in self._units():
             if pods.issuperset(unit.pods):
                 unit.refused_at = freed
 
     def untried(self, freed: int) -> Iterator[Unit]:
-        """Units that wait and were not refused since the board last freed anything."""
+        """Pending pods, batches and gangs that were not refused since capacity was last freed."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole and self._waiting:
             # Their turns tell them apart, whichever is named first.
@@ -118,7 +122,7 @@ class Queue:
             yield from (self._owned(name) for name in names)
 
     def any_untried(self, freed: int) -> bool:
-        """True if `untried` would name a unit."""
+        """True if `untried` is not empty."""
         if any(line.refused_at != freed for line in self._lines.values()):
             return True
         return self.whole and any(self.gangs[name].refused_at != freed for name in self._waiting)
@@ -142,7 +146,7 @@ class Queue:
         return self.gangs[name]
 
     def _judge(self, name: str) -> None:
-        """After a change: is the gang torn, is it gone?"""
+        """Update the state of a gang after a change: partially scheduled, or gone."""
         gang = self.gangs[name]
         (self._waiting.add if gang.waiters else self._waiting.discard)(name)
         (self.torn.add if gang.waiters and gang.seated else self.torn.discard)(name)
@@ -151,11 +155,11 @@ class Queue:
             self._own.discard(name)
 
     def in_gang(self, waiter: PendingPod) -> bool:
-        """True if the pod starts with others or not at all."""
+        """True if the pod belongs to a gang."""
         return self.whole and bool(waiter.gang)
 
     def replace(self, waiter: PendingPod) -> None:
-        """Take in what changed about a pod that keeps its place."""
+        """Update a pod that keeps its position."""
         self.waiters[waiter.pod] = waiter
         if waiter.gang:
             self._owned(waiter.gang).replace(waiter)

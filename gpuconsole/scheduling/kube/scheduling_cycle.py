@@ -1,4 +1,6 @@
-"""One pass of placement: every pod that could be tried, in queue order, and what is decided about it. Mutates.
+"""Scheduling pass: tries every eligible pending pod in queue order and decides about it. Mutates.
+
+Decisions are assumed at once, so that later decisions take them into account.
 
 What it decides it also assumes, so that the next decision counts with it.
 """
@@ -33,7 +35,7 @@ from gpuconsole.scheduling.kube.placements import GroupTree, place_tree, placeme
 
 
 class SchedulingPass:
-    """A walk through the queue of one moment. Mutates the ledger."""
+    """One pass over the queue. Mutates the placement state."""
 
     def __init__(self, ledger: PlacementState, now: Time) -> None:
         self._ledger, self._now = ledger, now
@@ -41,7 +43,7 @@ class SchedulingPass:
         self._said: list[PlacementDecision] = []
 
     def run(self) -> list[PlacementDecision]:
-        """Try every pod that could be tried; binds, evictions and nominations are assumed."""
+        """Try every eligible pod; binds, evictions and nominations are assumed."""
         self._ledger.stirred = False
         self._board.means.open()
         self._board.measure(waiter.shape for waiter in self._queue.waiters.values())
@@ -69,7 +71,7 @@ class SchedulingPass:
         return self._said
 
     def _try_line(self, line: PodBatch) -> bool:
-        """Try the first pod of the line; True if the next one is to be tried."""
+        """Try the first pod of the batch; True if the next one should be tried."""
         waiter = self._queue.waiters[self._ledger.delays.first(line, self._now)]
         with self._without_reservations((waiter,)):
             step: Step | None = place(self._board, waiter)
@@ -117,7 +119,7 @@ class SchedulingPass:
         return any(isinstance(step, Binding) for step in steps or ())
 
     def _try_placements(self, gang: PodGang, tree: GroupTree) -> bool:
-        """Try the groups that a gang is in, in the domains of their topology keys; nobody is evicted for them."""
+        """Try the gang's group hierarchy in the domains of its topology keys, without preemption."""
         steps = place_tree(self._board, tree, self._now) or ()
         for step in steps:
             self._carry_out(step)
@@ -129,7 +131,7 @@ class SchedulingPass:
 
     @contextmanager
     def _without_reservations(self, waiters: Sequence[PendingPod]) -> Iterator[None]:
-        """A pod's own reservation does not stand in its way."""
+        """Run without the pod's own reservation."""
         with self._board.trial():
             for waiter in waiters:
                 if waiter.nominated:
@@ -171,7 +173,7 @@ class SchedulingPass:
             self._said.append(Nominate(waiter.pod, node))
 
     def _refuse(self, unit: PodBatch | PodGang, message: str, gang: str = "") -> None:
-        """Tell the unit's pods why they wait; those that know already are not told again."""
+        """Report why the pods wait, unless the message is unchanged."""
         if unit.said == message:
             return
         unit.said = message

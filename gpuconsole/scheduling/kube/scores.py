@@ -1,4 +1,7 @@
-"""Which of the nodes that fit is best: kube-scheduler's integer arithmetic.
+"""Node scores: kube-scheduler's integer arithmetic.
+
+NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (preferred terms) and TaintToleration
+(PreferNoSchedule), each 0 to 100, summed with the profile's weights.
 
 NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (preferred terms) and TaintToleration
 (PreferNoSchedule), each 0 to 100, summed with the profile's weights.
@@ -38,7 +41,7 @@ FORMULAS: dict[str, Callable[[int, int], int]] = {"MostAllocated": most_allocate
 
 
 def scored(resources: Weights, shape: PodClass) -> Scored:
-    """What scores for pods of this shape: cpu and memory always, anything else only if the pod asks for it."""
+    """Resources that are scored for pods of this class: cpu and memory always, others only if requested."""
     weights = dict(resources)
     lines = [(name, weights.get(name, 0), shape.counted[name]) for name in (CPU, MEMORY)]
     for name, value in shape.requests.items():
@@ -86,7 +89,7 @@ def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeSt
 
 
 def broken_line(shape: tuple[tuple[int, int], ...], at: int) -> int:
-    """The score of a utilisation: straight between the points, level beyond them (BuildBrokenLinearFunction)."""
+    """The score of a utilization by linear interpolation between the points (BuildBrokenLinearFunction)."""
     if not shape or at <= shape[0][0]:
         return shape[0][1] * SCALE if shape else 0
     for (left, low), (right, high) in pairwise(shape):

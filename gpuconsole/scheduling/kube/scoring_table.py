@@ -1,4 +1,4 @@
-"""The table of filters and scores of one pod, from scratch: nothing that is remembered between passes is used."""
+"""Filter and score table of one pod, computed without the caches that passes share."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,14 +25,16 @@ Pairs = Sequence[tuple[int, int]]
 
 
 class TableFilter(Struct, frozen=True):
-    """A filter as the table asks it; `ask` is None if the pod does not need it."""
+    """One filter of the table; `ask` is None if it does not apply to the pod."""
 
     plugin: str
     ask: Verdicts | None
 
 
 def score_table(board: NodeCache, waiter: PendingPod) -> ScoreTable:
-    """What the scheduler would do with this pod now; its own seat and reservation have been taken off the board."""
+    """The scheduling decision for this pod now; its own assignment and reservation have been removed from the node
+    cache.
+    """
     lens, asking = board.lens(waiter.shape), board.asking(waiter)
     judges = _judges(board, lens, asking, waiter)
     states = _in_turn(board)
@@ -61,7 +63,7 @@ def score_table(board: NodeCache, waiter: PendingPod) -> ScoreTable:
 
 
 def _in_turn(board: NodeCache) -> list[NodeState]:
-    """The described nodes, from where the next search begins."""
+    """The described nodes, starting where the next search begins."""
     order = board.order
     start = board.start % max(1, len(order))
     return [board.nodes[number] for number in (*order[start:], *order[:start])]
@@ -99,7 +101,7 @@ def _verdicts(judges: Sequence[TableFilter], state: NodeState) -> tuple[str, ...
 
 
 def _sample(rows: Sequence[NodeRow], wanted: int) -> tuple[list[int], int]:
-    """The nodes that fit, until there are as many as wanted, and how many were looked at."""
+    """Feasible nodes up to the wanted number, and how many nodes were evaluated."""
     found: list[int] = []
     for number, row in enumerate(rows):
         if len(found) == wanted:
@@ -112,7 +114,7 @@ def _sample(rows: Sequence[NodeRow], wanted: int) -> tuple[list[int], int]:
 def _scores(
     board: NodeCache, lens: NodeLocalPlugins, asking: PodContextPlugins, states: Sequence[NodeState]
 ) -> list[tuple[ScoreColumn, Pairs]]:
-    """Each plugin that scores, with what it says of these nodes; nothing where the pod does not need it."""
+    """Each scoring plugin with its scores of these nodes; empty where it does not apply to the pod."""
     found: list[tuple[ScoreColumn, Pairs]] = []
     for name, weight in board.rules.scores:
         pairs = _pairs(name, lens, asking, states)
@@ -141,7 +143,7 @@ def _pairs(name: str, lens: NodeLocalPlugins, asking: PodContextPlugins, states:
 
 
 def _tops(board: NodeCache, waiter: PendingPod, rows: Sequence[NodeRow], sample: Sequence[int]) -> list[int]:
-    """The best nodes, the one that is chosen first."""
+    """The best nodes, the chosen one first."""
     if board.policy.packing == "random" and sample:
         name = drawn(waiter.pod, [rows[number].node for number in sample])
         return [number for number in sample if rows[number].node == name]

@@ -1,4 +1,4 @@
-"""The search through nodes, one by one: for pods that have to do with others, and where not every node is looked at."""
+"""Node search one by one, for pods that depend on other pods and for profiles that sample nodes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kube.scores import highest, total
 
 
 class Found(Struct, frozen=True):
-    """Nodes that fit, in the order of the search, and how many were looked at until there were enough."""
+    """Feasible nodes in search order, and how many were evaluated to find enough."""
 
     numbers: tuple[int, ...]
     seen: int
@@ -22,7 +22,9 @@ class Found(Struct, frozen=True):
 def look(
     board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, within: Sequence[int] | None = None
 ) -> Found:
-    """The nodes that fit, from where the last search ended; so many of them as the profile wants.
+    """Feasible nodes, starting where the last search ended, up to the profile's limit.
+
+    `within` limits the search to these nodes, in the node cache's order.
 
     `within` are the only nodes to look at, in the board's order.
     """
@@ -54,7 +56,7 @@ def choose(
 
 
 def _wished(board: NodeCache, asking: PodContextPlugins, numbers: Sequence[int]) -> list[int]:
-    """What scores by pods anywhere come to, for each node."""
+    """Total of the scores that depend on pods anywhere, by node."""
     nodes: list[Node] = [node for number in numbers if (node := board.nodes[number].node) is not None]
     sums = [0] * len(nodes)
     for _, weight, wish in asking.wishes:
@@ -65,7 +67,9 @@ def _wished(board: NodeCache, asking: PodContextPlugins, numbers: Sequence[int])
 
 
 def refused(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins) -> tuple[Counter[str], int]:
-    """Why nodes refuse the pod because of others, and on how many of them evicting cannot help.
+    """Nodes by rejection reason because of other pods, and on how many of them preemption cannot help.
+
+    A node that also lacks resources counts for the filter that comes first.
 
     Where a node has no room either, that counts for less if it is looked at later.
     """

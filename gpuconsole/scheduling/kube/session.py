@@ -1,4 +1,6 @@
-"""The placement session: nodes, pods and priority classes go in, decisions about pods come out. Mutates.
+"""kube-scheduler's placement engine: applies nodes, pods and priority classes, and decides about pods. Mutates.
+
+Decisions are assumed at once; applying the changed objects afterwards changes nothing more.
 
 What it decides it also assumes, so that the next decision counts with it; applying the changed objects afterwards
 changes nothing more.
@@ -32,7 +34,7 @@ _PREPARED = 32
 
 
 class KubePlacement:
-    """Nodes with free resources and GPU owners by index, and the pods that wait for them."""
+    """Nodes with free resources and GPU owners by index, and the pending pods."""
 
     def __init__(self, policy: PlacementPolicy = DEFAULT) -> None:
         self.policy = policy
@@ -45,11 +47,11 @@ class KubePlacement:
 
     @property
     def has_pending(self) -> bool:
-        """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
+        """True if `schedule` would try a pending pod: it is new, or capacity was freed since it was refused."""
         return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
     def alarm(self) -> Time | None:
-        """When a pod's back-off ends that could be tried then; told once for each such time, after a pass."""
+        """When the next back-off ends; returned once for each such time, after a pass."""
         ledger = self._ledger
         if ledger.delays.idle:
             return None
@@ -61,16 +63,16 @@ class KubePlacement:
         return alarm
 
     def stir(self) -> None:
-        """Let the next pass look for pods whose back-off is over."""
+        """Let the next pass check pods whose back-off is over."""
         self._ledger.stirred = True
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
+        """Partially scheduled gangs that hold GPUs while their other pods do not fit; None if there are none."""
         torn = [self._queue.gangs[name] for name in sorted(self._queue.torn)]
         return find_deadlock(torn, self.fitting, sum(map(len, self.free_gpus().values()))) if torn else None
 
     def fork(self) -> "KubePlacement":
-        """A session that starts equal and never touches this one."""
+        """An independent copy of the session."""
         twin = KubePlacement(self.policy)
         twin._ledger = self._ledger.fork(self.policy)
         twin._board, twin._queue = twin._ledger.board, twin._ledger.queue
@@ -78,7 +80,9 @@ class KubePlacement:
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """What applying all objects to a new session would not bring back: keys of pods that need not be tried.
+        """State that cannot be rebuilt by applying all objects: keys of pods that need not be tried.
+
+        With a profile also the start of the next search, and back-off times.
 
         And, where a profile places pods, where the next search begins, and how long who waits.
         """
@@ -92,7 +96,7 @@ class KubePlacement:
         )
 
     def recall(self, memory: tuple[str, ...]) -> None:
-        """Take back what `memory` gave, after all objects were applied."""
+        """Restore the state that `memory` returned, after all objects were applied."""
         self._queue.recall(frozenset(memory), self._ledger.freed)
         self._ledger.stirred = self._queue.any_untried(self._ledger.freed)
         for line in memory:
@@ -103,7 +107,7 @@ class KubePlacement:
                 self._ledger.delays.recall(line)
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that placement does not look at are ignored."""
+        """An object appeared or changed. Kinds that do not matter for placement are ignored."""
         match obj:
             case Node():
                 self._ledger.describe(obj.name, obj)
@@ -151,7 +155,7 @@ class KubePlacement:
         return SchedulingPass(self._ledger, now).run()
 
     def prepare(self) -> None:
-        """Look at the nodes for the kinds of pods that are there, the most common first."""
+        """Fill the caches for the existing classes of pods, the most common first."""
         kinds = Counter((seat.shape, seat.priority) for state in self._board.nodes for seat in state.seats.values())
         kinds.update((waiter.shape, waiter.priority) for waiter in self._queue.waiters.values())
         for (shape, priority), _ in kinds.most_common(_PREPARED):
@@ -160,16 +164,16 @@ class KubePlacement:
             evicting.reachable()
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
-        """Indices of the GPUs that nobody owns, by node."""
+        """Indices of the unassigned GPUs, by node."""
         return {state.name: state.free_gpus for state in self._board.nodes if state.node is not None}
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
         seat = self._ledger.seat_of(pod)
         return () if seat is None else seat.gpus
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod owns; none if it sits on no node."""
+        """The MIG instances assigned to a pod; none if it is not on a node."""
         seat = self._ledger.seat_of(pod)
         return () if seat is None else seat.slices
 
@@ -178,11 +182,13 @@ class KubePlacement:
         return self.fitting(self._ledger.shapes.of(template), self._ledger.priority(template))
 
     def fitting(self, shape: PodClass, priority: int) -> int:
-        """How many pods of this shape and priority would fit now."""
+        """How many pods of this class and priority would fit now."""
         return self._board.outlook(shape, priority).slots
 
     def scores(self, pod: Pod) -> ScoreTable:
-        """What every filter and every score says of every node, for a pod as if it came now.
+        """Filter results and scores of every node for a pod, as if it were scheduled now.
+
+        The pod may be pending, running or hypothetical.
 
         It may wait, run, or be a pod that nobody has made.
         """

@@ -1,4 +1,4 @@
-"""What there is of storage, what pods were promised of it, and the claims of a pod."""
+"""Volumes and storage classes, volumes assumed for pods, and the claims of a pod."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ ANYWHERE: Place = ("", "")
 
 
 class Volumes(Struct, frozen=True):
-    """Volumes by who may have them, and where."""
+    """Volumes by the claims that may use them, and by location."""
 
     kept: dict[str, list[PersistentVolume]]
     """Claim → the volumes that name it, by name."""
@@ -26,7 +26,7 @@ class Volumes(Struct, frozen=True):
 
 
 class Storage(Struct, kw_only=True):
-    """What there is of storage, which stays as it is, and what was promised of it. Mutates by `hold`, `release`."""
+    """Storage objects, which stay unchanged, and assumed volumes. Mutates by `hold`, `release`."""
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
@@ -48,14 +48,14 @@ class Storage(Struct, kw_only=True):
         return defaults[0].name if defaults else ""
 
     def node_of(self, claim: PersistentVolumeClaim) -> str:
-        """The node for which a volume is being made."""
+        """The node for which a volume is being provisioned."""
         return self.chosen.get(claim.key) or claim.selected_node
 
     def owner_of(self, volume: PersistentVolume) -> str:
         return self.held.get(volume.name) or volume.claim
 
     def kept_for(self, claim: str) -> Iterator[PersistentVolume]:
-        """The volumes that name the claim, or were promised to it."""
+        """Volumes that name the claim or are assumed for it."""
         for kept in self._by_owner().kept.get(claim, ()):
             if self.owner_of(kept) == claim:
                 yield kept
@@ -65,7 +65,7 @@ class Storage(Struct, kw_only=True):
                 yield volume
 
     def free_of(self, kind: str, node: Node | None) -> Iterator[PersistentVolume]:
-        """The volumes of a class that anybody may have, the smallest first; not all that the node cannot reach."""
+        """Unreserved volumes of a class, the smallest first, without some that the node cannot reach."""
         known = self._by_owner()
         shelves = known.free.get(kind, {})
         if node is not None:
@@ -89,12 +89,12 @@ class Storage(Struct, kw_only=True):
         return self._sorted
 
     def hold(self, plan: "VolumeBindingPlan") -> None:
-        """Take for granted what a pod was promised."""
+        """Assume the volumes of a pod's claims."""
         self.held.update({volume: claim for claim, volume in plan.bindings})
         self.chosen.update(dict.fromkeys(plan.provisions, plan.node))
 
     def release(self, plan: "VolumeBindingPlan") -> None:
-        """Take the promise back."""
+        """Undo the assumption."""
         for _, volume in plan.bindings:
             self.held.pop(volume, None)
         for claim in plan.provisions:
@@ -102,7 +102,7 @@ class Storage(Struct, kw_only=True):
 
 
 def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
-    """Where nodes that reach the volume must be, by the first label that its affinity asks for."""
+    """Label values of nodes that reach the volume, for the first label of its affinity."""
     terms = volume.node_affinity
     asked = terms[0].expressions if terms is not None and len(terms) == 1 else ()
     one = next((one for one in asked if one.operator == "In"), None)
@@ -110,7 +110,7 @@ def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
 
 
 class VolumeBindingPlan(Struct, frozen=True):
-    """How the claims of a pod would get their volumes on a node, or why they cannot."""
+    """Volumes that a pod's claims would get on a node, or why they cannot."""
 
     node: str
     bindings: tuple[tuple[str, str], ...] = ()
@@ -121,12 +121,12 @@ class VolumeBindingPlan(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """True if something has to be bound before the pod is."""
+        """True if something has to be bound before the pod."""
         return bool(self.bindings or self.provisions)
 
     @property
     def volumes(self) -> tuple[tuple[str, str], ...]:
-        """(claim, volume) of each claim; no volume where one has to be made."""
+        """(claim, volume) of each claim; no volume where one has to be provisioned."""
         return (*self.bindings, *((claim, "") for claim in self.provisions))
 
 
@@ -141,5 +141,5 @@ def claim_keys(pod: Pod) -> tuple[str, ...]:
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """True if claim and volume know each other."""
+    """True if claim and volume refer to each other."""
     return bool(claim.volume) and claim.bound

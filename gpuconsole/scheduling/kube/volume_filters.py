@@ -1,4 +1,6 @@
-"""Filters about volumes that a node has, or where they are: VolumeZone, NodeVolumeLimits, VolumeRestrictions.
+"""Volume filters VolumeZone, NodeVolumeLimits and VolumeRestrictions.
+
+Kubernetes 1.35 plugins/volumezone, nodevolumelimits, volumerestrictions; Volcano 1.15 has the first two.
 
 Kubernetes 1.35 plugins/volumezone, nodevolumelimits, volumerestrictions; Volcano 1.15 has the first two.
 """
@@ -22,7 +24,7 @@ ZONES: Mapping[str, str] = {
 
 
 def zone_trouble(pod: Pod, storage: Storage) -> str:
-    """VolumeZone: why nobody can say where the pod's volumes are; claims that wait for a node have none yet."""
+    """VolumeZone: why the pod's volumes have no known zone; claims that wait for a node are skipped."""
     for key in claim_keys(pod):
         claim = storage.claims.get(key)
         if claim is None:
@@ -41,7 +43,7 @@ def zone_trouble(pod: Pod, storage: Storage) -> str:
 
 
 def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
-    """VolumeZone: why the labels of a bound volume keep the pod off the node."""
+    """VolumeZone: why the labels of a bound volume exclude the node."""
     if not any(key in node.labels for key in ZONES):
         return ""
     for key in claim_keys(pod):
@@ -56,7 +58,7 @@ def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
 
 
 def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage) -> str:
-    """NodeVolumeLimits: why a driver attaches no more volumes to the node, those of its pods counted once each."""
+    """NodeVolumeLimits: why a driver cannot attach more volumes to the node; each volume counts once."""
     limits = storage.limits.get(node.name)
     if limits is None or not limits.limits:
         return ""
@@ -71,7 +73,7 @@ def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage)
 
 
 def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
-    """(volume, driver) of each claim of the pod; one that has no volume yet counts by itself."""
+    """(volume, driver) of each claim of the pod; a claim without a volume counts separately."""
     for key in claim_keys(pod):
         claim = storage.claims.get(key)
         if claim is None:
@@ -86,7 +88,7 @@ def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
 
 
 def use_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
-    """VolumeRestrictions: a claim for one pod at a time is another pod's."""
+    """VolumeRestrictions: why a ReadWriteOncePod claim of the pod is in use by another pod."""
     single = {key for key in claim_keys(pod) if key in storage.claims and ONE_POD in storage.claims[key].access_modes}
     taken = single and any(single.intersection(claim_keys(other)) for other in others if other.key != pod.key)
     return IN_USE if taken else ""

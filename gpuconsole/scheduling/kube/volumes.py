@@ -1,4 +1,7 @@
-"""VolumeBinding: which nodes reach a pod's volumes, and which volumes its claims would get there.
+"""VolumeBinding: finds nodes that reach a pod's volumes, and the volumes that its claims would get there.
+
+Kubernetes 1.35 plugins/volumebinding, which Volcano 1.15 has a copy of. Not simulated: capacity that CSI drivers
+publish (CSIStorageCapacity), and inline volumes of pods.
 
 Kubernetes 1.35 plugins/volumebinding, which Volcano 1.15 has a copy of. What is not there: capacity that CSI drivers
 publish (CSIStorageCapacity), and volumes in pods that are no claims.
@@ -20,7 +23,7 @@ ORDER = (ELSEWHERE, NO_VOLUMES, VOLUME_GONE)
 
 
 def trouble(pod: Pod, storage: Storage) -> str:
-    """Why no node will do, as things are: a claim is missing, going, or not bound though it should be (PreFilter)."""
+    """Why no node is feasible: a claim is missing, terminating, or unexpectedly unbound (PreFilter)."""
     claims = []
     for volume in pod.template.volumes:
         name = claim_name(pod, volume)
@@ -45,7 +48,7 @@ def trouble(pod: Pod, storage: Storage) -> str:
 
 
 def plan(pod: Pod, node: Node, storage: Storage) -> VolumeBindingPlan:
-    """What the pod's claims would get on the node (FindPodVolumes). Ask only pods that have no `trouble`."""
+    """Volumes that the pod's claims would get on the node (FindPodVolumes). Call only for pods without `trouble`."""
     claims = [storage.claims[key] for key in claim_keys(pod)]
     elsewhere = (_bound_elsewhere(claim, node, storage) for claim in claims if is_bound(claim))
     reasons = [text for text in (next(filter(None, elsewhere), ""),) if text]
@@ -72,7 +75,7 @@ def reaches(volume: PersistentVolume, node: Node) -> bool:
 
 
 def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage) -> VolumeBindingPlan | None:
-    """Volumes that are there, the smallest claim first; for the rest, volumes that can be made."""
+    """Match existing volumes, the smallest claim first, and provision the rest."""
     if any(storage.node_of(claim) not in ("", node.name) for claim in claims):
         return None
     taken: set[str] = set()
@@ -92,7 +95,9 @@ def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage)
 def match(
     claim: PersistentVolumeClaim, node: Node | None, storage: Storage, taken: Iterable[str] = ()
 ) -> PersistentVolume | None:
-    """The volume kept for the claim, or the smallest that suits it (FindMatchingVolume); without a node, anywhere."""
+    """The volume reserved for the claim, or the smallest that matches it (FindMatchingVolume); without a node,
+    anywhere.
+    """
     for volume in storage.kept_for(claim.key):
         if volume.name not in taken and not volume.deleted and _holds(volume, claim):
             return volume if node is None or reaches(volume, node) else None
@@ -119,5 +124,5 @@ def _can_be_made(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> 
 
 
 def allowed(topologies: Sequence[Sequence[Requirement]], node: Node) -> bool:
-    """True if a volume of such a class can be made for the node."""
+    """True if a volume of this class can be provisioned for the node."""
     return not topologies or any(all(one.matches(node.labels) for one in term) for term in topologies)

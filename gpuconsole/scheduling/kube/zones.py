@@ -1,4 +1,4 @@
-"""The order in which kube-scheduler searches nodes: one of each zone in turn (its node tree)."""
+"""Zone-interleaved order in which kube-scheduler searches nodes (its node tree)."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -12,7 +12,7 @@ OLD_REGION = "failure-domain.beta.kubernetes.io/region"
 
 
 def zone_of(node: Node) -> tuple[str, str]:
-    """Region and zone; both empty where the node says neither (GetZoneKey)."""
+    """Region and zone; both empty where the node has neither label (GetZoneKey)."""
     labels = node.labels
     return labels.get(REGION) or labels.get(OLD_REGION, ""), labels.get(ZONE) or labels.get(OLD_ZONE, "")
 

@@ -1,4 +1,4 @@
-"""Fragmentation Gradient Descent: place the pod where it makes the least of the idle GPUs useless.
+"""Fragmentation Gradient Descent: places the pod where it adds least to GPU fragmentation.
 
 ⌊100 · sigmoid((F before − F after) / 1000)⌋; a pod that shares a GPU is tried on each of them (fgd_score.go).
 """
@@ -12,7 +12,7 @@ MAX_SCORE = 100
 
 
 def score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> int:
-    """How much fragmentation the pod leaves here: 50 as much as before, more if less."""
+    """Score by the change of fragmentation that the pod causes: 50 for no change, more for a decrease."""
     before = measure.amount(room.model, room.cpu, room.ordered)
     if demand.shared:
         return max(_descent(measure, before, after) for _, after in _trials(room, demand, measure))
@@ -43,7 +43,7 @@ def _trials(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> li
 
 
 def _without(room: FreeCapacity, count: int) -> tuple[int, ...]:
-    """Milli left of the GPUs, the least first, once so many whole ones are taken; the room has them."""
+    """Milli left of the GPUs in rising order after `count` whole GPUs are taken, which must be available."""
     return (0,) * count + room.ordered[: len(room.ordered) - count] if count else room.ordered
 
 

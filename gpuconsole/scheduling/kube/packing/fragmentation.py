@@ -1,4 +1,8 @@
-"""The FGD measure: how much of a node's idle GPUs is of no use to the typical pods.
+"""GPU fragmentation as FGD measures it: how much of a node's idle GPU capacity typical pods cannot use.
+
+For one typical pod, all idle milli of a node is fragment if the pod has no GPU or the node does not fit it (model, cpu,
+or fewer GPUs with enough left than it requests); otherwise only what is left of GPUs with too little for it. F(n) is
+the mean over the typical pods, by frequency. Memory does not count.
 
 For one typical pod, all idle milli of a node is fragment if the pod has no GPU or the node does not take it (model,
 cpu, or fewer GPUs with enough left than it asks for); otherwise only what is left of GPUs with too little for it. F(n)
@@ -18,12 +22,13 @@ Steps = tuple[list[int], list[int]]
 
 
 class Fragmentation:
-    """Measures rooms against typical pods. Mutates, but only as a memo.
+    """Measures the fragmentation of free capacity against typical pods. Mutates, but only as a cache.
 
     Amounts are exact: milli times the number of typical pods, `weight` of which make one milli.
     """
 
     def __init__(self, pods: Typical) -> None:
+        """F(n): fragmented milli of the node's idle GPUs."""
         self.weight = max(1, sum(count for _, count in pods))
         """So many typical pods the measure is a mean over."""
         self._pods = sorted(((pod, count) for pod, count in pods if pod.gpus), key=lambda entry: entry[0].cpu)
@@ -47,7 +52,7 @@ class Fragmentation:
         return steps[1][bisect_right(steps[0], cpu)]
 
     def _class(self, model: str) -> int:
-        """A number for the model; models that the same typical pods may use share theirs."""
+        """A number for the model; models that the same typical pods can use share one."""
         suited = tuple(n for n, (pod, _) in enumerate(self._pods) if suits(model, pod.models))
         number = self._classes.setdefault(suited, len(self._classes))
         if number == len(self._suited):

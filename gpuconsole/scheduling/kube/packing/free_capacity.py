@@ -1,4 +1,4 @@
-"""What a node has left, by GPU, and what a pod asks for: the two sides of every packing policy."""
+"""Free capacity of a node by GPU, and the demand of a pod: the inputs of every packing policy."""
 
 from functools import cached_property
 
@@ -11,7 +11,7 @@ SHARED_GPU = "share-gpu"
 
 
 class PodDemand(Struct, frozen=True, kw_only=True):
-    """What a pod asks for: cpu in milli, memory in the unit of its room, and `milli` of each of its GPUs.
+    """Requests of a pod: cpu in milli, memory in the unit of the capacity, and `milli` of each of its GPUs.
 
     Only a pod with a single GPU may ask for part of it.
     """
@@ -25,7 +25,7 @@ class PodDemand(Struct, frozen=True, kw_only=True):
 
     @property
     def shared(self) -> bool:
-        """It asks for part of one GPU."""
+        """True if the pod requests part of one GPU."""
         return self.gpus == 1 and self.milli < MILLI
 
     @property
@@ -35,14 +35,14 @@ class PodDemand(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The kind that GPU clustering tells apart: by the number of GPUs, with shared ones apart."""
+        """The class that GPU clustering distinguishes: by the number of GPUs, and shared GPUs separately."""
         if not self.gpus:
             return NO_GPU
         return SHARED_GPU if self.shared else f"{self.gpus}-gpu"
 
 
 class FreeCapacity(Struct, frozen=True, dict=True):
-    """What a node has left."""
+    """Free cpu, memory and GPU capacity of a node."""
 
     cpu: int
     memory: int
@@ -70,12 +70,12 @@ class FreeCapacity(Struct, frozen=True, dict=True):
 
 
 def suits(model: str, models: tuple[str, ...]) -> bool:
-    """True if a GPU of this model is one of those that will do."""
+    """True if the pod accepts GPUs of this model."""
     return not models or model in models
 
 
 def fits(room: FreeCapacity, demand: PodDemand) -> bool:
-    """True if the node takes the pod: model, cpu, memory, and enough GPUs with so much left of each."""
+    """True if the pod fits the node: model, cpu, memory, and enough GPUs with enough left of each."""
     if room.cpu < demand.cpu or room.memory < demand.memory:
         return False
     count = demand.gpus
@@ -86,7 +86,7 @@ def fits(room: FreeCapacity, demand: PodDemand) -> bool:
 
 
 def whole(room: FreeCapacity, count: int) -> tuple[int, ...]:
-    """So many wholly free GPUs, the lowest indices first."""
+    """Wholly free GPUs for the demand, the lowest indices first."""
     return tuple(index for index, left in enumerate(room.gpus) if left == MILLI)[:count]
 
 
@@ -98,7 +98,7 @@ def tightest(room: FreeCapacity, demand: PodDemand) -> tuple[int, ...]:
 
 
 def taken(room: FreeCapacity, demand: PodDemand, gpus: tuple[int, ...]) -> FreeCapacity:
-    """The node with one more pod, on these GPUs."""
+    """Free capacity after one more pod takes these GPUs."""
     left = list(room.gpus)
     for index in gpus:
         left[index] -= demand.milli

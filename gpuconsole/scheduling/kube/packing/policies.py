@@ -1,4 +1,4 @@
-"""The packing policies by name: how each scores a room, and which GPUs it takes inside the node."""
+"""Packing policies by name: how each scores a node's free capacity and chooses GPUs on the node."""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -14,7 +14,7 @@ Name = Literal["random", "dot-product", "gpu-clustering", "gpu-packing", "best-f
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A packing policy. The room always takes the demand."""
+    """A packing policy. Call it only for capacity that fits the demand."""
 
     score: Callable[[FreeCapacity, PodDemand, Fragmentation], int]
     """The higher the better."""
@@ -25,7 +25,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 def _by_room(score: Callable[[FreeCapacity, PodDemand], int]) -> Policy:
-    """A policy that looks at the room alone, and gives GPUs by best fit."""
+    """A policy that depends on free capacity alone and assigns GPUs by best fit."""
     return Policy(
         score=lambda room, demand, measure: score(room, demand),
         choose=lambda room, demand, measure, chance: tightest(room, demand),

@@ -1,4 +1,7 @@
-"""A stream of pods through one policy: who gets which node, and how much of the GPUs is allocated and fragment.
+"""Replay of a stream of pods through one packing policy: placements, and allocated and fragmented GPU capacity.
+
+Pods come one by one and never leave; one that fits nowhere is dropped. Equal scores go to the first node of one order,
+which is drawn once a run. A node's score for a kind of pod is kept until that node changes.
 
 Pods come one by one and never leave; one that fits nowhere is dropped. Equal scores go to the first node of one order,
 which is drawn once a run. A node's score for a kind of pod is kept until that node changes.
@@ -19,7 +22,7 @@ UNFIT = -(10**9)
 
 
 class ReplayedPlacement(Struct, frozen=True):
-    """Where a pod went."""
+    """Where a pod was placed."""
 
     node: int
     """Its number in the list that the replay was given."""
@@ -27,7 +30,7 @@ class ReplayedPlacement(Struct, frozen=True):
 
 
 class GpuAmounts(Struct, frozen=True):
-    """The cluster's GPUs after a pod came, in milli."""
+    """GPU capacity of the cluster after a pod arrived, in milli."""
 
     arrived: int
     """What all pods so far asked for, dropped ones among them."""
@@ -37,7 +40,7 @@ class GpuAmounts(Struct, frozen=True):
 
 
 class _Kind:
-    """What every node scores for one demand; `stale` are those to score again."""
+    """Scores of every node for one demand; `stale` are those to compute again."""
 
     __slots__ = ("demand", "scores", "stale")
 
@@ -48,12 +51,12 @@ class _Kind:
 
 
 class Replay:
-    """A cluster that fills up. Mutates."""
+    """A cluster that is filled by a stream of pods. Mutates."""
 
     def __init__(
         self, rooms: Sequence[FreeCapacity], policy: Name, measure: Fragmentation, order: Sequence[int], chance: Random
     ) -> None:
-        """`order` has the numbers of all rooms, the one that wins ties first; only `random` draws from `chance`."""
+        """`order` has the numbers of all nodes, the one that wins ties first; only `random` draws from `chance`."""
         self._policy = POLICIES[policy]
         self._measure = measure
         self._chance = chance
@@ -69,17 +72,17 @@ class Replay:
 
     @property
     def amounts(self) -> GpuAmounts:
-        """Where the cluster's GPUs are now."""
+        """Current allocated and fragmented GPU capacity."""
         return GpuAmounts(self._arrived, self._allocated, self._idle, self._fragment / self._measure.weight)
 
     def run(self, demands: Iterable[PodDemand]) -> Iterator[GpuAmounts]:
-        """Take in the pods; after each of them, where the cluster's GPUs are."""
+        """Place the pods one by one; yields the GPU capacity after each of them."""
         for demand in demands:
             self.place(demand)
             yield self.amounts
 
     def place(self, demand: PodDemand) -> ReplayedPlacement | None:
-        """Give the pod a node; None if none takes it."""
+        """Assign the pod to a node; None if it fits nowhere."""
         self._arrived += demand.total
         found = self._best(demand)
         if found is None:
@@ -109,7 +112,7 @@ class Replay:
         return scores.index(top)
 
     def _draw(self, demand: PodDemand) -> int | None:
-        """Any node that takes the pod: drawn from all until one does, and only if that takes long from those alone."""
+        """A random node that fits: drawn from all nodes first, and after too many misses only from those that fit."""
         if demand in self._refused:
             return None
         for _ in range(_DRAWS):
@@ -123,7 +126,7 @@ class Replay:
         return None
 
     def _renew(self, kind: _Kind) -> None:
-        """Score again where a node changed; equal nodes are the same object at the start, and are scored once."""
+        """Recompute the scores of changed nodes; nodes that are one object at the start are scored once."""
         demand, scores, score, measure = kind.demand, kind.scores, self._policy.score, self._measure
         seen: dict[int, int] = {}
         for place in kind.stale:

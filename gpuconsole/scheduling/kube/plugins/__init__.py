@@ -1,4 +1,4 @@
-"""kube-scheduler's plugins by name; a profile says which of them are asked, and what their scores count."""
+"""kube-scheduler's plugins by name; a profile selects them and sets the weights of their scores."""
 
 from collections.abc import Mapping
 

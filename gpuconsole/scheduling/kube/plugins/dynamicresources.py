@@ -1,4 +1,4 @@
-"""DynamicResources: nodes where the devices are to be had that the pod claims."""
+"""DynamicResources: filters nodes that cannot provide the devices claimed by the pod."""
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.devices import claims

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that hold the pod's images already."""
+"""ImageLocality: scores nodes that already hold the pod's images."""
 
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.plugins.roles import UsageScoreFunction
@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
-    """None as long as no node says what images it holds: all would score 0."""
+    """None while no node reports images: all would score 0."""
     if not shape.images or not images.known:
         return None
     return lambda state: 0 if state.node is None else images.rate(shape.images, state.node)

@@ -1,4 +1,4 @@
-"""InterPodAffinity: pods that have to be, or would rather be, near others or far from them."""
+"""InterPodAffinity: filter and score by required and preferred affinity between pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 class Near(Struct, frozen=True):
-    """What one pod meets."""
+    """PreFilter state of one pod."""
 
     pod: Pod
     found: InterPodAffinityState
@@ -28,7 +28,7 @@ class Near(Struct, frozen=True):
 
 
 class InterPodAffinityScores(Struct, frozen=True):
-    """What one pod and those that are there would rather have, by domain."""
+    """Preferred affinity of one pod and of existing pods, by topology domain."""
 
     found: Mapping[Domain, int]
 
@@ -40,7 +40,7 @@ class InterPodAffinityScores(Struct, frozen=True):
 
 
 def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Near | None:
-    """None for a pod that requires nothing of others, and of which nobody requires anything."""
+    """None if neither the pod nor an existing pod has a required term that applies."""
     found = inter_pod_affinity.nearness(asker.pod, around)
     template = asker.pod.template
     said = (template.pod_affinity, template.pod_anti_affinity)
@@ -50,7 +50,7 @@ def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Ne
 
 
 def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> InterPodAffinityScores | None:
-    """None where nobody minds."""
+    """None if no preferred term applies."""
     found = inter_pod_affinity.preferred_weights(
         asker.pod, around, hard_weight=rules.hard_affinity_weight, ignore_theirs=rules.ignore_theirs
     )

@@ -1,4 +1,4 @@
-"""Filters that look at the pods of one node: a common form."""
+"""Base classes of filters that depend only on the pods of one node."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ Question = Callable[[Node, Iterable[Pod]], str]
 
 
 class Local(Struct, frozen=True):
-    """A filter by the pods of each node; evicting some of them may help."""
+    """A filter by the pods of each node, some of which preemption may remove."""
 
     ask: Question
     on: Callable[[str], Iterable[Pod]]
@@ -34,7 +34,7 @@ class Local(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """A filter that no pod on any node changes: evicting never helps."""
+    """A filter that does not depend on pods: preemption never helps."""
 
     ask: Callable[[Node], tuple[str, ...]]
 

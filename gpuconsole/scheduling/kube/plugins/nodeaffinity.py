@@ -1,4 +1,4 @@
-"""NodeAffinity: what a pod, or the scheduler for every pod, requires and prefers of a node's labels."""
+"""NodeAffinity: node labels that a pod, or the scheduler for every pod, requires and prefers."""
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import filters, messages

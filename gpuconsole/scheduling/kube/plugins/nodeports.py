@@ -1,4 +1,4 @@
-"""NodePorts: pods that take ports of their node, each of which only one can have."""
+"""NodePorts: filters nodes on which a host port of the pod is in use."""
 
 from gpuconsole.scheduling.kube import ports
 from gpuconsole.scheduling.kube.plugins.local import Local

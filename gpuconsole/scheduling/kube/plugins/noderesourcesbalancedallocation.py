@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: nodes whose resources would be used to the same part.
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in equal proportion.
 
 As kube-scheduler had it up to 1.35: the balance with the pod alone. Later ones compare it with the balance without the
 pod (kubernetes pull request 135573).
@@ -19,7 +19,10 @@ ALWAYS = (CPU, MEMORY, "ephemeral-storage")
 
 
 def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
-    """⌊(1 − standard deviation of the used parts) · 100⌋; None for a pod that asks for nothing of what is balanced.
+    """⌊(1 − standard deviation of the used fractions) · 100⌋; None for a pod that requests none of the balanced
+    resources.
+
+    Actual requests count, without the defaults of other scores (balanced_allocation.go, useRequested).
 
     What pods really request counts, without the defaults of other scores (balanced_allocation.go, useRequested).
     """
@@ -36,7 +39,7 @@ def _parts(state: NodeState, shape: PodClass, names: list[str]) -> list[float]:
 
 
 def balance(parts: list[float]) -> int:
-    """The score of such parts, each 0 to 1."""
+    """The score of these used fractions, each 0 to 1."""
     deviation = 0.0
     if len(parts) == 2:
         deviation = abs((parts[0] - parts[1]) / 2)

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: enough of everything is left; scored by how full the node would be, by one of three formulas."""
+"""NodeResourcesFit: filters by free resources, and scores utilization by one of three strategies."""
 
 from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.images import Images

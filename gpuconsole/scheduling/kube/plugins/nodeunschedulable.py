@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate that."""
+"""NodeUnschedulable: cordoned nodes accept only pods that tolerate the taint."""
 
 from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.plugins.roles import NodeFilter

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a driver attaches only so many volumes to a node."""
+"""NodeVolumeLimits: limits the volumes that a CSI driver attaches to a node."""
 
 from gpuconsole.scheduling.kube import volume_filters
 from gpuconsole.scheduling.kube.plugins.local import Local

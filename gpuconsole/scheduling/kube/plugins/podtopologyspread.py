@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods of one kind spread over the domains of a node's label."""
+"""PodTopologySpread: spreads matching pods over the domains of a topology key."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kube.profile import SYSTEM_CONSTRAINTS, SchedulerProf
 
 
 class Skew(Struct, frozen=True):
-    """How the pods are spread that one pod's hard constraints count."""
+    """Current spread of the pods that the hard constraints of a pod select."""
 
     pod: Pod
     shape: PodClass
@@ -36,7 +36,7 @@ class Skew(Struct, frozen=True):
 
 
 class Evenness(Struct, frozen=True):
-    """The pod's soft constraints, and the pods around."""
+    """The pod's soft constraints, and existing pods."""
 
     asker: PodContext
     constraints: tuple[SpreadConstraint, ...]
@@ -68,7 +68,7 @@ def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Evenn
 
 
 def constraints_of(rules: SchedulerProfile, pod: Pod) -> tuple[SpreadConstraint, ...]:
-    """The pod's own constraints, else the profile's for pods that a controller of replicas owns."""
+    """The pod's own constraints, else the profile's defaults for pods that a workload controller owns."""
     if pod.template.spread:
         return pod.template.spread
     defaults = SYSTEM_CONSTRAINTS if rules.spread is None else rules.spread
@@ -77,7 +77,9 @@ def constraints_of(rules: SchedulerProfile, pod: Pod) -> tuple[SpreadConstraint,
 
 
 def siblings(pod: Pod) -> LabelSelector | None:
-    """What the pods of the same Deployment or StatefulSet have in common; None for pods of anything else.
+    """Selector of the pods of the same Deployment or StatefulSet; None for other pods.
+
+    kube-scheduler uses the selectors of Services and of the owner; pods of jobs have neither (DefaultSelector).
 
     kube-scheduler asks Services and the owner for their selectors; pods of jobs belong to neither (DefaultSelector).
     """

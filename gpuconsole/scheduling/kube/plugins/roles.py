@@ -1,4 +1,4 @@
-"""What a plugin can be: the shapes that the registry's entries have."""
+"""Interfaces of scheduler plugins, for the entries of the plugin registry."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -24,7 +24,7 @@ UsageScoreFunction = Callable[[NodeState], int]
 
 
 class NodeRejection(Struct, frozen=True):
-    """Why a node does not take a pod because of other pods."""
+    """Why a filter rejects a node because of other pods."""
 
     texts: tuple[str, ...]
     """The reasons, each of which counts by itself."""
@@ -33,30 +33,30 @@ class NodeRejection(Struct, frozen=True):
 
 
 class PreFilterRejection(Struct, frozen=True):
-    """Why no node will do, as things are: a plugin's PreFilter refuses the pod itself."""
+    """Why a plugin's PreFilter rejects the pod for all nodes."""
 
     text: str
 
 
 class Nearby(PodLister, Protocol):
-    """What plugins can know of all pods."""
+    """Read access to all pods, for plugins."""
 
     def on(self, node: str) -> Iterable[Pod]:
         """The pods of a node."""
 
 
 class PreFilterState(Protocol):
-    """What a plugin found out before it looks at nodes (its PreFilter state), for one pod."""
+    """PreFilter state of a plugin for one pod."""
 
     def refusal(self, node: Node) -> NodeRejection | None:
-        """Why the node is refused; None if it is not."""
+        """Why the node is rejected; None if it is not."""
 
     def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "PreFilterState":
-        """The same with these pods gone from the node (`by` −1), or there as well (1)."""
+        """The state after these pods are removed from the node (`by` −1) or added to it (1)."""
 
 
 class PreScoreState(Protocol):
-    """What a plugin that scores found out before it looks at nodes (its PreScore state), for one pod."""
+    """PreScore state of a scoring plugin for one pod."""
 
     def raw(self, nodes: Sequence[Node]) -> Mapping[str, int]:
         """Each node's score by name, before it is normalised."""
@@ -66,7 +66,7 @@ class PreScoreState(Protocol):
 
 
 class PodContext(Struct, frozen=True):
-    """The pod that a plugin looks at nodes for."""
+    """The pod that is being scheduled."""
 
     pod: Pod
     shape: PodClass
@@ -77,17 +77,17 @@ class NodeLocalFilter(Protocol):
     """A filter by the node alone."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
-        """The filter for pods of this shape; None if they ask for nothing that it looks at (Skip)."""
+        """The filter for pods of this class; None if it does not apply to them (Skip)."""
 
 
 class NodeUsageFilter(Protocol):
-    """A filter by what is on the node."""
+    """A filter by the resource usage of the node."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction | None: ...
 
 
 class Scoring(Protocol):
-    """A score by what is on the node."""
+    """A score by the resource usage of the node."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None: ...
 

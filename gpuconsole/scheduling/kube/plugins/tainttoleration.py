@@ -1,4 +1,6 @@
-"""TaintToleration: taints keep pods away that do not tolerate them; the fewer that only would rather, the better."""
+"""TaintToleration: rejects nodes with untolerated taints, and prefers nodes with fewer untolerated PreferNoSchedule
+taints.
+"""
 
 from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.plugins.roles import NodeFilter

@@ -1,4 +1,4 @@
-"""VolumeBinding: nodes that reach the pod's volumes, and where those that are missing can be had."""
+"""VolumeBinding: filters nodes that cannot reach the pod's volumes or have none provisioned for its claims."""
 
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.plugins.local import Fixed

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: a claim for one pod at a time is another pod's."""
+"""VolumeRestrictions: a ReadWriteOncePod claim can be used by one pod only."""
 
 from gpuconsole.scheduling.kube import volume_filters
 from gpuconsole.scheduling.kube.plugins.local import Local

@@ -1,4 +1,4 @@
-"""VolumeZone: bound volumes keep their pods in their zones."""
+"""VolumeZone: bound volumes restrict their pods to the volumes' zones."""
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import volume_filters
