@@ -1,4 +1,4 @@
-"""A list of changes as a file: the steps of a scenario, without a cluster; read for a what-if, and written by one.
+"""Change lists as files: scenario steps without a cluster, read for a what-if and written by one.
 
 horizon: 2h              # how far to look ahead
 steps:
@@ -26,7 +26,7 @@ Manifests = Callable[[Object], Mapping[str, Any]]
 
 
 class ChangeForm(Struct, frozen=True, rename="camel"):
-    """A list of changes as it is written."""
+    """A change list as written in a file."""
 
     name: str = ""
     description: str = ""
@@ -35,7 +35,7 @@ class ChangeForm(Struct, frozen=True, rename="camel"):
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """A list of changes: commands at once, and later ones."""
+    """A list of changes: immediate and later commands."""
 
     name: str = ""
     commands: tuple[Command, ...] = ()

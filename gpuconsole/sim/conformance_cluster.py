@@ -1,8 +1,8 @@
-"""Kueue's scheduler and controllers on a clock that somebody else moves, with nothing else happening.
+"""Kueue's scheduler and controllers on a clock that the caller moves, without any other activity.
 
-Controllers look at what was written until nothing changes (`settle`). The pods of an evicted workload take the time
-that its annotation says; admission checks and pods answer when they are told to. It is what the conformance data with
-`seconds: true` was made with.
+Controllers reconcile until nothing changes (`settle`). The pods of an evicted workload terminate after the time in its
+annotation; admission checks and pods change state on request only. The conformance data with `seconds: true` was made
+this way.
 """
 
 import json
@@ -33,7 +33,7 @@ _CONFIGURED = ("waitForPodsReady", "admissionFairSharing")
 
 
 def timed_config(scenario: Document) -> KueueConfig:
-    """Kueue's settings; what a scenario does not name is off. ValueError where they are wrong."""
+    """Kueue's configuration; what a scenario does not name is off. ValueError if it is invalid."""
     named = {key: scenario[key] for key in _CONFIGURED if scenario.get(key) is not None}
     document = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **named}
     loaded = load_text(json.dumps(document), "scenario")
@@ -47,7 +47,7 @@ def timed_config(scenario: Document) -> KueueConfig:
 
 
 class News:
-    """What the controllers did since somebody looked. Mutates."""
+    """Actions of the controllers since the last read. Mutates."""
 
     def __init__(self) -> None:
         self.evicted: dict[str, tuple[str, str]] = {}
@@ -71,13 +71,13 @@ class News:
             self.refused.add(after.key)
 
     def forget(self, key: str) -> None:
-        """A workload was deleted: what it was told last is not known any more."""
+        """Forget the last message of a deleted workload."""
         self.released.discard(key)
         self.refused.discard(key)
 
 
 class ConformanceCluster:
-    """The objects of a timed scenario with the scheduler and the controllers. Mutates."""
+    """The objects of a timed scenario, with the scheduler and the controllers. Mutates."""
 
     def __init__(self, config: KueueConfig, now: Time) -> None:
         self.now = now
@@ -104,7 +104,7 @@ class ConformanceCluster:
         """Workloads that their jobs are to look at."""
 
     def create(self, obj: Object, spec: Any) -> None:
-        """Somebody creates an object; `spec` is its spec as it was written."""
+        """Create an object with this `spec`."""
         if isinstance(obj, Workload):
             self._put(obj)
         else:
@@ -112,7 +112,7 @@ class ConformanceCluster:
         self.settle()
 
     def apply(self, obj: Object, spec: Any) -> None:
-        """Replace what a user may change of an object that is there, or create it; one that is terminating stays."""
+        """Replace the user's fields of an object, or create it; a terminating object is unchanged."""
         if isinstance(obj, Workload):
             old = self.workloads.get(obj.key)
             queue = old.queue if old is not None and old.reserved else obj.queue
@@ -130,7 +130,7 @@ class ConformanceCluster:
         self.settle()
 
     def delete(self, kind: type[Object], key: str) -> None:
-        """Somebody deletes an object; a ClusterQueue stays, terminating, while workloads hold its quota."""
+        """Delete an object; a ClusterQueue terminates while workloads hold its quota."""
         if kind is Workload:
             self._drop_workload(key)
         elif kind is ClusterQueue and self.session.holds_quota(key):
@@ -142,7 +142,7 @@ class ConformanceCluster:
         self.settle()
 
     def finish(self, key: str) -> None:
-        """A workload ends, whether it ran or not."""
+        """Finish a workload, whether it ran or not."""
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
             self._put(conditions.finish(workload, "Succeeded", "Job finished", self.now))
@@ -150,7 +150,7 @@ class ConformanceCluster:
             self.settle()
 
     def answer(self, answer: Mapping[str, Any]) -> None:
-        """A check's controller says how it stands; only where quota is held, and the check is open."""
+        """Set the state of an admission check, if it is pending and its workload holds quota."""
         workload = self.workloads.get(answer["workload"])
         if workload is None or not workload.reserved or workload.finished or workload.is_true(conditions.EVICTED):
             return
@@ -167,7 +167,7 @@ class ConformanceCluster:
         self.settle()
 
     def set_ready(self, key: str, *, ready: bool) -> None:
-        """All pods of a workload are ready, or no longer; only of one that is admitted."""
+        """Set whether all pods of an admitted workload are ready."""
         workload = self.workloads.get(key)
         if workload is None or workload.finished or not workload.admitted or workload.is_true(conditions.EVICTED):
             return
@@ -176,17 +176,17 @@ class ConformanceCluster:
         self.settle()
 
     def wake(self) -> None:
-        """Move parked workloads back, wherever something happened that may let them in."""
+        """Requeue inadmissible workloads affected by a change."""
         self.session.requeue_inadmissible(self.now)
 
     @property
     def next_timer(self) -> Time | None:
-        """When pods end, or a controller looks again, next."""
+        """The next moment at which pods end or a controller reconciles."""
         timers = (self._pods_end, self._again, self._sampled, self._stirred)
         return min((time for times in timers for time in times.values()), default=None)
 
     def fire(self) -> bool:
-        """Do what is due by now: pods end, then the controllers look again; False if nothing is."""
+        """Handle what is due by now: ends of pods, then reconciles; False if nothing is due."""
         ended = _due(self._pods_end, self.now)
         for key in ended:
             del self._pods_end[key]
@@ -204,12 +204,12 @@ class ConformanceCluster:
 
     @property
     def may_run_cycle(self) -> bool:
-        """True if a cycle could begin, or go on."""
+        """True if a cycle could begin or continue."""
         session = self.session
         return not session.waits_in_cycle and (session.cycle_is_open or session.has_active)
 
     def run_cycle(self) -> list[AdmissionDecision]:
-        """One cycle of the scheduler: reservations, refusals and evictions are written."""
+        """Run one scheduling cycle, and apply its reservations, refusals and evictions."""
         decided = self.session.run_cycle(self.now, report=ReportRefusals.CHANGED, stays_open=True)
         for decision in decided:
             match decision:
@@ -226,7 +226,7 @@ class ConformanceCluster:
         return decided
 
     def waiting(self) -> tuple[Queues, Queues]:
-        """Active and parked workloads by ClusterQueue."""
+        """Active and inadmissible workloads by ClusterQueue."""
         active: Queues = {}
         inadmissible: Queues = {}
         for queue in self._all(ClusterQueue):
@@ -237,7 +237,7 @@ class ConformanceCluster:
         return sorted_queues(active), sorted_queues(inadmissible)
 
     def settle(self) -> None:
-        """Let the controllers, and then the jobs, look at what was written, until nothing changes."""
+        """Run the controllers, then the jobs, until nothing changes."""
         while self._asked or self._changed:
             asked, self._asked = sorted(self._asked), set()
             for key in asked:
@@ -272,7 +272,7 @@ class ConformanceCluster:
             self._again[key] = self.now + _whole_seconds(outcome.again)
 
     def _look_at_job(self, key: str) -> None:
-        """A job reacts: it says whether its pods are ready, and lets go when the pods of an eviction are gone."""
+        """Reconcile a job: report whether its pods are ready, and release an evicted workload whose pods are gone."""
         before = workload = self.workloads.get(key)
         if before is None or workload is None or workload.finished:
             return
@@ -284,7 +284,7 @@ class ConformanceCluster:
             self._put(workload, by_eviction=True)
 
     def _look_at_local_queue(self, key: str) -> None:
-        """One Reconcile of the LocalQueue controller: it matters to admission fair sharing only."""
+        """One Reconcile of the LocalQueue controller, for admission fair sharing only."""
         self._stirred.pop(key, None)
         self._sampled.pop(key, None)
         again = self.session.look_at_local_queue(key, self.now)
@@ -300,7 +300,7 @@ class ConformanceCluster:
             self._put(apply_decisions.replaced(self.workloads[decision.replaces], given, self.now))
 
     def _evict(self, evicted: Workload) -> None:
-        """Write an eviction; the pods take their time, if there are any."""
+        """Evict a workload; its pods, if any, take time to terminate."""
         before = self.workloads[evicted.key]
         seconds = int(before.annotations.get(TERMINATION_SECONDS, 0)) if before.admitted else 0
         if seconds:
@@ -309,7 +309,7 @@ class ConformanceCluster:
         self._put(evicted)
 
     def _put(self, workload: Workload, *, by_eviction: bool = False) -> None:
-        """Write a workload, unless it is written like this already."""
+        """Update a workload, unless it is unchanged."""
         before = self.workloads.get(workload.key)
         if workload is before:
             return
@@ -332,7 +332,7 @@ class ConformanceCluster:
             self._stir([gone.local_queue])
 
     def _stir(self, local_queues: Iterable[str]) -> None:
-        """Something happened to workloads of these LocalQueues: their controller looks at them a second later."""
+        """Reconcile these LocalQueues a second after a change of their workloads."""
         if self._config.usage_based is not None:
             for key in local_queues:
                 if (LocalQueue, key) in self._objects:
@@ -356,7 +356,7 @@ class ConformanceCluster:
         self._ask_about(old, None)
 
     def _ask_about(self, old: Object | None, new: Object | None) -> None:
-        """Have the controller look at the workloads of a queue that came, changed for them, or went.
+        """Reconcile the workloads of a queue that was created, changed or deleted.
 
         Kueue 0.19 workload_controller.go: workloadQueueHandler.
         """
@@ -382,5 +382,5 @@ def _due(timers: Mapping[str, Time], now: Time) -> list[str]:
 
 
 def _whole_seconds(span: Span) -> Span:
-    """A span rounded up to a second, as the clock moves."""
+    """A duration rounded up to a second, the resolution of the clock."""
     return -(-span // SECOND) * SECOND

@@ -1,4 +1,4 @@
-"""How conformance scenarios and their results are written down, with and without seconds."""
+"""The format of conformance scenarios and their results, with and without seconds."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _PLACES = {kind.__name__: place for place, kind in enumerate(TABLES)}
 
 
 def creation_order(documents: Iterable[Document]) -> list[Document]:
-    """The objects that a scenario begins with, in the order in which they are created: by kind; unknown kinds last."""
+    """The initial objects of a scenario in the order of creation: by kind; unknown kinds last."""
     return sorted(documents, key=lambda document: _PLACES.get(str(document.get("kind", "")), len(_PLACES)))
 
 

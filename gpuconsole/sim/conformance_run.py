@@ -1,7 +1,7 @@
-"""The bare mode of a scenario: Kueue's decisions cycle by cycle, with nothing else happening.
+"""Runs a conformance scenario: Kueue's decisions cycle by cycle, and nothing else.
 
 No controllers, pods or run times: the clock moves as the scenario says, admissions and evictions take effect at once,
-parked workloads wake at once. The form of scenarios and results is that of the conformance data.
+inadmissible workloads are requeued at once. Scenarios and results have the format of the conformance data.
 """
 
 import json
@@ -30,7 +30,7 @@ from gpuconsole.sim.timed_conformance import TimedConformanceRun
 
 
 class BareStepForm(StepForm, frozen=True, rename="camel"):
-    """A step of a bare scenario. What is about time and changes of the configuration holds with `seconds` only."""
+    """A step of a conformance scenario. Time and configuration changes apply with `seconds` only."""
 
     remove: tuple[str, ...] = ()
     apply: tuple[Document, ...] = ()
@@ -40,7 +40,7 @@ class BareStepForm(StepForm, frozen=True, rename="camel"):
 
 
 class BareForm(ScenarioForm, frozen=True, rename="camel"):
-    """A bare scenario: the form of a scenario, and of the conformance data, of which it uses what decisions need.
+    """A conformance scenario; of the format of scenarios it uses what decisions need.
 
     With `seconds` Kueue's controllers take part, on a clock (`timed_conformance`).
     """
@@ -57,9 +57,9 @@ def no_objections(scenario: Document) -> Iterable[str]:
 def run_lines(
     lines: Iterable[str | bytes], source: str = "", objections: Callable[[Document], Iterable[str]] = no_objections
 ) -> Iterator[dict[str, Any]]:
-    """Run scenarios, one JSON document a line, and give one result a line; a bad line gives an `error`.
+    """Run scenarios, one JSON document per line, and give one result per line; an invalid line gives an `error`.
 
-    An error names the line of `source`; `objections` are what somebody else finds wrong with a scenario.
+    An error names the line of `source`; `objections` are problems of a scenario found by the caller.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -100,14 +100,14 @@ def _run_line(line: str | bytes, objections: Callable[[Document], Iterable[str]]
 
 
 def run(scenario: Document) -> dict[str, Any]:
-    """Run one scenario. Raises ValueError, TypeError or KeyError if its form is wrong."""
+    """Run one scenario. Raises ValueError, TypeError or KeyError if it is invalid."""
     if scenario.get("seconds"):
         return TimedConformanceRun(scenario).result()
     return ConformanceRun(scenario).result()
 
 
 class ConformanceRun:
-    """One scenario on its way. Mutates."""
+    """A scenario that is being run. Mutates."""
 
     def __init__(self, scenario: Document) -> None:
         self._scenario = scenario
@@ -127,7 +127,7 @@ class ConformanceRun:
     def cycles(
         self, before: Callable[[AdmissionSimulator], object] = lambda rehearsal: None
     ) -> Iterator[dict[str, Any]]:
-        """All cycles of all steps; `before` may look at the cluster before each of them."""
+        """All cycles of all steps; `before` is called before each of them."""
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._begin(step)
             for _ in range(int(step.get("maxCycles", 0))):
@@ -140,7 +140,7 @@ class ConformanceRun:
                     break
 
     def _begin(self, step: Document) -> None:
-        """Let time pass and do what a step asks for."""
+        """Advance the clock, and apply the changes of a step."""
         rehearsal = self.rehearsal
         rehearsal.now += int(step.get("advanceSeconds", 0) * SECOND)
         for key in step.get("finish") or ():
@@ -154,7 +154,7 @@ class ConformanceRun:
         rehearsal.wake()
 
     def _run_cycle(self) -> tuple[dict[str, Any], bool]:
-        """One cycle with its consequences, and whether another one may decide something."""
+        """Run one cycle and apply its decisions; returns whether another cycle may decide something."""
         active, _ = self._waiting()
         decided = self.rehearsal.cycle()
         active_after, inadmissible_after = self._waiting()
@@ -171,7 +171,7 @@ class ConformanceRun:
         return {name: part for name, part in parts.items() if part}, again
 
     def _waiting(self) -> tuple[Queues, Queues]:
-        """Active and parked workloads by ClusterQueue."""
+        """Active and inadmissible workloads by ClusterQueue."""
         active: Queues = {}
         inadmissible: Queues = {}
         for name in self._queues:

@@ -1,4 +1,4 @@
-"""The simulation: a cluster that lives on its own, can be driven by commands, forked and saved."""
+"""The simulation of a cluster: advances on its own, takes commands, can be forked and saved."""
 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
@@ -78,9 +78,9 @@ NO_CLUSTERS: Mapping[str, Iterable[Object]] = {}
 class Simulation:
     """A simulated cluster. Mutates by `submit`, `schedule`, `advance`, `step` and `drain` only.
 
-    At each moment: what is due happens, controllers react, parked workloads wake, admission cycles run until they
-    change nothing, pods are placed; again, until all is quiet. Then time moves on to the next timer. The same objects,
-    policy, seed and commands give the same events, however `advance` cuts the time.
+    At each moment: due timers fire, controllers react, inadmissible workloads are requeued, admission cycles run until
+    they change nothing, pods are placed; this repeats until nothing changes. Then time moves on to the next timer. The
+    same objects, policy, seed and commands give the same events, however `advance` divides the time.
     """
 
     __slots__ = ("_world",)
@@ -98,10 +98,10 @@ class Simulation:
         start: Time,
         clusters: Mapping[str, Iterable[Object]] = NO_CLUSTERS,
     ) -> "Simulation":
-        """A cluster that begins with these objects at `start`; their events wait in `drain()`.
+        """A cluster with these objects at `start`; their events are returned by `drain()`.
 
-        `clusters` are the objects of the worker clusters that it is the MultiKueue manager of; nothing arrives there
-        but what the manager sends.
+        `clusters` are the objects of its MultiKueue worker clusters, if it is a manager; only the manager sends work
+        there.
         """
         world = World(policy, seed, start, ClusterState(start))
         worker = replace(policy, arrivals=())
@@ -117,9 +117,9 @@ class Simulation:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, *, policy: SimPolicy, seed: int) -> "Simulation":
-        """A cluster that goes on from a Snapshot; nothing of what is in it is told again by `drain()`.
+        """A cluster that continues from a Snapshot; `drain()` does not repeat what the Snapshot contains.
 
-        What a Snapshot does not hold is filled in: run times that nothing names are drawn from the policy.
+        Unknown facts are filled in: unknown run times are drawn from the policy.
         """
         footing = LiveBase(policy, seed)
         run_to_end(footing.update(snapshot))
@@ -131,9 +131,9 @@ class Simulation:
 
     @classmethod
     def on(cls, footing: LiveBase) -> Steps["Simulation"]:
-        """A cluster that goes on from one that is known already, as from its Snapshot.
+        """A cluster that continues from a known one, equal to that from its Snapshot.
 
-        Those who wait by now are not told anew why, and not whether they are parked: what is decided is the same.
+        Pending workloads get no new messages, and are not marked inadmissible; decisions are the same.
         """
         world = yield from footing.start_world()
         simulation = cls(world)
@@ -158,7 +158,7 @@ class Simulation:
         return min((time for time in times if time is not None), default=None)
 
     def workload(self, key: str) -> Workload | None:
-        """The workload of this `namespace/name`, as it is now."""
+        """The current workload with this `namespace/name`."""
         return self._world.workload(key)
 
     @property
@@ -176,27 +176,27 @@ class Simulation:
 
     @property
     def session(self) -> KueueSession | None:
-        """Kueue's session, for answers about positions and quota; None without queueing."""
+        """Kueue's session, for queue positions and quota; None without Kueue."""
         return self._world.session
 
     @property
     def placement(self) -> PlacementEngine:
-        """Where pods are, for answers about free GPUs."""
+        """The placement engine, for free GPUs."""
         return self._world.placement
 
     def submit(self, command: Command, place: str = "") -> None:
-        """Carry a command out at `now`, with all that follows at this moment; a refusal is a COMMAND_REFUSED line.
+        """Carry out a command at `now`, with all its consequences; a refusal is a COMMAND_REFUSED line.
 
-        `place` says where the command is written; a refusal begins with it.
+        `place` is the command's position in its file, with which a refusal begins.
         """
         commands.carry(self._world, command, place)
         self._settle()
 
     def schedule(self, at: Time, *commands: Command) -> None:
-        """Carry commands out together at a later moment (at the next `advance`, if that moment is past).
+        """Carry out commands together at a later moment (at the next `advance`, if that moment has passed).
 
-        Those of one call come in their order, with nothing between them; those of another call at the same moment
-        come after all that followed from the first.
+        The commands of one call run in order, without anything between them; those of another call for the same moment
+        run after all consequences of the first.
         """
         self._world.kernel.at(max(at, self._world.now), RunCommands(commands))
 
@@ -205,7 +205,7 @@ class Simulation:
         run_to_end(self.advancing(until))
 
     def advancing(self, until: Time) -> Steps[None]:
-        """`advance` piece by piece; nothing is to be asked or commanded in between."""
+        """`advance` step by step; no queries or commands in between."""
         world = self._world
         next_time = self.next_time
         while next_time is not None and next_time <= until:
@@ -228,7 +228,7 @@ class Simulation:
         return False
 
     def drain(self) -> list[Event]:
-        """What happened since the last drain, in order."""
+        """Return the events since the last drain, in order."""
         events, self._world.out = self._world.out, []
         return events
 
@@ -239,20 +239,20 @@ class Simulation:
         return state.freeze()
 
     def fork(self) -> "Simulation":
-        """An independent twin, which has the same events to drain."""
+        """An independent copy, with the same events to drain."""
         return Simulation(self._world.fork())
 
     def with_other_latencies(self, run: int) -> "Simulation":
-        """An independent twin in which controllers take another time from now on; run 0 takes as long as this one."""
+        """An independent copy with newly drawn controller latencies; run 0 keeps those of this one."""
         twin = self._world.fork()
         twin.latency_run = run
         return Simulation(twin)
 
     def ahead(self, asked: Iterable[str]) -> "Simulation":
-        """A twin to look far ahead with, that leaves out what hardly anybody reads there, thousands of times.
+        """A fork for forecasts, which omits records that are not needed in thousands of runs.
 
-        Those who wait by now are not told why, but for the workloads that are `asked` about; who comes later is not
-        told anew whenever another amount is missing; and who is parked is written down by `show_parked` only.
+        Pending workloads get no messages, except those in `asked`; later ones get no new message when only a missing
+        amount changes; inadmissible workloads are marked by `show_inadmissible` only.
         """
         twin = self._world.fork()
         twin.refusals = ReportRefusals.CHANGED_REASON
@@ -261,34 +261,34 @@ class Simulation:
         return Simulation(twin)
 
     def show_inadmissible(self, workloads: Iterable[str]) -> None:
-        """Write down of these whether they are parked, as they are by now."""
+        """Record which of these workloads are inadmissible now."""
         self._world.show_inadmissible(workloads)
 
     def progress(self) -> Mapping[str, Span]:
-        """Work under way → how long it has been going on."""
+        """Work under way → its duration so far."""
         return history_run_times.progress(self._world)
 
     def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
-        """A twin that knows of the future only what an observer can: run times of the past, nothing planned.
+        """A fork that knows only what an observer can know: past run times, nothing planned.
 
-        With `redraw` its arrival streams go on by chance, and the spot nodes of now are interrupted only on command.
+        With `redraw` its arrival streams continue at random, and existing spot nodes are interrupted only on command.
         """
         return Simulation(history_run_times.estimating(self._world, run_times, seed, redraw=redraw))
 
     def save(self) -> bytes:
-        """The whole simulation; `load` goes on exactly where this one stands."""
+        """Serialize the whole simulation; `load` continues exactly from this state."""
         return saving.save(self._world)
 
     @classmethod
     def load(cls, data: bytes) -> "Simulation":
-        """Read what `save` wrote. Raises msgspec.ValidationError (or DecodeError) for anything else."""
+        """Read the result of `save`. Raises msgspec.ValidationError (or DecodeError) for anything else."""
         return cls(saving.load(data, cls.load))
 
     def _settle(self) -> None:
         run_to_end(self._settling())
 
     def _settling(self) -> Steps[None]:
-        """Let everything happen that belongs to this moment."""
+        """Run everything that belongs to this moment."""
         world = self._world
         while True:
             yield from reconcile.settle(world)

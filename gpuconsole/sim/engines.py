@@ -1,4 +1,4 @@
-"""Which engine places pods: the policy's type says it."""
+"""Selects the placement engine of a simulation by its policy."""
 
 from typing import assert_never
 
@@ -12,14 +12,14 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def first_group_phase(policy: SimPolicy) -> str:
-    """The phase that a new PodGroup has: an engine that knows no queue of PodGroups lets each in at once."""
+    """The initial phase of a PodGroup: an engine that does not enqueue PodGroups starts them as Inqueue."""
     return (
         "Pending" if isinstance(policy.placement, VolcanoPolicy) or policy.second_scheduler is not None else "Inqueue"
     )
 
 
 def placement_engine(policy: SimPolicy) -> PlacementEngine:
-    """What places the pods of a simulation: one engine, or two side by side."""
+    """The placement of a simulation's pods: one engine, or two side by side."""
     first = _engine(policy.placement)
     return (
         first
@@ -29,7 +29,7 @@ def placement_engine(policy: SimPolicy) -> PlacementEngine:
 
 
 def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
-    """A new engine for this policy; what the others would cost to import nobody pays."""
+    """A new engine for this policy; imports only that engine."""
     match policy:
         case PlacementPolicy():
             return KubePlacement(policy)

@@ -1,4 +1,4 @@
-"""A simulation as a Snapshot file: its cluster at one moment, and how it goes on from there."""
+"""Saves a simulation as a Snapshot file: its cluster at one moment, and its policy."""
 
 import msgspec
 
@@ -9,10 +9,10 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def write(simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None, *, staged: bool = True) -> bytes:
-    """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew.
+    """Write the cluster of a simulation with its policy and seed, as JSON. Work under way restarts when it is loaded.
 
-    `recent` is its history, where more of it is known than the simulation keeps. What has gone on from a real cluster
-    for no time is not `staged`.
+    `recent` is its history, if more of it is known than the simulation keeps. A simulation of a real cluster that has
+    not advanced is not `staged`.
     """
     policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
     return encode(simulation.snapshot(), policy, simulation.seed, recent, staged=staged)

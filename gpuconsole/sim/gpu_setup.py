@@ -1,7 +1,7 @@
-"""How the GPUs of nodes are divided, shared and joined, as the device plugin and the MIG manager of a cluster do it.
+"""GPU partitioning, sharing and interconnects of simulated nodes, as the device plugin and the MIG manager set them up.
 
-It is applied to nodes as they join; what a node's own annotations say of its links stays. Autoscalers know what the
-nodes that they could buy will offer, as NodeOverlays and the template tags of groups tell them.
+Applied to nodes as they join; links in a node's own annotations stay. Autoscalers know the resources of the nodes that
+they could provision, as from NodeOverlays and the template tags of groups.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from gpuconsole.model.resources import is_mig
 
 
 class Mig(Struct, frozen=True, kw_only=True):
-    """How GPUs are divided into MIG instances."""
+    """A MIG configuration of GPUs."""
 
     strategy: MigStrategy
     name: str
@@ -31,7 +31,7 @@ class Mig(Struct, frozen=True, kw_only=True):
 
 
 class SharingRule(Struct, frozen=True, kw_only=True):
-    """What becomes of the GPUs of some nodes."""
+    """The GPU sharing of some nodes."""
 
     node_selector: Mapping[str, str]
     mig: Mig | None = None
@@ -39,7 +39,7 @@ class SharingRule(Struct, frozen=True, kw_only=True):
 
 
 class GpuSetup(Struct, frozen=True, kw_only=True):
-    """What is made of nodes with GPUs."""
+    """The GPU setup of all nodes."""
 
     rules: tuple[SharingRule, ...] = ()
     """The first that fits a node counts."""
@@ -51,7 +51,7 @@ BARE = GpuSetup()
 
 
 def apply_gpu_setup(node: Node, equipment: GpuSetup, problems: list[str] | None = None) -> Node:
-    """The node with what becomes of its GPUs; what cannot be is added to `problems`, and leaves them whole."""
+    """The node with its GPU setup applied; errors are added to `problems`, and leave its GPUs whole."""
     if equipment == BARE or not node.gpus:
         return node
     node = replace(node, annotations={**equipment.links, **node.annotations})
@@ -94,7 +94,7 @@ _STATE = "nvidia.com/mig.config.state"
 
 
 def _dynamic(model: GpuModel, gpus: int) -> dict[str, int]:
-    """What GPUs offer that are divided as pods come: of each profile what one alone could be divided into."""
+    """The capacity of dynamically partitioned GPUs: for each MIG profile the most instances of it alone."""
     assert model.mig is not None
     return {
         profile.resource: gpus

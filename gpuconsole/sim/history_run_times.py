@@ -1,8 +1,7 @@
-"""A fork of a cluster that knows of the future only what an observer of the cluster can know.
+"""Forks that know only what an observer of the cluster can know about its future.
 
-What is under way ends when work like it ends, whatever the simulation has planned for it; nothing arrives but what is
-submitted to the twin, or what its arrival streams draw anew; the steps of a scenario that are still to come are left
-out.
+Work under way ends when similar work ends, whatever the simulation has planned; nothing arrives except what is
+submitted to the fork, or what its arrival streams draw again; later steps of a scenario are omitted.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from gpuconsole.sim.world import World
 
 
 def progress(world: World) -> Mapping[str, Span]:
-    """Crew (or pod, where each works for itself) → how long its work has been going on, with what was saved of it."""
+    """Running group (or pod, where pods work independently) → duration of its work so far, with checkpointed work."""
     found: dict[str, Span] = {}
     for group in world.groups.values():
         if group.solo:
@@ -38,10 +37,10 @@ def _at_work(world: World, group: RunningGroup) -> list[Pod]:
 
 
 def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
-    """The twin, in which chance is drawn by `seed`; only taken when the moment is quiet.
+    """The fork, with random draws by `seed`; only valid between moments.
 
-    With `redraw` the simulation's own arrival streams go on, and what they bring takes as long as they say; each next
-    arrival is drawn anew from now on, and spot nodes that are there are interrupted only on command.
+    With `redraw` the simulation's arrival streams continue, and their jobs take as long as the streams say; each next
+    arrival is drawn again from now on, and existing spot nodes are interrupted only on command.
     """
     twin = world.fork()
     twin.seed, twin.out, twin.refusals = seed, [], ReportRefusals.CHANGED_REASON
@@ -68,7 +67,7 @@ def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = F
 
 
 def _is_planned(timer: Timer) -> bool:
-    """True for what only the simulation itself can know."""
+    """True for timers that only the simulation itself can know."""
     return isinstance(timer, Arrive | RunCommands | WorkEnds | PodEnds)
 
 

@@ -1,4 +1,4 @@
-"""The kernel: a heap of (time, priority, seq, event), so that equal moments have one order.
+"""The event queue: a heap of (time, priority, seq, event), so that simultaneous events have one order.
 
 Events are frozen data: a fork of the kernel is a copy of a list.
 """
@@ -35,7 +35,7 @@ class PodsStart(Struct, frozen=True, tag="pods-start"):
 
 
 class WorkEnds(Struct, frozen=True, tag="work-ends"):
-    """The work of a crew is done, unless its clock was stopped meanwhile."""
+    """The work of a running group is done, unless it was interrupted meanwhile."""
 
     group: str = field(name="crew")
     start: int
@@ -50,14 +50,14 @@ class PodEnds(Struct, frozen=True, tag="pod-ends"):
 
 
 class Deadline(Struct, frozen=True, tag="deadline"):
-    """A job has been active for as long as it may, if it is active since then."""
+    """A job reaches its activeDeadlineSeconds, if it has been active since that time."""
 
     job: str
     since: Time
 
 
 class CronDue(Struct, frozen=True, tag="cron-due"):
-    """A CronJob's schedule comes true."""
+    """A CronJob's schedule is due."""
 
     job: str
     uid: str
@@ -71,7 +71,7 @@ class StandFor(Struct, frozen=True, tag="stand-for"):
 
 
 class Restart(Struct, frozen=True, tag="restart"):
-    """The back-off after a failure is over: the crew's missing pods are made again."""
+    """The backoff after a failure is over: missing pods of the running group are recreated."""
 
     group: str = field(name="crew")
 
@@ -84,25 +84,25 @@ class Release(Struct, frozen=True, tag="release"):
 
 
 class ReconcileWorkload(Struct, frozen=True, tag="look"):
-    """Kueue's workload controller looks at a workload: its time is up, or its pods should be ready."""
+    """Kueue's workload controller reconciles a workload: a time limit ends, or its pods should be ready."""
 
     workload: str
 
 
 class BackoffEnds(Struct, frozen=True, tag="backoff-ends"):
-    """A workload that was sent back has waited long enough, if it still waits for that moment."""
+    """The requeue backoff of a workload is over, if it still waits for that moment."""
 
     workload: str
 
 
 class AnswerRequest(Struct, frozen=True, tag="answer-request"):
-    """The autoscaler has looked for the capacity that a ProvisioningRequest (by key) asks for."""
+    """The autoscaler answers a ProvisioningRequest (by key)."""
 
     request: str
 
 
 class ActLater(Struct, frozen=True, tag="act-later"):
-    """The timeout of a Volcano Job's policy is over, if its action still waits."""
+    """The timeout of a Volcano Job's policy is over, if its action is still pending."""
 
     job: str
     pod: str
@@ -110,7 +110,7 @@ class ActLater(Struct, frozen=True, tag="act-later"):
 
 
 class SyncWorkerClusters(Struct, frozen=True, tag="confer"):
-    """A manager looks at its worker clusters again."""
+    """A manager reconciles its dispatched workloads again."""
 
 
 class RunCommands(Struct, frozen=True, tag="carry"):
@@ -129,20 +129,20 @@ class Arrive(Struct, frozen=True, tag="arrive"):
 
 
 class Retire(Struct, frozen=True, tag="retire"):
-    """Finished objects have been kept long enough."""
+    """Finished objects are removed at the end of their retention time."""
 
     objects: tuple[tuple[str, str, str], ...]
     """Table, key and uid: a later object of the same name is not meant."""
 
 
 class RecheckNode(Struct, frozen=True, tag="reexamine"):
-    """A node that is not ready has been so for long enough to count as failed."""
+    """A node has been not ready for long enough to count as failed."""
 
     node: str
 
 
 class Wake(Struct, frozen=True, tag="wake"):
-    """The batch of wake-ups is due."""
+    """The batch of requeues is due."""
 
 
 class RequeueBackoffEnds(Struct, frozen=True, tag="backoff"):
@@ -150,17 +150,17 @@ class RequeueBackoffEnds(Struct, frozen=True, tag="backoff"):
 
 
 class ReconcileVariants(Struct, frozen=True, tag="look-at-family"):
-    """A variant of this workload has had its time to preempt; the next one may, too."""
+    """The preemption timeout of a workload's variant is over; the next variant may preempt, too."""
 
     workload: str
 
 
 class SampleUsage(Struct, frozen=True, tag="sample"):
-    """Admission fair sharing looks at what LocalQueues use."""
+    """Admission fair sharing samples the usage of LocalQueues."""
 
 
 class Act(StrEnum):
-    """What is due of whoever provides capacity."""
+    """An autoscaler's scan is due."""
 
     JOIN = "join"
     """A machine has started."""
@@ -177,7 +177,7 @@ class Act(StrEnum):
 
 
 class AutoscalerTick(Struct, frozen=True, tag="capacity"):
-    """Something is due about a node, or about all of them."""
+    """An autoscaler's timer about one node, or about all of them, is due."""
 
     act: Act
     node: str = ""
@@ -186,7 +186,7 @@ class AutoscalerTick(Struct, frozen=True, tag="capacity"):
 
 
 class PlaceAgain(Struct, frozen=True, tag="place-again"):
-    """A time has come that the engine of placement waits for."""
+    """The placement engine retries at this time."""
 
 
 Timer = Union[
@@ -219,7 +219,7 @@ Timer = Union[
 
 
 class Rank(IntEnum):
-    """The order of timers at one moment: what frees capacity, then what asks for it, then wake-ups, then looks."""
+    """Order of timers at one moment: releases of capacity, then requests for it, then requeues, then scans."""
 
     FREE = 0
     CARRY = 1
@@ -244,7 +244,7 @@ def rank(timer: Timer) -> Rank:
 
 
 class SavedTimer(Struct, frozen=True, array_like=True):
-    """One timer, as it is saved."""
+    """One timer in its saved form."""
 
     time: Time
     rank: int
@@ -270,22 +270,22 @@ class Kernel:
         return self._heap[0][0] if self._heap else None
 
     def at(self, time: Time, timer: Timer) -> None:
-        """Set a timer; timers of one moment and rank go off in the order in which they were set."""
+        """Set a timer; timers of one moment and rank fire in the order in which they were set."""
         self._serial += 1
         heappush(self._heap, (time, rank(timer), self._serial, timer))
 
     def is_due(self, now: Time, *ranks: Rank) -> bool:
-        """True if the next timer is due at `now` and of one of these ranks."""
+        """True if the next timer is due at `now` and has one of these ranks."""
         return bool(self._heap) and self._heap[0][0] <= now and self._heap[0][1] in ranks
 
     def pop_due(self, now: Time) -> Timer | None:
-        """Take the next timer that is due at `now`, or None."""
+        """Remove and return the next timer that is due at `now`; None if none is."""
         if self._heap and self._heap[0][0] <= now:
             return heappop(self._heap)[3]
         return None
 
     def pop_pod_ends(self, now: Time) -> PodEnds | None:
-        """Take the next timer if it is due at `now` and the end of a pod's work."""
+        """Remove and return the next timer if it is due at `now` and ends a pod's work."""
         timer = self._heap[0][3] if self._heap and self._heap[0][0] <= now else None
         if isinstance(timer, PodEnds):
             heappop(self._heap)
@@ -299,7 +299,7 @@ class Kernel:
         return twin
 
     def entries(self) -> tuple[SavedTimer, ...]:
-        """Everything that is set, for saving."""
+        """All timers, for saving."""
         return tuple(SavedTimer(*entry) for entry in sorted(self._heap, key=lambda entry: entry[:3]))
 
     @classmethod

@@ -1,6 +1,6 @@
-"""How long controllers take for each of their steps, as distributions measured on a real control plane.
+"""Latencies of the controllers' steps, as distributions measured on a real control plane.
 
-That Kueue batches requeues is a rule of its own, no latency: `KueueConfig.requeue_interval`, `SimPolicy.wake_up_batch`.
+The batching of requeues is a separate rule, not a latency: `KueueConfig.requeue_interval`, `SimPolicy.wake_up_batch`.
 """
 
 from random import Random
@@ -34,7 +34,7 @@ class LatencyDistribution(Struct, frozen=True, kw_only=True):
         return cls(p5=span, p50=span, p90=span, p99=span, max=span)
 
     def sample(self, random: Random) -> Span:
-        """Draw a latency, 1 µs at least, so that a step never takes place at the moment of its cause.
+        """Draw a latency, at least 1 µs, so that a step never coincides with its cause.
 
         Takes one number from `random`, whatever the distribution.
         """
@@ -64,11 +64,11 @@ Step: TypeAlias = Literal[
 
 
 class Latencies(Struct, frozen=True, kw_only=True):
-    """How long each step of the controllers takes.
+    """Latency distribution of each step of the controllers.
 
-    An evicted Job with active pods releases its quota after `job_suspend` + `status_update` + `workload_reconcile`,
-    one without active pods after `job_suspend` + `workload_reconcile`. `pod_deletion` runs beside `status_update`: the
-    quota does not wait for pods to end (Kueue: `IsActive` of the batch/v1 Job integration).
+    An evicted Job with active pods releases its quota after `job_suspend` + `status_update` + `workload_reconcile`, one
+    without active pods after `job_suspend` + `workload_reconcile`. `pod_deletion` runs in parallel to `status_update`:
+    the quota does not wait for pods to end (Kueue: `IsActive` of the batch/v1 Job integration).
     """
 
     scheduling_cycle: LatencyDistribution

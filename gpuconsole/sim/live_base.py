@@ -1,7 +1,6 @@
-"""What simulations of a cluster that others run begin from: engines that know it as it is, and have decided nothing.
+"""Base state for simulations of a live cluster: engines loaded with its current state, before any decision.
 
-Most of what it costs to go on from a cluster is to tell the engines of all that is in it. Here they are told once, and
-then only what changed.
+Loading the engines dominates the cost of such a simulation. Here they are loaded once, and then updated with changes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +30,7 @@ AT_ONCE = 500
 
 
 class LiveBase:
-    """A cluster as it was seen last. Mutates by `catch_up`; what begins from it are forks."""
+    """The last observed state of a cluster. Mutates by `update`; simulations start from forks of it."""
 
     def __init__(self, policy: SimPolicy, seed: int) -> None:
         self._policy, self._seed = policy, seed
@@ -51,9 +50,9 @@ class LiveBase:
         """Objects as they are in the cluster, and as they were completed."""
 
     def update(self, snapshot: Snapshot) -> Steps[None]:
-        """Take in what changed; the more the Snapshot shares with the one before, the quicker.
+        """Apply the changes of a new Snapshot; faster the more it shares with the previous one.
 
-        Another one may be caught up with in between: the first one is finished then.
+        Another call may be made before this one is finished: it finishes the first one.
         """
         yield from self._take_in()
         if snapshot.time < self.at.time:
@@ -69,14 +68,14 @@ class LiveBase:
             yield from self._take_in()
 
     def go_on(self, followed: tuple[Snapshot, Observation]) -> Steps[None]:
-        """Begin with a cluster that was followed elsewhere, and what shows of Kueue's queues there."""
+        """Start from engines that were updated elsewhere, with the observed state of Kueue's queues."""
         snapshot, observed = followed
         yield from self.update(snapshot)
         if self._observed is not None and self.at is snapshot:
             self._observed.learn(observed)
 
     def _take_in(self) -> Steps[None]:
-        """Tell the engines the rest of the news, if any is left."""
+        """Apply the remaining changes to the engines."""
         reached, world = self._next, self._world
         if reached is None:
             return
@@ -99,9 +98,9 @@ class LiveBase:
                 self._observed.settle(reached.time)
 
     def start_world(self) -> Steps[World]:
-        """A world that goes on from here: every group of pods has its crew and its timers.
+        """A world that continues from this state: every group of pods has its RunningGroup and timers.
 
-        Those who wait in its queues are not told why: their own scheduler tells them.
+        Pending workloads get no messages: those come from their own scheduler.
         """
         world, history = self._world.fork(), self.at.recent
         if self._observed is not None and world.session is not None:
@@ -115,7 +114,7 @@ class LiveBase:
         return world
 
     def _tell(self, event: Applied | Deleted) -> None:
-        """Tell the engines what happened, and take note of what it shows of Kueue's queues."""
+        """Apply events to the engines, and note what they show of Kueue's queues."""
         if self._observed is not None:
             self._observed.before(event, self._world.now)
         _tell(self._world, event)
@@ -127,9 +126,9 @@ class LiveBase:
         return Observation(session) if session is not None else None
 
     def keep(self, events: Iterable[Event]) -> Steps[None]:
-        """Of what was written down where a simulation began, keep what only says more of what is there.
+        """Keep the facts that a simulation's start filled in, so that later simulations need not repeat that.
 
-        It is not written anew for each simulation. Once the cluster shows something else, that takes its place.
+        Once the cluster shows another value, that replaces the filled-in one.
         """
         last = {(type(e.object), e.object.key): e.object for e in events if isinstance(e, Applied)}
         for number, (key, obj) in enumerate(last.items(), start=1):
@@ -142,18 +141,18 @@ class LiveBase:
                 yield
 
     def completed(self) -> Snapshot:
-        """The cluster as it was told last, with what is kept: it shares the most with what begins here."""
+        """The cluster with the filled-in facts, which shares the most with the simulations started here."""
         return self._world.state.freeze()
 
     def _forget_readiness(self, event: Applied | Deleted) -> None:
-        """A Workload one of whose pods changes is as the cluster shows it again."""
+        """Reset a Workload to the cluster's state when one of its pods changes."""
         pod = self._world.pod(event.key) if event.table == TABLES[Pod] else None
         pair = self._fuller.pop((Workload, pod.workload), None) if pod is not None else None
         if pair is not None and self._world.workload(pair[1].key) is pair[1]:
             _tell(self._world, Applied(self._world.now, pair[0]))
 
     def _put_completed(self) -> None:
-        """Where the cluster still shows what was completed, the engines know it so already."""
+        """Use the filled-in objects where the cluster's objects are unchanged."""
         state = self._world.state
         stands = {key: pair for key, pair in self._fuller.items() if state.get(*key) is pair[0]}
         for _, obj in stands.values():
@@ -161,7 +160,7 @@ class LiveBase:
         self._fuller = stands
 
     def rehearsal(self) -> AdmissionSimulator | None:
-        """Its admission alone, in which whoever is inadmissible is tried anew; None without Kueue."""
+        """A simulation of admission alone, in which inadmissible workloads are tried again; None without Kueue."""
         if self._world.session is None:
             return None
         session = self._world.session.fork()

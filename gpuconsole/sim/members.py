@@ -1,4 +1,4 @@
-"""The worker clusters of a simulated manager: simulations of their own, which share its clock."""
+"""Worker clusters of a simulated MultiKueue manager: separate simulations on its clock."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from gpuconsole.model.workloads import Workload
 
 
 class WorkerCluster(Protocol):
-    """What a manager does with a worker cluster; a Simulation can do it."""
+    """The interface of a worker cluster to its manager; a Simulation implements it."""
 
     @property
     def next_time(self) -> Time | None: ...
@@ -24,14 +24,14 @@ class WorkerCluster(Protocol):
 
 
 class MultiKueueMember(Struct, frozen=True, kw_only=True):
-    """A worker cluster, and since when the manager cannot reach it."""
+    """A worker cluster, and the time since which the manager cannot reach it."""
 
     cluster: WorkerCluster
     lost: Time | None = None
 
 
 class Dispatch(Struct, frozen=True, kw_only=True):
-    """What the manager remembers of a workload that it offers to clusters."""
+    """The manager's state of a dispatched workload."""
 
     started: Time | None = None
     """When the round of nominations that is under way began."""

@@ -1,4 +1,4 @@
-"""Pods that are there already get their crews: which place in its job each has, what is missing, what is done."""
+"""Builds running groups from existing pods: the index of each pod, missing pods, completed work."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ Owners: TypeAlias = tuple[Workload | None, Job | None, Job | None]
 
 
 class GroupCounts(Struct, frozen=True):
-    """A group of pods as it was counted: it is counted alike as long as these are the same."""
+    """Cached counts of a group, valid while its pods and objects are the same."""
 
     members: tuple[Pod, ...]
     owners: Owners
@@ -49,9 +49,9 @@ class GroupCounts(Struct, frozen=True):
 
 
 def adopt_group(world: World, key: str, members: Sequence[Pod], counted: dict[str, GroupCounts]) -> None:
-    """Make one crew of pods: count what is there, and set the timers of what is under way.
+    """Build a running group from its pods: count them, and set the timers of work under way.
 
-    What was `counted` before is only looked up, and what is counted is noted there.
+    `counted` is a cache, which is read and updated.
     """
     first = members[0]
     group = RunningGroup(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
@@ -80,7 +80,7 @@ def _counted(
     members: Sequence[Pod],
     counted: dict[str, GroupCounts],
 ) -> GroupCounts:
-    """Count a group; noted unless that changed more than the group itself."""
+    """Count a group; cached unless counting changed more than the group itself."""
     events, groups = len(world.out), len(world.groups)
     # What leaves or has ended takes the places that are left over.
     inside = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
@@ -110,7 +110,7 @@ def _set_timers(world: World, known: GroupCounts) -> None:
 
 
 def leave_behind(world: World, pod: Pod) -> None:
-    """A pod terminates of which no crew knows any more."""
+    """Set the timer of a terminating pod without a running group."""
     if pod.gang:
         world.put(replace(pod, gang="", gang_size=0))
     _terminate(world, pod)
@@ -124,7 +124,7 @@ def _terminate(world: World, pod: Pod) -> None:
 def _count_each(
     world: World, group: RunningGroup, job: Job | None, members: Sequence[Pod]
 ) -> tuple[RunningGroup, tuple[Pod, ...], bool]:
-    """Pods that work each for itself: those that have ended are nobody's concern any more."""
+    """Count independent pods; finished ones are ignored."""
     there = [pod for pod in members if not pod.done]
     if job is not None and isinstance(job.rules, BatchRules):
         there = _pieces(world, group, job, job.rules, members, there)
@@ -145,9 +145,9 @@ def _count_each(
 def _pieces(
     world: World, group: RunningGroup, job: Job, rules: BatchRules, members: Iterable[Pod], there: Sequence[Pod]
 ) -> list[Pod]:
-    """The pods of a batch/v1 Job with the pieces that they work on.
+    """The pods of a batch/v1 Job with the pieces of work that they do.
 
-    What succeeded is done, also where the Job's controller has not counted it yet.
+    Succeeded pods count as completed even before the Job's controller has counted them.
     """
     workload = world.workload(group.workload) if group.workload else None
     part = job.pod_sets[0]
@@ -169,7 +169,7 @@ def _pieces(
 
 
 def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
-    """The job with how often each of its pieces failed: nothing but its pods says so."""
+    """The job with the failures of each of its indexes, which only its pods show."""
     failures = dict(job.batch.failures)
     ignores = any(rule.action == "Ignore" for rule in rules.failure_rules)
     for pod in members:
@@ -183,7 +183,7 @@ def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
 def _count_all(
     world: World, group: RunningGroup, job: Job | None, members: Sequence[Pod]
 ) -> tuple[RunningGroup, tuple[Pod, ...], bool]:
-    """Pods that do one work all together: each stands at its place among those that are wanted."""
+    """Count pods that work together, each at its index among the wanted pods."""
     wanted = _wanted(world, group)
     others = {(pod.pod_set, pod.index): pod for pod in _placed(world, job, wanted, members)}
     mine = [others.pop((pod.pod_set, pod.index), None) for pod in wanted]
@@ -207,17 +207,17 @@ def _count_all(
 
 
 def _may_end_early(job: Job | None) -> bool:
-    """True if pods that end well are not made again while others work on; Volcano's controller counts its own."""
+    """True if succeeded pods are not recreated while others work; Volcano's controller counts its own pods."""
     return job is None or (job.volcano is None and not job.endless)
 
 
 def _least(group: RunningGroup, job: Job | None, wanted: int) -> int:
-    """How many pods have to run before work can begin."""
+    """The number of pods that must run before work can begin."""
     return (job.min_available if job is not None and not group.workload else None) or wanted
 
 
 def _is_over(job: Job | None, members: Sequence[Pod | None]) -> bool:
-    """True if all pods ended well, or all those that decide how their job ends."""
+    """True if all pods succeeded, or all those that decide how their job ends."""
     if not _may_end_early(job):
         return False
     deciders = job.rules.deciders if job is not None and isinstance(job.rules, LaunchRules) else ()
@@ -226,14 +226,14 @@ def _is_over(job: Job | None, members: Sequence[Pod | None]) -> bool:
 
 
 def _let_go(world: World, pod: Pod) -> None:
-    """A pod leaves whose place another one has: nobody misses it when it is gone."""
+    """Detach a terminating pod whose index another pod has."""
     alone = replace(pod, workload="", job="", gang="", gang_size=0)
     world.put(alone)
     world.put_group(RunningGroup(key=running_group_key(alone), pods=(alone.key,), leaving=int(bool(alone.node))))
 
 
 def _placed(world: World, job: Job | None, wanted: Sequence[Pod], members: Sequence[Pod]) -> list[Pod]:
-    """The pods, each at a place of its own: first those that are wanted."""
+    """The pods, each with its own index: wanted pods first."""
     if not wanted:
         return list(members)
     parts = job.pod_sets if job is not None else ()
@@ -245,7 +245,7 @@ def _placed(world: World, job: Job | None, wanted: Sequence[Pod], members: Seque
 
 
 def _put(world: World, members: Sequence[Pod], places: Mapping[str, Place]) -> list[Pod]:
-    """Write down which pod of its job each is."""
+    """Store the index of each pod."""
     known = []
     for pod in members:
         pod_set, index = places[pod.key]

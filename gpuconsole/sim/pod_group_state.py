@@ -1,4 +1,4 @@
-"""Crews: pods that work together, and what the simulation remembers about them while they exist."""
+"""Running groups: pods that work together, and the simulation's counts of them."""
 
 from msgspec import Struct, field
 
@@ -10,10 +10,10 @@ NEVER: Time = 2**62
 
 
 class RunningGroup(Struct, frozen=True, kw_only=True):
-    """The pods of one Workload, of one job that no Workload stands for, or one lone pod.
+    """The pods of one Workload, of one job without a Workload, or one lone pod.
 
-    All else about them is in the objects; this is what would be costly to count again with each change. Every pod of
-    the crew is in one of five places: running, waiting for a node, leaving, missing, or at its end.
+    Holds what would be expensive to recompute at each change; all else is in the objects. Every pod of the group is in
+    one of five states: running, waiting for a node, leaving, missing, or ended.
     """
 
     key: str
@@ -50,25 +50,25 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def started(self) -> int:
-        """Pods whose containers run."""
+        """Number of pods whose containers run."""
         return self.running - self.starting
 
     @property
     def waiting(self) -> int:
-        """Pods that exist and have no node yet."""
+        """Number of pods that exist and have no node yet."""
         return len(self.pods) - self.running - self.leaving - self.missing - self.ended
 
     @property
     def present(self) -> int:
-        """Pods that exist, whether they run, wait or leave."""
+        """Number of pods that exist: running, waiting or terminating."""
         return len(self.pods) - self.missing - self.ended
 
 
 def is_member(pod: Pod, group: RunningGroup) -> bool:
-    """False for a pod that still terminates while its job has started again: nobody waits for it."""
+    """False for a terminating pod whose job has restarted already."""
     return not (pod.deleted and pod.created < group.formed)
 
 
 def running_group_key(pod: Pod) -> str:
-    """The crew that a pod belongs to: its Workload's key, else its job's, else its own."""
+    """The running group of a pod: its Workload's key, else its job's, else its own."""
     return pod.workload or pod.job or f"Pod/{pod.key}"

@@ -1,4 +1,4 @@
-"""Which pod of its job each pod is: a live cluster says it by labels and names, or not at all. Pure."""
+"""Indexes of pods within their job, from labels and names, or assigned. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain, count
@@ -30,11 +30,11 @@ def with_pod_indexes(
     names: Mapping[str, Place] = {},
     over: Sequence[str] = (),
 ) -> dict[str, Place]:
-    """Pod → its place; no two pods have the same.
+    """Pod → its index; no two pods have the same.
 
-    What labels say comes first, then what `names` a job's pods have, then what the pods say themselves. Others take
-    what is left, in the order of `pods`: first the rest of their pod set, then numbers above its size. Nobody takes an
-    index that stands in `over`.
+    Labels take precedence, then the job's pod names in `names`, then the pods' own fields. Others get the remaining
+    indexes in the order of `pods`: first those of their pod set, then numbers above its size. Indexes in `over` are
+    never assigned.
     """
     known = {part.name: part for part in sets}
     found: dict[str, Place] = {}
@@ -71,9 +71,9 @@ def _beyond(name: str, sizes: Mapping[str, int], taken: Set[Place]) -> Place:
 
 
 def labelled_index(pod: Pod, part: PodSet) -> int | None:
-    """The index that a pod's labels give it in its pod set; None where they give none.
+    """The index in its pod set by a pod's labels; None without such labels.
 
-    Pods of several jobs in one pod set count from 0 in each; a leader's workers count from 1, for it is number 0.
+    Pods of several jobs in one pod set count from 0 in each; a leader's workers count from 1, as the leader is 0.
     """
     request = part.topology
     index = _number(pod, TASK_INDEX if request is None else request.index_label)
@@ -88,7 +88,7 @@ def labelled_index(pod: Pod, part: PodSet) -> int | None:
 
 
 def failures_before(pod: Pod) -> int | None:
-    """How often a pod's index had failed when it was made, as the Job's controller notes on it; None if it does not."""
+    """The failures of a pod's index before it was created, by the Job controller's annotation; None without it."""
     return _number(pod, FAILURES)
 
 
@@ -99,7 +99,7 @@ def _labelled(pod: Pod, sets: Mapping[str, PodSet]) -> Place | None:
 
 
 def _set_of(pod: Pod, sets: Mapping[str, PodSet]) -> str:
-    """The pod set that a pod says it belongs to, by its own word or by labels; nothing if it says none of these."""
+    """The pod set of a pod by its own field or by labels; empty if unknown."""
     if pod.pod_set in sets or len(sets) == 1:
         return pod.pod_set if pod.pod_set in sets else next(iter(sets))
     for mark in _SET_MARKS:

@@ -1,4 +1,4 @@
-"""How a simulation behaves, as one value: who admits, how pods are placed, how long work takes, what it costs."""
+"""Settings of a simulation: admission, placement, run times, capacity and prices."""
 
 from enum import StrEnum
 
@@ -19,7 +19,7 @@ from gpuconsole.sim.run_times import RunTimes
 
 
 class Checks(StrEnum):
-    """What becomes of admission checks whose controller is not simulated."""
+    """The handling of admission checks whose controller is not simulated."""
 
     PASS = "pass"
     WAIT = "wait"
@@ -27,7 +27,7 @@ class Checks(StrEnum):
 
 
 class Substitute(StrEnum):
-    """The scheduler that jobs of Kueue's queues go to where there is no Kueue."""
+    """The scheduler that gets the jobs of Kueue's queues where Kueue is absent."""
 
     KUBE = "kube-scheduler"
     VOLCANO = "volcano"
@@ -35,7 +35,7 @@ class Substitute(StrEnum):
 
 
 class Autoscaler(Struct, frozen=True, kw_only=True):
-    """How requests for capacity are answered where it is fixed: after a while, and not at the first attempts."""
+    """Answers to ProvisioningRequests with fixed capacity: delay, and failures of the first attempts."""
 
     delay: Span = 30 * SECOND
     failures: int = 0
@@ -43,7 +43,7 @@ class Autoscaler(Struct, frozen=True, kw_only=True):
 
 
 class SimPolicy(Struct, frozen=True, kw_only=True):
-    """Everything that decides how a simulation runs, besides its objects and its seed."""
+    """All settings of a simulation besides its objects and its seed."""
 
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
@@ -77,7 +77,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def gathering(self) -> Span:
-        """For how long wake-ups are gathered."""
+        """The interval in which requeues are batched."""
         if self.wake_up_batch is not None:
             return self.wake_up_batch
         return 0 if self.kueue is None else self.kueue.requeue_interval

@@ -1,4 +1,4 @@
-"""What is used of the ResourceQuotas of namespaces, kept up to date with every object that comes, changes or goes."""
+"""Usage of ResourceQuotas, updated with every created, changed or deleted object."""
 
 from msgspec.structs import replace
 
@@ -9,10 +9,10 @@ from gpuconsole.model.state import ClusterState
 
 
 class QuotaUsage:
-    """Stateful cache: the quotas of namespaces that were asked for, with what is used by now.
+    """Cache of the quotas of queried namespaces, with their current usage.
 
-    A namespace is counted once, when it is asked for; after that each change of an object adds what it changes. A
-    quota, or a priority class, that changes has its namespace, or all, counted anew.
+    A namespace is counted when it is first queried; each change of an object then adjusts the count. A changed quota
+    recounts its namespace, a changed priority class all.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class QuotaUsage:
         self._default_class = ""
 
     def of(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
-        """The quotas of a namespace by name, with what is used by now."""
+        """The quotas of a namespace by name, with their current usage."""
         known = self._quotas.get(namespace)
         if known is None:
             self._default_class = default_class(state.table("priority_classes").all())[1]
@@ -28,7 +28,7 @@ class QuotaUsage:
         return known
 
     def change(self, kind: type, old: object, new: object) -> None:
-        """An object comes, changes or goes (old or new is None)."""
+        """An object was created, changed or deleted (old or new is None)."""
         if not self._quotas:
             return
         if kind is ResourceQuota:
@@ -40,11 +40,11 @@ class QuotaUsage:
             self._add(new, 1)
 
     def forget(self) -> None:
-        """Count all namespaces anew: objects changed unseen."""
+        """Recount all namespaces, after changes that bypassed the cache."""
         self._quotas.clear()
 
     def fork(self) -> "QuotaUsage":
-        """A cache that starts equal and never touches this one."""
+        """Return an equal, independent copy."""
         twin = QuotaUsage()
         twin._quotas, twin._default_class = self._quotas.copy(), self._default_class
         return twin
@@ -73,7 +73,7 @@ class QuotaUsage:
 
 
 def _objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
-    """The objects of a namespace that quotas count, of the kinds all of which are seen there."""
+    """The objects of a namespace that quotas count, of the kinds that are completely visible."""
     return {
         kind: [obj for obj in state.table(TABLES[kind]).all() if obj.namespace == namespace]
         for kind in COUNTED
@@ -82,7 +82,7 @@ def _objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Co
 
 
 def _uses_the_same(old: object, new: object) -> bool:
-    """True where a change cannot change what an object uses: most changes are of statuses."""
+    """True if a change cannot affect an object's usage, as most changes are of statuses."""
     if isinstance(old, Pod) and isinstance(new, Pod):
         return old.template is new.template and old.done == new.done
     return old == new

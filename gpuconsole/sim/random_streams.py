@@ -1,7 +1,7 @@
-"""Chance as a function of names: each draw has its own generator, seeded by the simulation's seed and what is drawn.
+"""Random numbers by name: each draw has its own generator, seeded by the simulation's seed and the draw's name.
 
-Nothing depends on the order of draws, so two futures of one cluster (with and without a submission, say) meet the same
-arrivals and the same run times, and differ only by what the submission changed.
+Draws do not depend on their order, so two futures of one cluster (with and without a submission, say) have the same
+arrivals and run times, and differ only by the effect of the submission.
 """
 
 from hashlib import blake2b
@@ -14,7 +14,7 @@ from gpuconsole.model.clock import HOUR, SECOND, Span
 
 
 def draw(seed: int, *names: object) -> Random:
-    """The generator for one thing that is left to chance."""
+    """The generator for one named draw."""
     return Random("/".join(map(str, (seed, *names))))
 
 
@@ -37,7 +37,7 @@ def _dashed(text: str) -> str:
 
 
 class LogNormal(Struct, frozen=True, kw_only=True):
-    """A log-normal distribution of spans; `sigma` 0 always gives the median."""
+    """A log-normal distribution of durations; `sigma` 0 always gives the median."""
 
     median: Span = HOUR
     sigma: float = 0.0

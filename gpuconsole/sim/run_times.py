@@ -1,7 +1,7 @@
-"""How long work takes, by what is known of work like it: survival curves of a queue's and an owner's own past.
+"""Run times estimated from similar past work: survival curves of a queue's and an owner's history.
 
-Work that is still under way counts as well (Kaplan and Meier's estimate): a queue whose long jobs have not ended yet is
-not taken for one of short jobs. Beyond the longest that was seen, what has lasted so long lasts about as long again.
+Unfinished work counts as well (Kaplan–Meier estimator), so that a queue whose long jobs have not ended yet does not
+seem to have short jobs only. Beyond the longest observation, work is expected to last as long again.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +26,7 @@ STRETCH = 20
 
 
 class WorkKind(Struct, frozen=True):
-    """Whose work it is, in which ClusterQueue, and how many GPUs it takes."""
+    """Owner, ClusterQueue and number of GPUs of a piece of work."""
 
     owner: str
     queue: str
@@ -34,7 +34,7 @@ class WorkKind(Struct, frozen=True):
 
 
 class ObservedRun(Struct, frozen=True):
-    """One piece of work: how long it took, or has been going on."""
+    """A past or running piece of work, with its duration so far."""
 
     kind: WorkKind
     length: Span
@@ -42,7 +42,7 @@ class ObservedRun(Struct, frozen=True):
 
 
 class Curve(Struct, frozen=True):
-    """The part of all work that lasts longer than each of these spans, in ascending order."""
+    """A survival curve: the fraction of work that lasts longer than each of these durations, ascending."""
 
     lengths: tuple[Span, ...]
     lasting: tuple[float, ...]
@@ -50,7 +50,7 @@ class Curve(Struct, frozen=True):
     """How many ends of work it goes by."""
 
     def lasts(self, length: Span) -> float:
-        """The part of all work that lasts longer than this."""
+        """The fraction of work that lasts longer than this."""
         place = bisect_right(self.lengths, length)
         part = self.lasting[place - 1] if place else 1.0
         if place < len(self.lengths) or part == 0.0 or not place:
@@ -58,7 +58,7 @@ class Curve(Struct, frozen=True):
         return part * self.lengths[-1] / max(length, self.lengths[-1])
 
     def length(self, chance: float, known: Span = 0) -> Span:
-        """The length that `chance` (0 to 1) of what lasts longer than `known` exceeds."""
+        """The duration exceeded with probability `chance` (0 to 1) by work that lasts longer than `known`."""
         part = chance * self.lasts(known)
         longest = self.lengths[-1]
         if part > 0.0 and part >= self.lasting[-1]:
@@ -71,7 +71,7 @@ class Curve(Struct, frozen=True):
 
 
 class RunTimes(Struct, frozen=True, kw_only=True):
-    """Run times to draw from, and how long work under way has been going on already."""
+    """Run times to draw from, and durations so far of work under way."""
 
     curves: Mapping[str, Curve] = {}
     known: Mapping[str, Span] = {}
@@ -82,11 +82,11 @@ class RunTimes(Struct, frozen=True, kw_only=True):
     """Jobs created since then take as long as they say themselves; None where nobody can know that of any job."""
 
     def draws(self, created: Time) -> bool:
-        """True for work whose length is drawn, by when its job was created."""
+        """True for work whose duration is drawn, by the creation time of its job."""
         return self.stated_from is None or created <= self.stated_from
 
     def curve(self, kind: WorkKind) -> tuple[str, Curve | None]:
-        """The narrowest group that has seen enough, by name, and its curve; None where nothing has ended yet."""
+        """The narrowest group with enough observations, by name, and its curve; None where nothing has ended yet."""
         for name in groups(kind):
             curve = self.curves.get(name)
             if curve is not None and (curve.ends >= ENOUGH or name == CLUSTER):
@@ -94,7 +94,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
         return CLUSTER, None
 
     def draw(self, seed: int, group: str, kind: WorkKind) -> Span:
-        """How long a crew's whole work takes; the same for the same seed."""
+        """Total duration of a running group's work; the same for the same seed."""
         chance, known = _chance(seed, group, kind), self.known.get(group, 0)
         _, curve = self.curve(kind)
         if curve is None:
@@ -107,14 +107,14 @@ _NORMAL = NormalDist()
 
 
 def _chance(seed: int, group: str, kind: WorkKind) -> float:
-    """A crew's chance, evenly spread over 0 to 1, which it shares in part with work like it."""
+    """A running group's quantile, uniform over 0 to 1, correlated with that of similar work."""
     common = draw(seed, "run times", kind.owner, kind.queue, kind.gpus.bit_length()).gauss()
     own = draw(seed, "run time", group).gauss()
     return _NORMAL.cdf(sqrt(SHARED_CHANCE) * common + sqrt(1 - SHARED_CHANCE) * own)
 
 
 def groups(kind: WorkKind) -> Iterator[str]:
-    """The groups that a piece of work belongs to, narrowest first: owner, queue and size; queue and size; queue."""
+    """The groups of a piece of work, narrowest first: owner, queue and size; queue and size; queue."""
     size = _size(kind.gpus)
     yield f"owner {kind.owner}, queue {kind.queue}, {size}"
     yield f"queue {kind.queue}, {size}"
@@ -124,7 +124,7 @@ def groups(kind: WorkKind) -> Iterator[str]:
 
 
 def _size(gpus: int) -> str:
-    """Work of one size: as many GPUs as are written with as many binary digits."""
+    """Size class of work: the number of binary digits of its GPU count."""
     least = 1 << gpus.bit_length() >> 1
     if least <= 1:
         return "1 GPU" if gpus else "0 GPUs"
@@ -132,7 +132,7 @@ def _size(gpus: int) -> str:
 
 
 def learn(past: Iterable[ObservedRun], known: Mapping[str, Span]) -> RunTimes:
-    """Curves of all groups from the past, in order of the beginnings."""
+    """Survival curves of all groups from the history, in order of start times."""
     grouped: dict[str, list[ObservedRun]] = {}
     for run in past:
         for name in groups(run.kind):
@@ -142,7 +142,7 @@ def learn(past: Iterable[ObservedRun], known: Mapping[str, Span]) -> RunTimes:
 
 
 def _curve(runs: list[ObservedRun]) -> Curve | None:
-    """Kaplan and Meier: at each end, the part of those still there that goes on."""
+    """Kaplan–Meier estimator: at each end, the fraction of remaining work that continues."""
     part = 1.0
     lengths: list[Span] = []
     lasting: list[float] = []

@@ -1,4 +1,4 @@
-"""A simulation as bytes, and back."""
+"""Serializes simulations."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
@@ -35,7 +35,7 @@ class SavedMember(Struct, frozen=True, kw_only=True):
 
 
 class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
-    """Everything that a simulation needs to go on."""
+    """Everything that a simulation needs to continue."""
 
     format: int = FORMAT
     policy: SimPolicy
@@ -65,7 +65,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
 
 
 def save(world: World) -> bytes:
-    """Write a world down; only taken when the moment is quiet."""
+    """Serialize a world; only valid between moments."""
     snapshot = world.state.freeze()
     return msgspec.msgpack.encode(
         Saved(

@@ -1,4 +1,4 @@
-"""Scenarios: a cluster, what happens in it and when, as one file; `build` makes the simulation of it."""
+"""Scenarios: a cluster and the events in it, as one file; `build` makes the simulation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ USUAL_PRICES = Prices()
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """A cluster, and what happens in it."""
+    """A cluster, and the events planned in it."""
 
     name: str = ""
     description: str = ""
@@ -56,12 +56,12 @@ def load_scenario(
     prices: Prices = USUAL_PRICES,
     catalogue: InstanceTypeCatalogue = NO_CATALOGUE,
 ) -> Scenario:
-    """Read a scenario from its document, with the objects of the manifests that stand beside it.
+    """Read a scenario from its document, with the objects of additional manifests.
 
-    No document at all gives a cluster of those objects in which nothing is planned. `folder` is where its `files` are,
-    `prices` and `catalogue` (machines for sale) are those of a scenario that names none. With a NodePool among the
-    objects Karpenter provisions of that catalogue, unless the scenario says who provides nodes.
-    Raises ScenarioError that names every wrong key of `source`.
+    Without a document the cluster consists of those objects, and nothing is planned. `folder` is the folder of its
+    `files`; `prices` and `catalogue` (instance types) are defaults. With a NodePool among the objects Karpenter
+    provisions nodes from that catalogue, unless the scenario configures capacity. Raises ScenarioError that names every
+    wrong key of `source`.
     """
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} scenarios; give one at a time")
@@ -73,9 +73,9 @@ def load_scenario(
 
 
 def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | None = None) -> Simulation:
-    """Make the simulation of a scenario: it stands at the scenario's start, its steps are scheduled.
+    """Make the simulation of a scenario: it is at the scenario's start, with its steps scheduled.
 
-    Nodes are made from the flavors where the objects have none, and no autoscaler makes them.
+    Nodes are generated from the flavors if the objects have none and no autoscaler makes them.
     """
     objects = scenario.objects
     if isinstance(scenario.policy.capacity, FixedCapacity):
@@ -94,7 +94,7 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
 
 
 def _equipped(obj: Object, policy: SimPolicy) -> Object:
-    """Nodes that were made from flavors share their GPUs as all others do."""
+    """Apply the GPU setup to nodes generated from flavors as to all others."""
     return apply_gpu_setup(obj, policy.equipment) if isinstance(obj, Node) and obj.synthesised else obj
 
 
@@ -143,7 +143,7 @@ def _read(
 
 
 def provisions_by_default(document: Mapping[str, Any], objects: Iterable[Object]) -> bool:
-    """True if Karpenter provisions nodes because there is a NodePool, and `engine.capacity` says nothing."""
+    """True if Karpenter provisions nodes because a NodePool exists and `engine.capacity` is not set."""
     engine = document.get("engine")
     says = isinstance(engine, Mapping) and "capacity" in engine
     return not says and any(isinstance(obj, NodePool) for obj in objects)
@@ -157,7 +157,7 @@ def _objects(
     problems: list[str],
     names: GeneratedNames,
 ) -> tuple[Object, ...]:
-    """What is written in a scenario or one of its clusters, and in the files that it names."""
+    """The objects of a scenario or one of its clusters, including those in the files that it names."""
     objects = [*decode_all(form.objects, f"{path}objects", start, problems, names)]
     for name in form.files:
         objects.extend(_from_file(name, folder, start, problems, names))

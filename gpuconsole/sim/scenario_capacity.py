@@ -1,4 +1,4 @@
-"""Who provides nodes in a scenario: `engine.capacity`, with the catalogue of machines that it holds or names."""
+"""Reads `engine.capacity` of a scenario: autoscaler, instance-type catalogue, spot interruptions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ NO_CATALOGUE = InstanceTypeCatalogue()
 
 
 class Reading(Protocol):
-    """Reads texts into values, and collects what is wrong with them."""
+    """Parses values, and collects their errors."""
 
     problems: list[str]
 
@@ -39,7 +39,7 @@ class Reading(Protocol):
 
 
 def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: InstanceTypeCatalogue) -> Capacity:
-    """Read who provides nodes; `usual` is the catalogue of a scenario that names none."""
+    """Read the capacity settings; `usual` is the default catalogue."""
     if form.kind == "fixed":
         return FIXED
     catalogue = usual if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
@@ -75,7 +75,7 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
 
 
 def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
-    """Read how spot machines are taken back."""
+    """Read the settings of spot interruptions."""
     if form.interruptions < 0 or form.diversity < 0:
         read.problems.append(f"{PATH}.spot: interruptions and diversity are 0 or more")
     return SpotPolicy(
@@ -115,7 +115,7 @@ def _taints(documents: tuple[Document, ...], path: str, problems: list[str]) -> 
 
 
 def _check_groups(policy: AutoscalerPolicy, problems: list[str]) -> None:
-    """Groups have names of their own, and machines that are for sale."""
+    """Check that groups have unique names, and instance types from the catalogue."""
     names = [group.name for group in policy.groups]
     for number, group in enumerate(policy.groups):
         path = f"{PATH}.groups[{number}]"

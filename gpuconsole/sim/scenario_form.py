@@ -1,6 +1,6 @@
-"""The scenario file as it is written: keys, defaults and what they mean. `scenario` turns it into what runs.
+"""The scenario file as written: keys, defaults and their meaning. `scenario` turns it into a simulation.
 
-Durations are texts such as `90s`, `40m` or `1h30m`; objects are Kubernetes objects.
+Durations are strings such as `90s`, `40m` or `1h30m`; objects are Kubernetes objects.
 """
 
 from typing import Any, Literal
@@ -13,11 +13,11 @@ Document = dict[str, Any]
 
 
 class ScenarioError(ValueError):
-    """A scenario cannot be used; the text has one line for each thing that is wrong, with what would be right."""
+    """A scenario is invalid; the text has one line for each error, with the valid alternatives."""
 
 
 class SpreadForm(Struct, frozen=True, rename="camel"):
-    """A log-normal distribution of durations; a plain text in its place is always that duration."""
+    """A log-normal distribution of durations; a plain string in its place is a constant duration."""
 
     median: str = "1h"
     sigma: float = 0.0
@@ -26,7 +26,7 @@ class SpreadForm(Struct, frozen=True, rename="camel"):
 
 
 class ShapeForm(Struct, frozen=True, rename="camel"):
-    """One size of job."""
+    """A job size."""
 
     pods: int = 1
     gpus: int = 1
@@ -39,7 +39,7 @@ class ShapeForm(Struct, frozen=True, rename="camel"):
 
 
 class StreamForm(Struct, frozen=True, rename="camel"):
-    """Who submits what, how often; see `arrivals.Stream`."""
+    """A stream of job submissions; see `arrivals.ArrivalStream`."""
 
     name: str
     namespace: str
@@ -60,14 +60,14 @@ class StreamForm(Struct, frozen=True, rename="camel"):
 
 
 class UsageForm(Struct, frozen=True, rename="camel"):
-    """Past use of KAI's queues: over a sliding window, what lies a half-life back counting half (0s: all in full)."""
+    """Past usage of KAI's queues: a sliding window, with exponential decay by half-life (0s: no decay)."""
 
     window: str = "168h"
     half_life: str = "0s"
 
 
 class PlacementForm(Struct, frozen=True, rename="camel"):
-    """Who places pods, and how."""
+    """The scheduler that places pods, and its configuration."""
 
     engine: Literal["kube-scheduler", "Volcano", "KAI"] = "kube-scheduler"
     conf: str = ""
@@ -90,7 +90,7 @@ class PlacementForm(Struct, frozen=True, rename="camel"):
 
 
 class GroupForm(Struct, frozen=True, rename="camel"):
-    """A group of equal machines of the Cluster Autoscaler."""
+    """A node group of the Cluster Autoscaler."""
 
     name: str
     instance_type: str
@@ -105,7 +105,7 @@ class GroupForm(Struct, frozen=True, rename="camel"):
 
 
 class SpotForm(Struct, frozen=True, rename="camel"):
-    """How the cloud takes spot machines back; see `autoscaling.policy.SpotPolicy`."""
+    """Spot interruptions; see `autoscaling.policy.SpotPolicy`."""
 
     notice: str = "2m"
     interruptions: float = 1.0
@@ -114,7 +114,7 @@ class SpotForm(Struct, frozen=True, rename="camel"):
 
 
 class LinksForm(Struct, frozen=True, rename="camel"):
-    """How nodes join their GPUs, where their annotations do not say it."""
+    """GPU interconnects of nodes whose annotations do not describe them."""
 
     wiring: str = ""
     """Groups of GPUs by index, `nvlink=0-3,4-7 switch=… numa=…`; nothing is as the model is usually built in."""
@@ -125,7 +125,7 @@ class LinksForm(Struct, frozen=True, rename="camel"):
 
 
 class CapacityForm(Struct, frozen=True, rename="camel"):
-    """Who provides nodes: nobody (they are made where the objects have none), the Cluster Autoscaler or Karpenter."""
+    """Capacity: fixed nodes (generated where the objects have none), the Cluster Autoscaler or Karpenter."""
 
     kind: Literal["fixed", "cluster-autoscaler", "karpenter"] = "fixed"
     gpus_per_node: int = 8
@@ -154,7 +154,7 @@ class CapacityForm(Struct, frozen=True, rename="camel"):
 
 
 class AutoscalerForm(Struct, frozen=True, rename="camel"):
-    """How requests for capacity (ProvisioningRequests) are answered."""
+    """Answers to ProvisioningRequests."""
 
     delay: str = "30s"
     failures: int = 0
@@ -172,9 +172,9 @@ class QuantilesForm(Struct, frozen=True, rename="camel"):
 
 
 class LatenciesForm(Struct, frozen=True, rename="camel"):
-    """How long controllers take for each step, see `latencies.Latencies`: a constant, or quantiles.
+    """Latencies of controller steps, see `latencies.Latencies`: constants, or quantiles.
 
-    Steps that are left out take the measured time.
+    Omitted steps have the measured latencies.
     """
 
     scheduling_cycle: QuantilesForm | str | None = None
@@ -189,7 +189,7 @@ class LatenciesForm(Struct, frozen=True, rename="camel"):
 
 
 class ScenarioAdmissionFairSharing(Struct, frozen=True, rename="camel"):
-    """How LocalQueues take turns in ClusterQueues whose admissionMode is UsageBasedAdmissionFairSharing."""
+    """Admission fair sharing among LocalQueues of ClusterQueues with UsageBasedAdmissionFairSharing."""
 
     usage_half_life_time: str
     usage_sampling_interval: str = "5m"
@@ -205,7 +205,7 @@ class ResourceReplicasForm(Struct, frozen=True, rename="camel"):
 
 
 class ReplicasForm(Struct, frozen=True, rename="camel"):
-    """Time-slicing or MPS, as NVIDIA's device plugin is configured."""
+    """Time-slicing or MPS, as in the configuration of NVIDIA's device plugin."""
 
     resources: tuple[ResourceReplicasForm, ...] = ()
     rename_by_default: bool = False
@@ -213,7 +213,7 @@ class ReplicasForm(Struct, frozen=True, rename="camel"):
 
 
 class MigForm(Struct, frozen=True, rename="camel"):
-    """MIG instances, by a configuration of mig-parted."""
+    """MIG instances by a configuration of mig-parted."""
 
     strategy: Literal["none", "single", "mixed"] = "mixed"
     config: str = "all-balanced"
@@ -225,7 +225,7 @@ class MigForm(Struct, frozen=True, rename="camel"):
 
 
 class SharingForm(Struct, frozen=True, rename="camel"):
-    """How the GPUs of some nodes are divided and shared."""
+    """GPU partitioning and sharing of some nodes."""
 
     node_selector: dict[str, str] = field(default_factory=dict)
     mig: MigForm | None = None
@@ -234,7 +234,7 @@ class SharingForm(Struct, frozen=True, rename="camel"):
 
 
 class EngineForm(Struct, frozen=True, rename="camel"):
-    """Who admits, and how pods are placed."""
+    """Admission, placement and all other settings of the simulated cluster."""
 
     admission: Literal["Kueue", "none"] = "Kueue"
     kueue_config: Document | str | None = None
@@ -246,14 +246,14 @@ class EngineForm(Struct, frozen=True, rename="camel"):
 
 
 class ClusterForm(Struct, frozen=True, rename="camel"):
-    """A worker cluster of MultiKueue: its objects, and manifests relative to the scenario's own file."""
+    """A MultiKueue worker cluster: its objects, and manifests relative to the scenario's file."""
 
     objects: tuple[Document, ...] = ()
     files: tuple[str, ...] = ()
 
 
 class StepForm(Struct, frozen=True, rename="camel"):
-    """Time passes, then things happen: finish, delete, commands, create, in this order; then `expect` is checked."""
+    """A step: time passes, then finish, delete, commands and create are run in this order, then `expect` is checked."""
 
     advance_seconds: float = 0.0
     finish: tuple[str, ...] = ()
@@ -269,7 +269,7 @@ class StepForm(Struct, frozen=True, rename="camel"):
 
 
 class ScenarioForm(Struct, frozen=True, rename="camel"):
-    """A whole scenario."""
+    """A complete scenario."""
 
     name: str = ""
     description: str = ""

@@ -1,4 +1,4 @@
-"""A scenario's Kueue, written as Kueue's own Configuration: in the scenario, or in a file beside it."""
+"""A scenario's Kueue Configuration, in the scenario or in a separate file."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ PATH = "engine.kueueConfig"
 
 
 def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list[str]) -> KueueConfig:
-    """Read the Configuration that a scenario holds or names; what is wrong is added to `problems`."""
+    """Read the Configuration that a scenario contains or names; errors are added to `problems`."""
     if isinstance(said, str):
         return _from_file(said, folder, problems)
     report = DocumentFindings()

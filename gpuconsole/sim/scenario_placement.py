@@ -1,4 +1,4 @@
-"""A scenario's engine of placement, by its own configuration; kube-scheduler also by a few choices of ours."""
+"""A scenario's placement engine, by its own configuration; for kube-scheduler also by a few keys of ours."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ PATH = "engine.placement"
 def placement_of(
     form: PlacementForm, folder: Path | None, problems: list[str]
 ) -> PlacementPolicy | VolcanoPolicy | KaiPolicy:
-    """Read who places pods; what is wrong is added to `problems`."""
+    """Read the placement settings; errors are added to `problems`."""
     if form.usage is not None and form.engine != "KAI":
         problems.append(f"{PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
     if form.engine == "Volcano":
@@ -46,7 +46,7 @@ def placement_of(
 
 
 def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> SchedulerProfile | None:
-    """The profile of a kube-scheduler that the scenario names; None where it only says what is scored."""
+    """The kube-scheduler profile that the scenario names; None if it only sets the scoring."""
     if not form.conf and not form.profile:
         return None
     if form.score != PlacementForm().score:
@@ -70,7 +70,7 @@ def _error_lines(errors: Iterable[Finding]) -> Iterator[str]:
 
 
 def _text(said: str, folder: Path | None, problems: list[str], key: str = "conf") -> tuple[str, str]:
-    """A configuration that is written out, or that a file holds, and its name; an empty text if it cannot be had."""
+    """An inline configuration or that of a file, and its name; an empty text if it cannot be read."""
     if not said or "\n" in said.strip():
         return said, f"{PATH}.{key}"
     if folder is None:
@@ -82,7 +82,7 @@ def _text(said: str, folder: Path | None, problems: list[str], key: str = "conf"
 
 
 def _kai_conf(said: str, folder: Path | None, problems: list[str]) -> str:
-    """The text of KAI's scheduler configuration; nothing said is KAI's default."""
+    """The text of KAI's scheduler configuration; empty for KAI's defaults."""
     text, _ = _text(said, folder, problems)
     try:
         read(text)
@@ -116,7 +116,7 @@ def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str
 
 
 def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
-    """The gates that count here; any other is a mistake, or one that changes nothing."""
+    """The feature gates that affect scheduling; any other one is an error, or ignored as it changes nothing."""
     known = ", ".join(GATES)
     problems.extend(
         f"{PATH}.featureGates.{name}: it changes nothing here; one of {known}"
@@ -127,7 +127,7 @@ def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
 
 
 def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:
-    """The text of volcano-scheduler.conf; nothing said is what Volcano's Helm chart installs."""
+    """The text of volcano-scheduler.conf; by default that of Volcano's Helm chart."""
     text, name = _text(said, folder, problems)
     if not text:
         return HELM_CONF

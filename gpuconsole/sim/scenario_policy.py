@@ -1,4 +1,4 @@
-"""The policy of a scenario: engine, prices, arrivals and spans, read from their texts."""
+"""The policy of a scenario: engines, prices, arrivals and durations, parsed from their strings."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,9 +53,9 @@ def policy_of(
     problems: list[str],
     catalogue: InstanceTypeCatalogue = NO_CATALOGUE,
 ) -> SimPolicy:
-    """Read everything but the objects and the steps; what is wrong is added to `problems`.
+    """Read everything except objects and steps; errors are added to `problems`.
 
-    `prices` and `catalogue` are those of a scenario that names none; `folder` is where the files are that it names.
+    `prices` and `catalogue` are defaults; `folder` is the folder of the files that the scenario names.
     """
     read = _Reading(problems)
     if form.engine.capacity.gpus_per_node < 1:
@@ -77,7 +77,7 @@ def policy_of(
 
 
 class _Reading:
-    """Reads texts into values, and collects what is wrong with them. Mutates its list of problems only."""
+    """Parses values, and collects their errors. Mutates its list of problems only."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -90,7 +90,7 @@ class _Reading:
         return kueue_config(form.engine.kueue_config, folder, self.problems)
 
     def spelled_out(self, form: ScenarioForm) -> KueueConfig:
-        """Kueue by the scenario's own keys."""
+        """Kueue's settings by the scenario's own keys."""
         named = form.feature_gates
         wrong = dict(gates.refusals(named))
         self.problems.extend(f"featureGates.{gate}: {why}; {gates.remedy(gate)}" for gate, why in wrong.items())

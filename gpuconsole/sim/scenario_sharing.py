@@ -1,4 +1,4 @@
-"""How the GPUs of a scenario's nodes are divided, shared and joined: `engine.sharing` and `engine.capacity.links`."""
+"""Reads `engine.sharing` and `engine.capacity.links` of a scenario: GPU partitioning, sharing, interconnects."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ _LINKS = "engine.capacity.links"
 
 
 def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> GpuSetup:
-    """Read how GPUs are shared and joined; what is wrong is added to `problems`."""
+    """Read the GPU sharing and the interconnects; errors are added to `problems`."""
     said = form.sharing
     forms = said if isinstance(said, tuple) else (said,)
     paths = [f"{PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [PATH]
@@ -33,14 +33,14 @@ def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> 
 
 
 def equip(objs: Iterable[Object], equipment: GpuSetup, problems: list[str]) -> tuple[Object, ...]:
-    """The objects, with what becomes of each node."""
+    """Apply the GPU setup to the nodes among the objects."""
     if equipment == BARE:
         return tuple(objs)
     return tuple(_of(obj, equipment, problems) if isinstance(obj, Node) else obj for obj in objs)
 
 
 def equip_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str]) -> tuple[Step, ...]:
-    """The steps, with what becomes of the nodes that join in them."""
+    """Apply the GPU setup to the nodes that steps create."""
     return tuple(
         replace(
             step,
@@ -98,7 +98,7 @@ def _mig(form: MigForm, path: str, folder: Path | None, problems: list[str]) -> 
 def _configs(
     said: Document | str, path: str, folder: Path | None, problems: list[str]
 ) -> Mapping[str, mig_parted.Config]:
-    """mig-parted's configurations, written out or in a file."""
+    """mig-parted's configurations, inline or in a file."""
     if isinstance(said, dict):
         # JSON is YAML, so the reader of files reads this one, too.
         text, name = msgspec.json.encode(said).decode(), "configs"

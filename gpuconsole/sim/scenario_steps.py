@@ -1,4 +1,4 @@
-"""The steps of a scenario: at which moment which commands are given, and what is expected then."""
+"""The steps of a scenario: time, commands and expectations of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -53,7 +53,7 @@ _KINDS = {kind.__name__: table for kind, table in TABLES.items()}
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What is done at one moment, and what is expected after it."""
+    """The commands of one moment, and the expectations after them."""
 
     at: Time
     commands: tuple[Command, ...] = ()
@@ -64,7 +64,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str], names: GeneratedNames) -> tuple[Step, ...]:
-    """Steps with their moments; what is wrong is added to `problems`."""
+    """Read steps with their times; errors are added to `problems`."""
     steps, at = [], start
     for number, form in enumerate(forms):
         path = f"steps[{number}]"
@@ -84,7 +84,7 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str], name
 def decode_all(
     documents: Sequence[Document], path: str, now: Time, problems: list[str], names: GeneratedNames
 ) -> tuple[Object, ...]:
-    """API objects as structs, read as from files."""
+    """API objects as structs, decoded as from files."""
     found, unread = decode_objects(documents, now=now, names=names)
     problems.extend(f"{path}[{document.position}]: {document.problem}" for document in unread)
     return found
@@ -108,7 +108,7 @@ def _commands(form: StepForm, path: str, at: Time, problems: list[str], names: G
 
 
 class _WithinForm(Struct, frozen=True):
-    """What happens in a worker cluster: commands, then objects that are created."""
+    """A step's events in a worker cluster: commands, then created objects."""
 
     type: str
     cluster: str
@@ -143,7 +143,7 @@ def _command(document: Document, path: str, at: Time, problems: list[str], names
 
 @cache
 def _written(kind: str) -> type[Struct]:
-    """The fields of a command as files write them."""
+    """The fields of a command as written in files."""
     fields: list[Any] = [
         (one.name, one.type) if one.required else (one.name, one.type, _default(one))
         for one in structs.fields(_FORMS[kind])
@@ -156,7 +156,7 @@ def _default(one: structs.FieldInfo) -> Any:
 
 
 def camel(name: str) -> str:
-    """A field as files write it."""
+    """A field's name as written in files."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 

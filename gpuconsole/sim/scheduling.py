@@ -1,4 +1,4 @@
-"""Scheduling at one moment: admission cycles until they change nothing, then pod placement; and what follows."""
+"""Scheduling at one moment: admission cycles until they change nothing, then pod placement, with their consequences."""
 
 from typing import assert_never
 
@@ -52,7 +52,7 @@ def is_idle(world: World) -> bool:
 
 
 def proceed(world: World) -> Steps[None]:
-    """Admission first, a cycle a piece; when it has nothing more to say, placement."""
+    """Run one admission cycle; if none is due, placement."""
     if world.cycles_due:
         yield from run_cycles(world)
     else:
@@ -60,7 +60,7 @@ def proceed(world: World) -> Steps[None]:
 
 
 def _gather_wake_ups(world: World) -> None:
-    """Wake parked workloads, now or when the batch is due (Kueue 0.19 inadmissible_workloads: batched by 1 s)."""
+    """Requeue inadmissible workloads, now or when the batch is due (Kueue 0.19 inadmissible_workloads: 1 s)."""
     session = world.session
     if session is None:
         return
@@ -81,7 +81,7 @@ def _gather_wake_ups(world: World) -> None:
 
 
 def wake(world: World) -> None:
-    """The gathered wake-ups take place."""
+    """Requeue the batched workloads."""
     world.wake_at = None
     if world.session is not None:
         world.session.requeue_inadmissible(world.now)
@@ -91,7 +91,7 @@ def wake(world: World) -> None:
 def run_cycles(world: World) -> Steps[None]:
     """Run admission cycles until another one would decide nothing else.
 
-    Each cycle takes a microsecond more for its now, so that within a moment, too, the newest is evicted first.
+    The time of each cycle is a microsecond later, so that the newest workload is evicted first within a moment, too.
     """
     session = world.session
     for refusal in session.rejected_claims() if session is not None else ():
@@ -114,10 +114,10 @@ def run_cycles(world: World) -> Steps[None]:
 
 
 def _cycles_until_change(world: World, flavors: int) -> int:
-    """How many more cycles Kueue runs before something changes, as far as it makes a difference.
+    """The number of further cycles before something changes, as far as it matters.
 
-    They decide nothing, but a head that searches several `flavors` in turn is somewhere else in its search after each
-    of them. As changes do not keep step with cycles, where it is by then is left to chance.
+    They decide nothing, but advance the flavor search of a head that tries several `flavors` in turn. As changes are
+    not synchronous to cycles, the position of the search at the change is random.
     """
     if not flavors or world.policy.latencies is None:
         return 0
@@ -152,7 +152,7 @@ def _run_cycle(world: World, session: KueueSession) -> None:
 
 
 def place_pods(world: World) -> None:
-    """Place every pod that could be placed."""
+    """Schedule every pod that can be scheduled."""
     world.placement_due = False
     if world.unprovided:
         storage.provide(world)
@@ -208,7 +208,7 @@ def _nominate(world: World, decision: Nominate) -> None:
 
 
 def _set_phase(world: World, decision: SetPhase) -> None:
-    """Write down how a PodGroup is; of one that is not let in, whose pods nobody has made yet, history tells why."""
+    """Update the phase of a PodGroup; for one that is not enqueued and has no pods yet, record why."""
     group = world.state.get(PodGroup, decision.group)
     if group is None:
         return
@@ -224,7 +224,7 @@ def _set_phase(world: World, decision: SetPhase) -> None:
 
 
 def _mark(world: World, decision: MarkGroup) -> None:
-    """Write down whether a pod group of KAI can be scheduled."""
+    """Update the condition of a KAI pod group."""
     group = world.state.get(KaiPodGroup, decision.group)
     if group is None:
         return
@@ -242,7 +242,7 @@ def _mark(world: World, decision: MarkGroup) -> None:
 
 
 def _explain(world: World, decision: Unschedulable) -> None:
-    """Write down why a pod waits, in history once a gang."""
+    """Record why a pod is pending, in the history once per gang."""
     pod = world.pod(decision.pod)
     if pod is None:
         return
@@ -272,7 +272,7 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
 
 
 def _name_deadlock(world: World) -> None:
-    """Half-placed jobs hold GPUs and wait: name them, once for the same set of jobs."""
+    """Record a deadlock of partially scheduled gangs that hold GPUs, once per set of jobs."""
     found = world.placement.deadlock()
     names = "" if found is None else " ".join(job.name for job in found.jobs)
     if found is not None and names != world.deadlock:

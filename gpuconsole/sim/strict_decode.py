@@ -1,4 +1,4 @@
-"""Structs as closed forms, with every problem as a line: what of a scenario does not fit, and what is meant."""
+"""Decodes data into structs and reports every error: unknown keys, wrong types, and the valid alternatives."""
 
 import re
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _WORDS = {
 
 
 def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | None:
-    """Read `data` as `form`. What is wrong is added to `problems`, a line each; then the result is None."""
+    """Decode `data` as `form`. Errors are added to `problems`, one line each; then the result is None."""
     unknown = [_line(path, found.path[:-1], _unknown(found)) for found in unknown_keys(data, form)]
     result, misfits = fit(data, form)
     problems += unknown
@@ -42,7 +42,7 @@ def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | 
 
 
 def _said(data: object, form: Any, misfit: DecodeError) -> str:
-    """What is wrong, and what would be right."""
+    """The error, and the valid form."""
     wrong = _WRONG.fullmatch(misfit.problem)
     if wrong is not None:
         wanted = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
@@ -63,7 +63,7 @@ def _at(data: Any, path: Path) -> Any:
 
 
 def _named(value: object) -> str:
-    """The type of a value as msgspec names it."""
+    """The name of a value's type as in msgspec's messages."""
     match value:
         case None:
             return "null"
@@ -76,7 +76,7 @@ def _named(value: object) -> str:
 
 
 def _choices(form: Any, misfit: DecodeError) -> str:
-    """The texts that may stand where another one stands."""
+    """The valid values."""
     if not misfit.problem.startswith("Invalid enum value"):
         return ""
     kind = inspect.type_info(form)

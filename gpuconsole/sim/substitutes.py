@@ -1,4 +1,4 @@
-"""The same load under another scheduler: rewrites a scenario of Kueue for Volcano, KAI or kube-scheduler alone."""
+"""The same workload under another scheduler: rewrites a Kueue scenario for Volcano, KAI or kube-scheduler alone."""
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never
@@ -29,8 +29,8 @@ _MADE = (Workload, PodGroup, KaiPodGroup, ProvisioningRequest)
 def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
     """Copy a scenario for another scheduler without Kueue; `conf` is the text of volcano-scheduler.conf.
 
-    Volcano and KAI get a queue for each ClusterQueue, unless there is one of that name: its nominal quota is what the
-    queue deserves, and with its borrowing limit what it never exceeds.
+    Volcano and KAI get a queue per ClusterQueue, unless one of that name exists: its nominal quota becomes the deserved
+    amount, and with its borrowing limit the upper limit.
     """
     objects = list(scenario.objects)
     queues = [obj for obj in objects if isinstance(obj, ClusterQueue)]
@@ -56,7 +56,7 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
 
 
 def queued(scenario: Scenario) -> Scenario:
-    """Copy a scenario for Kueue and kube-scheduler, whichever engines it names."""
+    """Copy a scenario for Kueue and kube-scheduler, whatever its engines."""
     policy = scenario.policy
     own = policy.placement if isinstance(policy.placement, PlacementPolicy) else PlacementPolicy()
     chosen = replace(policy, kueue=policy.kueue or KueueConfig(), substitute=None, placement=own, second_scheduler=None)
@@ -64,7 +64,7 @@ def queued(scenario: Scenario) -> Scenario:
 
 
 def _limits(queue: ClusterQueue) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Of each resource: what is nominal, what is never lent, what is never exceeded (left out where nothing is)."""
+    """For each resource: nominal quota, the part that is never lent, and the upper limit (omitted if unlimited)."""
     nominal: dict[str, int] = {}
     kept: dict[str, int] = {}
     most: dict[str, int | None] = {}
@@ -91,7 +91,7 @@ def _volcano_queue(queue: ClusterQueue) -> VolcanoQueue:
 
 
 def _kai_queues(queues: Sequence[ClusterQueue], known: set[str]) -> Iterator[KaiQueue]:
-    """A queue for each ClusterQueue, below one for its cohort: KAI has departments above the queues that take jobs."""
+    """A queue per ClusterQueue, below one for its cohort: KAI has departments above the queues that take jobs."""
     parents: dict[str, float] = {}
     for queue in queues:
         if queue.name in known:
@@ -109,7 +109,7 @@ def _kai_queues(queues: Sequence[ClusterQueue], known: set[str]) -> Iterator[Kai
 
 
 def load_of(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
-    """The unfinished jobs of a cluster as a load on its empty nodes: all of them are submitted at its moment."""
+    """The unfinished jobs of a cluster, all submitted at its time to its nodes without pods."""
     return Scenario(start=snapshot.time, seed=seed, objects=tuple(_fresh(snapshot)), policy=policy)
 
 

@@ -1,4 +1,4 @@
-"""Nodes that the input does not declare, made from the quotas: queues alone can be simulated."""
+"""Generates nodes from quotas if the input has none, so that queues alone can be simulated."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,9 +18,9 @@ _MOST_NODES = 10_000
 
 
 def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -> tuple[Object, ...]:
-    """The objects, with nodes made from the flavors if there is no Node among them.
+    """The objects, with nodes generated from the flavors if there is no Node among them.
 
-    Namespaces that are only named are made when the simulation meets them.
+    Namespaces that are only referenced are created during the simulation.
     """
     given = tuple(objects)
     if any(isinstance(obj, Node) for obj in given):
@@ -29,10 +29,10 @@ def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -
 
 
 def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
-    """Nodes that hold the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs a node⌉ of each flavor.
+    """Nodes for the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs per node⌉ of each flavor.
 
     A flavor without GPUs gets nodes for its cpu and memory. The nodes of a flavor with a Topology have labels for its
-    levels: they are all in one domain of each level above the host, so that no gang is kept apart by what is made up.
+    levels: they share one domain at each level above the host, so that the generated topology splits no gang.
     """
     given = tuple(objects)
     totals: dict[str, dict[str, int]] = {}

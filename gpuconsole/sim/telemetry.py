@@ -1,7 +1,7 @@
-"""What the GPUs of a simulated cluster would measure: plausible, and a pure function of who runs where, time and seed.
+"""Simulated GPU metrics: plausible, and a pure function of placement, time and seed.
 
-It stands beside the simulation and not in it: nothing that is decided depends on it, and it costs nothing where nobody
-asks. Every number comes from names, so that a GPU tells the same of the same moment, whoever asks and in which order.
+It does not affect the simulation, and costs nothing unless it is read. Every value is derived from names, so that a
+GPU has the same metrics at the same time, whatever the order of reads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _MEASURES = (
 
 
 class GpuUsagePattern(Struct, frozen=True):
-    """How a pod uses its GPUs; parts of 1."""
+    """A pod's GPU usage; fractions of 1."""
 
     busy: float
     sm: float
@@ -41,7 +41,7 @@ class GpuUsagePattern(Struct, frozen=True):
 
 
 class _Values(Struct, frozen=True):
-    """One device now, in the order of the columns."""
+    """Metrics of one device, in column order."""
 
     device: MeasuredDevice
     values: tuple[float | None, ...]
@@ -49,13 +49,13 @@ class _Values(Struct, frozen=True):
 
 
 def chance(*words: object) -> float:
-    """A number from 0 up to 1 that depends on these words only."""
+    """A number in [0, 1) that depends on these words only."""
     # Sums of words that differ in one digit differ little: a product with a large odd number spreads them.
     return crc32("/".join(map(str, words)).encode()) * 2_654_435_761 % 2**32 / 2**32
 
 
 def measure(snapshot: Snapshot, seed: int) -> Iterator[NodeTelemetry]:
-    """What every node with GPUs measures at the time of a Snapshot; a node that is down tells nothing."""
+    """Metrics of every node with GPUs at the time of a Snapshot; nodes that are down have none."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
         if pod.node and not pod.done and (pod.gpus or pod.slices):
@@ -66,7 +66,7 @@ def measure(snapshot: Snapshot, seed: int) -> Iterator[NodeTelemetry]:
 
 
 def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeTelemetry:
-    """What one node measures."""
+    """Metrics of one node."""
     model = model_of(node.labels)
     memory = (model.memory if model is not None else 0) or USUAL_MEMORY
     owners = {index: pod for pod in pods for index in pod.gpus if pod.phase is PodPhase.RUNNING}
@@ -93,7 +93,7 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
 
 
 def gpu_usage_pattern(pod: Pod, seed: int) -> GpuUsagePattern:
-    """How a pod uses its GPUs: trainers fill them, services breathe, and some of both hold them for nothing."""
+    """A pod's GPU usage: training uses GPUs fully, services vary, and some of both leave them idle."""
     owner = pod.workload or pod.job or pod.key
     luck = chance(seed, "habit", owner)
     kind = pod.job.partition("/")[0]
@@ -109,7 +109,7 @@ def gpu_usage_pattern(pod: Pod, seed: int) -> GpuUsagePattern:
 
 
 def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: int) -> _Values:
-    """A whole GPU."""
+    """Metrics of a whole GPU."""
     where = f"{node.name}/{index}"
     device = MeasuredDevice(
         gpu=index,
@@ -123,7 +123,7 @@ def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: 
 
 
 def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> tuple[float, ...]:
-    """All measures but the last error."""
+    """All metrics except the last error."""
     shake = chance(seed, where, now // PERIOD)
     how = gpu_usage_pattern(pod, seed) if pod is not None else GpuUsagePattern(0.0, 0.0, 0.0)
     young = pod is not None and now - (pod.started or pod.bound) < 2 * MINUTE
@@ -153,12 +153,12 @@ def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> t
 
 
 def _ailing(where: str, seed: int) -> float:
-    """A few GPUs are cooled badly."""
+    """True for the few GPUs that are cooled badly."""
     return 22.0 if chance(seed, "cooling", where) < 0.004 else 0.0
 
 
 def _idle(pod: Pod | None, now: Time, seed: int) -> Time | None:
-    """Since when a GPU does nothing; for one that nobody has, nobody asks."""
+    """The time since which a GPU is idle; not needed for an unallocated one."""
     if pod is None or not gpu_usage_pattern(pod, seed).idle:
         return None
     return min(now, pod.started or pod.bound)

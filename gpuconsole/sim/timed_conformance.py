@@ -1,7 +1,7 @@
-"""A bare scenario with `seconds: true`: second by second, with Kueue's controllers and what takes time.
+"""Runs a conformance scenario with `seconds: true`: second by second, with Kueue's controllers and latencies.
 
-The form of scenarios and results is that of the conformance data. A result has an entry for each second in which a
-cycle ran, or that has something else to tell.
+Scenarios and results have the format of the conformance data. A result has an entry for each second with a cycle or
+another event.
 """
 
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ _KINDS = {kind.__name__: kind for kind in TABLES}
 
 
 class TimedConformanceRun:
-    """One scenario with seconds on its way. Mutates."""
+    """A timed scenario that is being run. Mutates."""
 
     def __init__(self, scenario: Document) -> None:
-        """Raises ValueError, TypeError or KeyError if the scenario's form is wrong."""
+        """Raises ValueError, TypeError or KeyError if the scenario is invalid."""
         self._scenario = scenario
         self._start = parse_time(scenario["start"])
         self._cluster = ConformanceCluster(timed_config(scenario), self._start)
@@ -36,7 +36,7 @@ class TimedConformanceRun:
         return {"name": self._scenario.get("name", ""), "cycles": list(self.entries())}
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Every second that has something to tell, of all steps."""
+        """Entries of all seconds with events, for all steps."""
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._begin(step)
             changes = False
@@ -47,7 +47,7 @@ class TimedConformanceRun:
                 yield {"step": number, **entry}
 
     def _begin(self, step: Document) -> None:
-        """Let time pass, with what is due meanwhile, and do what a step asks for."""
+        """Advance the clock, run what is due meanwhile, and apply the changes of a step."""
         cluster = self._cluster
         until = cluster.now + int(step.get("advanceSeconds", 0) * SECOND)
         while (due := cluster.next_timer) is not None and due <= until:
@@ -79,7 +79,7 @@ class TimedConformanceRun:
             self._cluster.create(obj, document.get("spec"))
 
     def _seconds(self, step: Document) -> Iterator[dict[str, Any]]:
-        """Play the seconds of a step; where nothing can happen, the clock jumps to what is due next."""
+        """Run the seconds of a step; the clock jumps over seconds in which nothing can happen."""
         cluster, most = self._cluster, step.get("maxSeconds")
         last = None if most is None else cluster.now + int(most * SECOND)
         for _ in range(int(step.get("maxCycles", 0))):
@@ -103,7 +103,7 @@ class TimedConformanceRun:
                 return
 
     def _jump(self, last: Time | None) -> bool:
-        """Move the clock to one second before what is due next; False if nothing is, up to `last`."""
+        """Move the clock to one second before the next event; False if there is none up to `last`."""
         due = self._cluster.next_timer
         if due is None or (last is not None and due > last):
             return False
@@ -111,7 +111,7 @@ class TimedConformanceRun:
         return True
 
     def _entry(self, decided: list[AdmissionDecision] | None, active: Queues | None = None) -> dict[str, Any]:
-        """What this second has to tell; empty if nothing. `decided` is None where no cycle ran."""
+        """The events of this second; empty without any. `decided` is None if no cycle ran."""
         waiting, news = self._cluster.waiting(), self._cluster.news
         self._cluster.news = News()
         changes = _changes_of(news, self._cluster.workloads)

@@ -1,6 +1,6 @@
-"""Traces of real clusters: nodes and pods of the alibaba-gpu-v2023 form, and the stream of them that FGD replays.
+"""Traces of real clusters: nodes and pods in the format of alibaba-gpu-v2023, and FGD's stream of them.
 
-What is read is bounded, and what is wrong is told with file and line.
+Input size is limited; errors name file and line.
 """
 
 import csv
@@ -32,17 +32,17 @@ Row = dict[str, str]
 
 
 class Draws(Protocol):
-    """Where a stream's chance comes from: `random.Random`, or another generator."""
+    """The random generator of a stream: `random.Random`, or another one."""
 
     def shuffle(self, x: list[Any], /) -> None:
-        """Bring the list into a random order."""
+        """Shuffle the list."""
 
     def randrange(self, start: int, /) -> int:
-        """A number from 0 to one less than this."""
+        """A random number from 0 to this, exclusive."""
 
 
 class TraceNode(Struct, frozen=True):
-    """A node, empty."""
+    """An empty node."""
 
     name: str
     room: FreeCapacity
@@ -66,10 +66,10 @@ def read_pods(path: Path) -> tuple[TracePod, ...]:
 
 
 def stream(pods: Sequence[TracePod], capacity: int, ratio: float, chance: Draws) -> list[PodDemand]:
-    """Demands in random order, cut down or filled up to `ratio` times the capacity in GPU-milli.
+    """Pods in random order, removed or duplicated to reach `ratio` times the capacity in GPU-milli.
 
-    More than that: pods drawn at random leave until it is no more. Less: copies of pods drawn at random are appended
-    until the next one would exceed it (TunePodsByNodeTotalResource, which there counts one of the copy's GPUs only).
+    Above it, random pods are removed until the sum is not larger. Below it, copies of random pods are appended until
+    the next one would exceed it (TunePodsByNodeTotalResource, which counts only one of the copy's GPUs there).
     """
     demands = [pod.demand for pod in pods]
     chance.shuffle(demands)
@@ -91,7 +91,7 @@ def stream(pods: Sequence[TracePod], capacity: int, ratio: float, chance: Draws)
 
 
 def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """Lines of a CSV file with a header, by number. Raises SourceError: file, line and what is wrong."""
+    """Lines of a CSV file with a header, by number. Raises SourceError with file, line and error."""
     number = 1
     try:
         with _open(path) as text:
@@ -129,7 +129,7 @@ def _open(path: Path) -> TextIO:
 
 
 def _bounded(path: Path, text: TextIO) -> Iterator[str]:
-    """Lines of the file, none of them too long, and not too many."""
+    """Lines of the file, limited in length and number."""
     for number in range(1, MOST_ROWS + 3):
         line = text.readline(LONGEST_LINE + 1)
         if not line:

@@ -1,7 +1,7 @@
-"""The world that the controllers act on: state, scheduler sessions, timers and bookkeeping, in one place.
+"""The state of a simulation: objects, scheduler sessions, timers and bookkeeping, in one place.
 
-Mutates. Every change of an object passes `put` or `drop`, which tell the state, the sessions and the outbox alike: that
-is what keeps the state equal to the events that were handed out.
+Mutates. Every change of an object passes through `put` or `drop`, which update the state, the sessions and the outbox
+together, so that the state always equals the emitted events.
 """
 
 from collections.abc import Iterable
@@ -46,14 +46,14 @@ VOLCANO_JOB = "VolcanoJob/"
 
 
 class VolcanoChange(Struct, frozen=True):
-    """A pod of a Volcano Job, or a PodGroup, before and after; None where it was not there, or is no more."""
+    """A change of a Volcano Job's pod or a PodGroup, before and after; None where it does not exist."""
 
     old: Pod | PodGroup | None
     new: Pod | PodGroup | None
 
 
 class World:
-    """Everything about a simulated cluster that changes."""
+    """The mutable state of a simulated cluster."""
 
     __slots__ = (
         "backoff_at",
@@ -186,7 +186,7 @@ class World:
             self.cycles_due = due
 
     def _is_same_to_kueue(self, workload: Workload) -> bool:
-        """True if a workload holds the quota that it held before: no cycle would decide otherwise for what changed."""
+        """True if a workload's quota is unchanged, so that no cycle would decide otherwise."""
         old, session = self.workload(workload.key), self.session
         if old is None or session is None:
             return False
@@ -203,7 +203,7 @@ class World:
         return bool(self.state.table("resource_quotas"))
 
     def _note_usage(self, obj: Object) -> None:
-        """What objects use of the quotas of their namespace is written down before this moment is over."""
+        """Mark the ResourceQuotas of the object's namespace for a recount within this moment."""
         known = self.state.get(type(obj), obj.key)
         self.quota_usage.change(type(obj), known, obj)
         if isinstance(obj, COUNTED):
@@ -216,7 +216,7 @@ class World:
             self.changes.append(VolcanoChange(self.state.get(type(obj), obj.key), obj))
 
     def introduce(self, obj: Object) -> None:
-        """Show an object to the schedulers that care about it."""
+        """Pass a new or changed object to the schedulers that use it."""
         match obj:
             case Pod():
                 self._note_claims(obj)
@@ -252,12 +252,12 @@ class World:
                     self._show_topology(obj)
 
     def _note_claims(self, pod: Pod) -> None:
-        """Claims for volumes and devices come and go with pods."""
+        """Mark claims for volumes and devices for reconciliation, as they follow pods."""
         self.unprovided = self.unprovided or bool(pod.template.volumes)
         self.unclaimed = self.unclaimed or bool(pod.template.resource_claims)
 
     def _show_pod(self, pod: Pod) -> None:
-        """Pods matter to admission only where it places pods itself; one that ends may tell that its node failed."""
+        """Pass a pod to admission, which needs it only for topology; an ended pod may show that its node failed."""
         if self.session is None or not self.session.places_pods:
             return
         self.session.apply(pod, self.now)
@@ -269,7 +269,7 @@ class World:
         return node is None or not node.ready or node.unschedulable or bool(node.taints)
 
     def _show_topology(self, obj: Object) -> None:
-        """With the first topology all pods begin to matter."""
+        """With the first topology, pass all pods to admission."""
         session = self.session
         if session is None or not isinstance(obj, Node | Topology | ResourceFlavor) or not session.places_pods:
             return
@@ -294,7 +294,7 @@ class World:
         self.families[workload.parent or workload.key] = None
 
     def _note_flavors(self, queue: ClusterQueue) -> None:
-        """A ClusterQueue that has other flavors now has other variants, too."""
+        """A ClusterQueue whose flavors changed has other variants, too."""
         old = self.cluster_queue(queue.name)
         if old is None or same_flavors(old, queue):
             return
@@ -305,15 +305,15 @@ class World:
         self.families.update(dict.fromkeys(parents_of(queue.name, local_queues, parents)))
 
     def _is_inadmissible(self, workload: Workload) -> bool:
-        """True if its queue parks workloads at all: a StrictFIFO queue keeps trying its head."""
+        """True if its queue can make workloads inadmissible: a StrictFIFO queue keeps trying its head."""
         local_queue = self.local_queue(workload.local_queue)
         queue = self.cluster_queue(local_queue.cluster_queue) if local_queue is not None else None
         return queue is not None and queue.queueing_strategy is QueueingStrategy.BEST_EFFORT_FIFO
 
     def mark_inadmissible(self) -> None:
-        """Write down which workloads the session has parked unseen, beside another one of their shape.
+        """Mark workloads that became inadmissible with an equivalent workload (same scheduling hash).
 
-        Who looks far ahead asks for it (`show_parked`): thousands are parked there again and again.
+        Forecasts do this on request only (`show_inadmissible`), as thousands become inadmissible again and again.
         """
         if self.session is None or self.refusals is ReportRefusals.CHANGED_REASON:
             return
@@ -326,7 +326,7 @@ class World:
             self.waiting = dict.fromkeys(self.waiting)
 
     def show_inadmissible(self, keys: Iterable[str]) -> None:
-        """Write down of these workloads whether they are parked."""
+        """Mark those of these workloads that are inadmissible."""
         if self.session is not None:
             for key in keys:
                 self._mark(key, inadmissible=self.session.is_inadmissible(key))
@@ -369,7 +369,7 @@ class World:
             self.unclaimed = self.unprovided = True
 
     def withdraw(self, table: str, key: str) -> None:
-        """Show the schedulers that an object is gone; `table` as in `objects.TABLES`."""
+        """Remove an object from the schedulers; `table` as in `objects.TABLES`."""
         is_pod, is_workload = table == TABLES[Pod], table == TABLES[Workload]
         self.fleet.stirred = self.fleet.stirred or not is_workload
         if is_pod:
@@ -389,7 +389,7 @@ class World:
                 self.suspects[key] = None
 
     def _forget_job(self, key: str) -> None:
-        """Whoever made a job sees that it is gone; what it made goes as well."""
+        """Notify the creator of a deleted job, and delete the job's dependents."""
         job = self.job(key)
         if job is not None and job.ray_group is not None:
             group = f"{job.namespace}/{job.ray_group.name_for(job.name)}"
@@ -403,25 +403,25 @@ class World:
             self.parents[key] = None
 
     def tell(self, what: HistoryEventKind, **fields: Any) -> None:
-        """Add a line of history."""
+        """Add a line to the history."""
         line = HistoryEvent(time=self.now, what=what, **fields)
         self.state.apply(line)
         self.out.append(line)
 
     def put_group(self, group: RunningGroup) -> None:
-        """Remember a crew, and look at it again before the moment is over."""
+        """Store a running group, and reconcile it within this moment."""
         self.groups[group.key] = group
         self.dirty[group.key] = None
 
     @property
     def granular(self) -> bool:
-        """True if conditions say in one word why a workload has no quota (gate UnadmittedWorkloadsObservability)."""
+        """True if conditions have granular reasons (gate UnadmittedWorkloadsObservability)."""
         return self.session is not None and self.session.config.granular
 
     def latency(self, *steps: Step, of: tuple[object, ...]) -> Span:
-        """How long these steps take, one after the other, for what `of` names; 0 where nothing takes time.
+        """The total latency of these steps for the object `of`; 0 with zero latencies.
 
-        Drawn by name, so that two futures of one cluster meet the same latencies.
+        Drawn by name, so that two futures of one cluster have the same latencies.
         """
         latencies = self.policy.latencies
         if latencies is None:
@@ -429,15 +429,15 @@ class World:
         return sum(latencies.of(step).sample(self.latency_draw(step, *of)) for step in steps)
 
     def latency_draw(self, *names: object) -> Random:
-        """The generator for something that depends on how long controllers take."""
+        """The generator for values that depend on controller latencies."""
         return draw(self.seed, *((self.latency_run,) if self.latency_run else ()), *names)
 
     def uid(self, kind: str, key: str) -> str:
-        """A uid for an object that is created now."""
+        """A uid for an object created now."""
         return uid(self.seed, kind, key, self.now)
 
     def next_uid(self, key: str) -> str:
-        """A uid for a workload that is created now: later ones sort after it."""
+        """A uid for a workload created now: later ones sort after it."""
         self.uid_counter += 1
         return ordered_uid(self.seed, self.now, self.uid_counter, key)
 
@@ -466,7 +466,7 @@ class World:
         return found
 
     def restart(self, policy: SimPolicy) -> None:
-        """Those who decide start anew by another policy: they know what the cluster shows, and no more."""
+        """Restart the schedulers with another policy: they know only what the cluster's objects show."""
         fleet = self.fleet.fork()
         self.policy = policy
         self.session = None if policy.kueue is None else KueueSession(policy.kueue)
@@ -478,7 +478,7 @@ class World:
         self.fleet = fleet
 
     def fork(self) -> "World":
-        """A world that starts equal and never touches this one. Only taken when the moment is quiet."""
+        """An equal, independent copy. Only valid between moments."""
         twin = World.__new__(World)
         twin.policy, twin.seed, twin.now = self.policy, self.seed, self.now
         twin.state = self.state.fork()
