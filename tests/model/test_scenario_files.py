@@ -115,7 +115,7 @@ def test_documents_that_give_no_object_are_named() -> None:
     assert things == ()
     assert unread == (
         UnreadDocument(0, "the Node has no name"),
-        UnreadDocument(1, "Widget is no object that can be simulated"),
-        UnreadDocument(2, "nothing is no object that can be simulated"),
+        UnreadDocument(1, "Widget is not simulated"),
+        UnreadDocument(2, "an object without kind is not simulated"),
         UnreadDocument(3, "the pod group crew lacks pods"),
     )

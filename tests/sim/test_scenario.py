@@ -252,7 +252,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "an unknown kind": (
         {"steps": [{"create": [{"apiVersion": "v1", "kind": "Cat", "metadata": {"name": "tom"}}]}]},
-        "s.yaml: steps[0].create[0]: Cat is no object that can be simulated",
+        "s.yaml: steps[0].create[0]: Cat is not simulated",
     ),
     "a gate that there is not": (
         {"featureGates": {"PartialAdmision": True}},

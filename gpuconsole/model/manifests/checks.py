@@ -109,7 +109,11 @@ def _some(keys: Iterable[str]) -> str:
 
 
 def _check_flavors(obj: ClusterQueue | Cohort, place: Reader, names: Names) -> None:
-    effect = "Kueue keeps the queue inactive until it exists" if isinstance(obj, ClusterQueue) else "it gives nothing"
+    effect = (
+        "Kueue keeps the queue inactive until it exists"
+        if isinstance(obj, ClusterQueue)
+        else "the cohort has no quota of it until it exists"
+    )
     for g, group in enumerate(obj.resource_groups):
         for f, flavor in enumerate(group.flavors):
             path = ("spec", "resourceGroups", g, "flavors", f, "name")
@@ -185,7 +189,7 @@ def _check_flow(flow: Job, rules: FlowRules, place: Reader, names: Names) -> Non
     """JobFlows name JobTemplates of their namespace."""
     for number, one in enumerate(rules.flows):
         key = f"JobTemplate/{flow.namespace}/{one.template}"
-        effect = "the flow stops there until it exists"
+        effect = "the JobFlow stops at it until it exists"
         severity = _severity(any(key.startswith("JobTemplate/") for key in names.get("jobs", {})))
         _defined(key, "jobs", "JobTemplate", names, place, ("spec", "flows", number, "name"), effect, severity)
 

@@ -51,7 +51,7 @@ def decode_objects(
                 unread.append(UnreadDocument(position, f"the {clean(kind, 60)} has no name"))
             elif not (has_no_effect(group, kind) or is_unsimulated(group, kind)):
                 unread.append(
-                    UnreadDocument(position, f"{clean(kind, 60) or 'nothing'} is no object that can be simulated")
+                    UnreadDocument(position, f"{clean(kind, 60) or 'an object without kind'} is not simulated")
                 )
     objs = tuple(entry.obj for entry in fold_groups([entry for _, entry in entries]))
     return objs, (*unread, *_lost(entries, objs))

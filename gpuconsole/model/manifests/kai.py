@@ -136,7 +136,7 @@ def _remark(spec: Reader, shard: SchedulingShard) -> None:
     """Note fields that decide nothing here, and an action that is tried to no depth because it does not run."""
     for name in _WITHOUT_EFFECT:
         if name in spec:
-            spec.report.note(spec.at(name), f"{name} is read; it is not simulated", "nothing to do", "not-simulated")
+            spec.report.note(spec.at(name), f"{name} is not simulated", "nothing to do", "not-simulated")
     off = {name for name, setting in shard.action_settings.items() if setting.enabled is False}
     spreads = SPREAD in (shard.gpu_strategy, shard.cpu_strategy)
     consolidates = shard.action_settings.get("consolidation", ShardSetting()).enabled

@@ -32,8 +32,8 @@ class Picker(Select[str], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,space", "show_overlay", "Open the list", show=False),
-        Binding("left", "turn(-1)", "Choose the one before", show=False),
-        Binding("right", "turn(1)", "Choose the next", show=False),
+        Binding("left", "turn(-1)", "Choose the previous option", show=False),
+        Binding("right", "turn(1)", "Choose the next option", show=False),
     ]
 
     def __init__(self, choices: Choices, value: str, *, id: str | None = None) -> None:
