@@ -20,7 +20,7 @@ class Checking(Struct, frozen=True, kw_only=True):
     gpus: int
     """Accelerators that it reserves and does not use yet."""
     units: Units
-    """The same by unit."""
+    """The reserved accelerators by unit."""
     since: Time
     open: tuple[CheckState, ...]
     """Its checks that are not ready; empty while it waits for its topology assignment."""

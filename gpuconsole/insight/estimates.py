@@ -26,7 +26,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     workload: str
     asked: Time
     horizon: Time
-    """End of the runs; the tail beyond it is assumed, see `Starts.at`."""
+    """End of the runs; the tail beyond it is assumed, see `SimulatedStarts.at`."""
     past: Span
     """Length of the known history of submissions."""
     runs: int

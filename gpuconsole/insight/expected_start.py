@@ -40,7 +40,7 @@ CORRECTED = "calibrated with {} past estimates"
 WIDTH = "{}; the interval is {:.1f} times as wide as in the runs"
 TOO_YOUNG = "only {} of history: with less than {}, estimates tend to be far too early"
 TAIL = "half of the starts beyond the horizon come within 1.4 times the horizon (Pareto tail)"
-"""Assumption behind an interval if some runs saw no start; see `Starts.at`."""
+"""Assumption behind an interval if some runs saw no start; see `SimulatedStarts.at`."""
 SETTINGS = "quotas, nodes and priorities do not change"
 RECORD = "coverage of {} past intervals: {:.0%} (target: 80%)"
 
@@ -85,7 +85,7 @@ class Eta(Struct, frozen=True, kw_only=True):
     past_runs: int = 0
     """Finished jobs in the whole cluster."""
     arrivals: int = 0
-    """Past submissions that are repeated."""
+    """Number of past submissions that the runs repeat."""
     arrivals_span: Span = 0
     record: CoverageRecord = CoverageRecord()
     """Coverage of earlier estimates."""

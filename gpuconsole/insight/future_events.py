@@ -31,11 +31,11 @@ class WhatIfEviction(Struct, frozen=True, kw_only=True):
     lost_gpu_hours: float
     cost: float
     returns: Time | None
-    """When all its pods run again before the horizon, if they do."""
+    """Time at which all its pods run again; None if not before the horizon."""
     released: Time | None = None
-    """When its quota is free; None if it is not before the horizon, or if only pods of it are evicted."""
+    """Time at which its quota is released; None if not before the horizon, or if only some of its pods are evicted."""
     pods_gone: Time | None = None
-    """When the last of its pods has terminated; None as for `released`."""
+    """Time at which the last of its pods has terminated; None as for `released`."""
 
 
 class EvictionTimes(Struct, kw_only=True):

@@ -28,7 +28,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     total: int
     in_use: int
     borrowed: int
-    """Of those in use: on borrowed quota."""
+    """Used devices on borrowed quota."""
     idle: int
     held: int
     """Not used, but not free: incomplete gangs, nominated preemptors, cordoned nodes."""
@@ -36,7 +36,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     unknown: int = 0
     """No visible pod has them, but not every pod is visible."""
     units: tuple[UnitTotals, ...] = ()
-    """The same by unit, whole GPUs first."""
+    """Totals by unit, whole GPUs first."""
     largest_gang: LargestGang | None = None
     """As `largest_gang` defines it; None if not even two pods would start."""
 

@@ -14,7 +14,9 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 
 PATIENCE = 30.0
-"""Seconds that an admissible workload may stay pending, or a job without a Workload, without any sign of Kueue."""
+"""Maximum seconds for which an admissible workload may stay pending, or a job without a Workload, while no status
+changes.
+"""
 UNWATCHED = 60.0
 """Seconds between two observations after which the state in between is unknown: the console was suspended."""
 

@@ -54,7 +54,7 @@ class LoanLedger(Struct, frozen=True):
     exposures: tuple[ReclaimScenario, ...] = ()
     starving: tuple[Starving, ...] = ()
     unseen: tuple[str, ...] = ()
-    """ClusterQueues that workloads are in and that are not loaded: their loans are unknown."""
+    """ClusterQueues that hold workloads and are not loaded: their loans are unknown."""
 
 
 def ledger(snapshot: Snapshot, session: KueueSession, prices: Prices) -> LoanLedger:

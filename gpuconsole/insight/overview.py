@@ -43,13 +43,13 @@ class Waiting(Struct, frozen=True, kw_only=True):
     checking: int = 0
     """Quota reserved; admission checks or topology assignment are pending."""
     checking_units: Units = NO_UNITS
-    """Their reserved quota, in its units."""
+    """Accelerators reserved by workloads with pending checks, by unit."""
     by_nodes: int = 0
     """Admitted, or not queued, with unscheduled pods."""
     by_resource_quota: int = 0
     """Likewise, but a ResourceQuota refuses some of their pods, and none is unscheduled."""
     units: Units = NO_UNITS
-    """Devices that all of them request or have reserved, in their units."""
+    """Accelerators that all pending work requests or has reserved, by unit."""
 
     @property
     def by_quota(self) -> int:

@@ -58,4 +58,4 @@ class PendingReason(StrEnum):
 
 
 UNDER_WAY = (PendingReason.STARTING, PendingReason.NO_PODS)
-"""Admitted, and waiting for nothing that a scheduler decides."""
+"""Admitted, and no decision of a scheduler is pending."""

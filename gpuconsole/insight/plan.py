@@ -38,7 +38,7 @@ class PlanOption(Struct, frozen=True, kw_only=True):
     soon: bool
     """The requested workloads run within the target wait."""
     holds: bool
-    """They do, and at least 95% of them keep running to the horizon."""
+    """The requested workloads run within the target wait, and at least 95% of them keep running to the horizon."""
     admitted: int
     """Number of requested workloads that run before the horizon."""
     p95_wait: Span | None
@@ -146,7 +146,7 @@ def _rank(option: PlanOption) -> tuple[bool, float, int, str]:
 
 
 Trial = Generator[None, None, PlanOption]
-"""The simulation of an option on its way to the horizon."""
+"""Simulation of an option up to the horizon, in steps."""
 
 
 def _with_progress(trial: Trial, state: PlanProgress) -> Generator[PlanProgress, None, PlanOption]:

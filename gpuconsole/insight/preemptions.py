@@ -72,7 +72,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     path: str = ""
     """The victim's ClusterQueue with its cohorts (`/root/team/cq`), if the message names it."""
     by_path: str = ""
-    """The preemptor's."""
+    """The preemptor's ClusterQueue with its cohorts, likewise."""
     by_gone_at: Time | None = None
     """Time at which the preemptor was deleted or failed without having been scheduled."""
     at_most: bool = False

@@ -21,7 +21,7 @@ class QueueMetrics(Struct, frozen=True, kw_only=True):
     source: str = ""
     """Address of the metrics endpoint; empty without one."""
     time: Time = 0
-    """When they were scraped."""
+    """Time of the scrape."""
     since: Time = 0
     """Start of the counts of waits and evictions; 0 = start of Kueue's manager."""
     trouble: str = ""

@@ -67,7 +67,7 @@ class QuotaBreakdown(Struct, frozen=True, kw_only=True):
     blocked_at: str
     """What limits it: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
     keepers: tuple[LendingLimitGap, ...]
-    """If no borrowing limit does: members that could lend more than they do, the most first."""
+    """Members that could lend more, the largest amount first; only if no borrowing limit is the obstacle."""
     users: tuple[QuotaUser, ...]
 
     @property

@@ -50,7 +50,7 @@ LIMIT = 5.0
 _OVERTIME = 1.2
 """A run that has begun may exceed the budget by this factor."""
 _STEP: Span = MINUTE
-"""Simulated time between two checks of what happened in a run."""
+"""Simulated time between two checks of the events of a run."""
 _LOOK: Span = 15 * MINUTE
 """Simulated time between two progress reports of a run."""
 _LOOK_STEPS = 500
@@ -105,7 +105,7 @@ class WorkloadRisk(Struct, frozen=True, kw_only=True):
     lost_gpu_hours: float | None
     """Work that an eviction now would lose; None if unknown, as the cost."""
     cost: float | None
-    """The same in USD."""
+    """Cost of that work in USD."""
 
 
 class Risk(Struct, frozen=True, kw_only=True):

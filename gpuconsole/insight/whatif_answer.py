@@ -46,7 +46,7 @@ class WhatIfOutcome(Struct, frozen=True, kw_only=True):
     code: PendingReason
     """Why it, or some of its pods, are pending at the horizon; `not-waiting` if they are not."""
     why: str
-    """The same as a sentence; `FEASIBLE` if it was admitted and its pods have nodes."""
+    """The reason as a sentence; `FEASIBLE` if it was admitted and its pods have nodes."""
     text: str
     """The scheduler's own message."""
     new: bool = True

@@ -35,21 +35,21 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
     cost: float
     """USD of the lost work."""
     returns: Time | None
-    """When all its pods run again after the last eviction, if they do before the horizon."""
+    """Time at which all its pods run again after the last eviction; None if not before the horizon."""
     released: Time | None = None
     """When its quota is free after the first eviction; None if it is not before the horizon, or if only pods of it are
     evicted."""
     pods_gone: Time | None = None
-    """When the last of its pods has terminated after the first eviction; None as for `released`."""
+    """Time at which the last of its pods has terminated after the first eviction; None as for `released`."""
 
 
 class EvictionsByCause(Struct, frozen=True, kw_only=True):
     """Evictions by workload, split by cause."""
 
     direct: tuple[EvictedWorkload, ...]
-    """Evicted by a change, or preempted by a workload that the changes are about; in order of time."""
+    """Evicted by a change, or preempted by the requested work; in order of time."""
     knock_on: tuple[EvictedWorkload, ...]
-    """Evicted by others that the changes displace; most lost work first."""
+    """Evicted by workloads that the changes displace; most lost work first."""
     own: tuple[EvictedWorkload, ...]
     """Evictions of the requested work itself."""
 

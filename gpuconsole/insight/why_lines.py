@@ -15,7 +15,7 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 
 Mark = Literal["✓", "⚠", ""]
-"""Works; works, but more is missing; remark."""
+"""Mark of a suggestion's line: it works; it works, but more is missing; or a remark."""
 MOST_USERS = 4
 MOST_KEEPERS = 4
 

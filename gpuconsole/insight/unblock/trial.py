@@ -17,10 +17,10 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 MOST_CYCLES = 200
-"""A workload that is not admitted within so many cycles counts as not admitted."""
+"""A workload that is not admitted within this number of cycles counts as not admitted."""
 MOST_CYCLES_IN_ALL = 2000
 PROBATION = 10
-"""A change does not count if the workload is evicted again within so many cycles."""
+"""A change does not count if the workload is evicted again within this number of cycles."""
 _PROMISING = (
     PendingReason.NOT_WAITING,
     PendingReason.WAITING_FOR_VICTIMS,
