@@ -91,7 +91,7 @@ def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypa
     [
         pytest.param(["fly"], "No such command 'fly'.", id="an unknown command"),
         pytest.param(["simulate", "--until", "soon"], "'soon' is not a duration; write it as", id="a wrong duration"),
-        pytest.param(["simulate", "--until", "99999999h"], "292 years are the most", id="too long a duration"),
+        pytest.param(["simulate", "--until", "99999999h"], "the limit is 292 years", id="too long a duration"),
         pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: no such file, folder or", id="no file"),
         pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: no such file, folder or", id="no manifest"),
         pytest.param(
@@ -207,7 +207,7 @@ def test_whatever_is_wrong_with_a_scenario_has_its_line_and_what_would_be_right(
         f"gpuconsole: {scenario}:1: error: steps[0].commands[0]: node is missing; write it\n"
     )
     scenario.write_text("steps: 3\n")
-    assert gpuconsole("validate", scenario).lines[0].endswith("steps: 3 stands where a list belongs; write a list here")
+    assert gpuconsole("validate", scenario).lines[0].endswith("steps: expected a list, found 3; write a list here")
     assert gpuconsole("validate", scenario).lines[-1] == "1 error, 0 warnings, 0 notes"
 
 

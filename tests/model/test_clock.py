@@ -24,7 +24,7 @@ def test_durations_are_read_as_go_writes_them(text: str, want: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "300", "5 m", "m", "1h2", "-3s"])
 def test_a_duration_without_a_unit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         clock.parse_span(text)
 
 
@@ -87,7 +87,7 @@ def test_a_zone_is_understood_and_a_missing_one_is_utc() -> None:
 
 @pytest.mark.parametrize("text", ["99999999999d", "9" * 400 + "h"])
 def test_a_duration_of_centuries_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="292 years are the most"):
+    with pytest.raises(ValueError, match="the limit is 292 years"):
         clock.parse_span(text)
 
 

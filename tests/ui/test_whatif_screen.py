@@ -144,7 +144,7 @@ async def test_the_horizon_can_be_set() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("7", "h", "ctrl+u")
         await stage.write("soon")
-        assert "is no duration" in stage.text
+        assert "is not a duration" in stage.text
         await stage.press("ctrl+u")
         await stage.write("6h")
         await stage.press("enter")
