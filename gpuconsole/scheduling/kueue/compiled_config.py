@@ -33,7 +33,7 @@ from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
 
 class ConfigObjects(Struct):
-    """The configuration objects by table and key. Mutated by its owner only, until `Setup` compiles it."""
+    """The configuration objects by table and key. Mutated by its owner only, until `CompiledConfig` compiles it."""
 
     namespaces: dict[str, Namespace] = {}
     limit_ranges: dict[str, LimitRange] = {}
@@ -114,7 +114,7 @@ class ClusterQueueConfig:
             preemption.within_cluster_queue,
             preemption.reclaim_within_cohort,
         )
-        """Whom its workloads may evict depends on their age, too."""
+        """True if the preemption candidates of its workloads also depend on their age."""
         path = tree.paths[self.node] if self.node >= 0 else ()
         self.within_cohort = bool(path)
         self.path_text = "".join(f"/{name}" for name in (*(tree.names[node] for node in reversed(path)), queue.name))
@@ -192,14 +192,14 @@ class CompiledConfig:
         """Length of the longest list of flavors that one resource may be given."""
 
     def with_nodes(self, objects: ConfigObjects) -> "CompiledConfig":
-        """The same setup for other nodes; all else must be as it was."""
+        """Return the same configuration with other nodes; everything else must be unchanged."""
         twin = copy(self)
         twin.objects = objects
         twin.topologies = _topologies(objects)
         return twin
 
     def with_devices(self, objects: ConfigObjects, config: KueueConfig) -> "CompiledConfig":
-        """The same setup for other device classes, claim templates and devices; all else must be as it was."""
+        """Return the same configuration with other device classes, claim templates and devices."""
         twin = copy(self)
         twin.objects = objects
         twin.devices = _catalogue(objects, config)
@@ -209,25 +209,25 @@ class CompiledConfig:
         return self.limits.get(namespace, NO_LIMITS)
 
     def cluster_queue_of(self, local_queue: str) -> str:
-        """The ClusterQueue behind a LocalQueue that takes workloads, or nothing."""
+        """Return the ClusterQueue of an active LocalQueue; empty if there is none."""
         queue = self.objects.local_queues.get(local_queue)
         if queue is None or queue.stop_policy != StopPolicy.NONE or queue.cluster_queue not in self.queues:
             return ""
         return queue.cluster_queue
 
     def _behind(self, cluster_queue: str) -> tuple[str, bool]:
-        """A ClusterQueue, and whether variants may be queued there in place of their workload."""
+        """Return a ClusterQueue, and whether it uses concurrent admission."""
         rules = self.queues.get(cluster_queue)
         return cluster_queue, rules is not None and rules.queue.concurrent_admission is not None
 
     def matches_namespace(self, queue: ClusterQueue, namespace: str) -> bool:
-        """True if the queue's selector takes the namespace; one that is not known has no labels."""
+        """True if the queue's namespace selector matches the namespace; an unknown namespace has no labels."""
         known = self.objects.namespaces.get(namespace)
         labels = known.labels if known is not None else NO_LABELS
         return queue.namespace_selector is not None and queue.namespace_selector.matches(labels)
 
     def _active(self, queue: ClusterQueue, config: KueueConfig) -> bool:
-        """True if the queue can admit; one whose cohorts make a circle cannot."""
+        """True if the queue can admit; one whose cohorts form a cycle cannot."""
         ready = active_condition(queue, self.objects, topologies=config.enabled("TopologyAwareScheduling"))
         return ready.active and queue.name in self.tree.queues
 

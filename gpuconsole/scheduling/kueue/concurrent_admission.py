@@ -25,7 +25,7 @@ VARIANT_WAIT = 5 * MINUTE
 
 
 class Reconciled(Struct, frozen=True, kw_only=True):
-    """What one look at a family came to."""
+    """The result of one reconciliation of a parent and its variants."""
 
     changed: tuple[Workload, ...] = ()
     """The parent and variants as they are now, where they changed, in order of preference."""
@@ -41,7 +41,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
 def reconcile(
     parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, *, granular: bool = False
 ) -> Reconciled:
-    """Do what the family's state calls for; `granular` as in `conditions`."""
+    """Reconcile a parent with its variants; `granular` as in `conditions`."""
     family = _VariantReconciler(parent, variants, queue, now, granular)
     family.create()
     family.drop_stale()
@@ -54,7 +54,7 @@ def reconcile(
 
 
 class _VariantReconciler:
-    """The family on its way through one reconciliation. Mutates."""
+    """A parent and its variants during one reconciliation. Mutates."""
 
     def __init__(
         self, parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, granular: bool
@@ -80,7 +80,7 @@ class _VariantReconciler:
         )
 
     def create(self) -> None:
-        """Make the variants of flavors that have none."""
+        """Create variants for flavors that have none."""
         known = {flavor_of(variant) for variant in self._variants}
         for flavor in self._ranks:
             if flavor not in known:
@@ -88,7 +88,7 @@ class _VariantReconciler:
                 self._tell(self._parent, "CreatedVariant", f'Variant Workload "{self._created[-1].key}" created')
 
     def drop_stale(self) -> None:
-        """Delete the variants of flavors that the queue lost."""
+        """Delete the variants of flavors that the queue no longer has."""
         for variant in self._variants:
             flavor = flavor_of(variant)
             if flavor not in self._ranks:
@@ -98,7 +98,7 @@ class _VariantReconciler:
         self._variants = [variant for variant in self._variants if flavor_of(variant) in self._ranks]
 
     def follow_eviction(self) -> bool:
-        """A variant that is evicted takes the parent along; True while its quota has to wait for that."""
+        """Evict the parent when its variant is evicted; True while the variant's quota must wait for that."""
         leaving = [variant for variant in self._variants if variant.reserved and variant.is_true(conditions.EVICTED)]
         if not leaving:
             return False
@@ -109,7 +109,7 @@ class _VariantReconciler:
         return False
 
     def deactivate(self) -> None:
-        """Take variants out of the race that the admitted one leaves no chance, or all if the parent is stopped."""
+        """Deactivate variants that the policy excludes once another is admitted; all if the parent is inactive."""
         if not self._parent.active:
             self._stop(f'Parent Workload "{self._parent.key}" not active', lambda variant: True)
             return
@@ -129,7 +129,7 @@ class _VariantReconciler:
         self._stop(reason, lambda variant: self._rank(variant) > self._rank(admitted))
 
     def activate(self) -> None:
-        """Let variants take part again: all while none is admitted, afterwards those that could take over."""
+        """Activate variants: all while none is admitted, afterwards those that could take over."""
         admitted = self._admitted()
         if not self._parent.active:
             return
@@ -145,7 +145,7 @@ class _VariantReconciler:
             )
 
     def follow_admission(self) -> None:
-        """The parent is admitted as its variant is, finished variants follow the parent, and so does PodsReady."""
+        """Copy the variant's admission to the parent, and the parent's Finished and PodsReady to the variants."""
         finished = self._parent.condition(conditions.FINISHED)
         if finished is not None and finished.status:
             for variant in tuple(self._variants):
@@ -166,7 +166,7 @@ class _VariantReconciler:
             self._parent = parent.with_condition(shown)
 
     def open_gate(self) -> Span | None:
-        """Let the best variant preempt that needs to, one at a time; returns when to look again."""
+        """Open the preemption gate of the best variant that needs it, one at a time; returns when to look again."""
         admissible = [variant for variant in self._variants if _is_admissible(variant)]
         candidate = first_blocked(admissible)
         if candidate is None:
@@ -235,7 +235,7 @@ def _gate(variant: Workload) -> PreemptionGate | None:
 
 
 def first_blocked(admissible: Iterable[Workload]) -> Workload | None:
-    """The best variant that could be admitted by preemption only; None while a better one has not been tried."""
+    """Return the best variant that needs preemption; None while a better one has not been tried."""
     for variant in admissible:
         gate = _gate(variant)
         if gate is not None and gate.open:

@@ -44,7 +44,7 @@ _STAYS_READY = ("Preempted", "NodeFailures")
 
 
 class AdmissionStatus(StrEnum):
-    """Where a workload stands with quota, by Kueue's own words."""
+    """Admission status of a workload, in Kueue's words."""
 
     PENDING = "pending"
     QUOTA_RESERVED = "quotaReserved"
@@ -62,7 +62,7 @@ def admission_status(workload: Workload) -> AdmissionStatus:
 
 
 class Unadmitted(Struct, frozen=True):
-    """Why a workload is not admitted, in Kueue's words, as its metric unadmitted_workloads counts them."""
+    """Reason for which a workload is not admitted, as Kueue's metric unadmitted_workloads counts it."""
 
     reason: str
     cause: str = ""
@@ -70,7 +70,7 @@ class Unadmitted(Struct, frozen=True):
 
 
 def unadmitted(workload: Workload) -> Unadmitted | None:
-    """What keeps a workload from being admitted; None if it is, or has ended, or only stands for another one."""
+    """Return the reason for which a workload is not admitted; None if it is admitted, finished or a variant."""
     if workload.admitted or workload.finished or workload.parent:
         return None
     admitted, reserved = workload.condition(ADMITTED), workload.condition(QUOTA_RESERVED)
@@ -81,12 +81,12 @@ def unadmitted(workload: Workload) -> Unadmitted | None:
 
 
 def gave_back(before: AdmissionStatus, after: AdmissionStatus) -> bool:
-    """True if a workload lost its quota and waits again."""
+    """True if a workload lost its quota and is pending again."""
     return before in (AdmissionStatus.QUOTA_RESERVED, AdmissionStatus.ADMITTED) and after is AdmissionStatus.PENDING
 
 
 def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
-    """Give the workload its quota; what an earlier eviction left is marked as past (SetQuotaReservation)."""
+    """Reserve quota for the workload and reset the conditions of an earlier eviction (SetQuotaReservation)."""
     workload = replace(workload, admission=admission, unhealthy_nodes=(), resource_requests=())
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     workload = workload.with_condition(Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, message, now))
@@ -99,7 +99,7 @@ def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
 
 
 def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
-    """Set Admitted to what reservation and checks say (SyncAdmittedCondition).
+    """Set the Admitted condition from the reservation and the checks (SyncAdmittedCondition).
 
     Time spent admitted is added to `past_execution`, in whole seconds, when the workload stops being so. `granular`,
     the gate UnadmittedWorkloadsObservability: Admitted is False also for a workload that never was admitted.
@@ -135,7 +135,7 @@ def _admitted(reserved: bool, ready: bool, placed: bool, now: Time, granular: bo
 
 
 def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular: bool = False) -> Workload:
-    """Say why the workload holds no quota; returns the same object if that is what it says already."""
+    """Set QuotaReserved to False with a reason; returns the same object if nothing changes."""
     said = workload.condition(QUOTA_RESERVED)
     same = said is not None and not said.status and said.reason == reason and said.message == message
     if same and workload.admission is None and not (granular or workload.admitted):
@@ -148,7 +148,7 @@ def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular
 
 
 def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bool = False) -> Workload:
-    """Write down a scheduler's refusal; one for closed preemption gates is a condition of its own, too."""
+    """Apply a scheduler's refusal; closed preemption gates also set a condition of their own."""
     workload = propagate(refuse(workload, refusal.reason, refusal.message, now, granular=granular), refusal.requests)
     if refusal.gated:
         workload = workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", refusal.message, now))
@@ -158,7 +158,7 @@ def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bo
 
 
 def propagate(workload: Workload, requests: tuple[PodSetNeeds, ...]) -> Workload:
-    """Note what quota was looked for; the same object if that is noted already (PropagateResourceRequests)."""
+    """Record the requests that the scheduler used; the same object if unchanged (PropagateResourceRequests)."""
     return replace(workload, resource_requests=requests) if workload.resource_requests != requests else workload
 
 
@@ -211,22 +211,22 @@ def _counted(stats: SchedulingStats, reason: str, cause: str) -> SchedulingStats
 
 
 def evicted_by(workload: Workload, reason: str) -> Condition | None:
-    """The workload's eviction if it is evicted, for this reason."""
+    """Return the workload's Evicted condition if it is true with this reason."""
     evicted = workload.condition(EVICTED)
     return evicted if evicted is not None and evicted.status and evicted.reason == reason else None
 
 
 def is_deactivated(workload: Workload) -> bool:
-    """True if the workload is evicted because it was deactivated, by whomever."""
+    """True if the workload is evicted because it was deactivated."""
     evicted = workload.condition(EVICTED)
     return evicted is not None and evicted.status and evicted.reason.startswith(DEACTIVATED)
 
 
 def release(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
-    """Take the quota back from an evicted workload whose pods are gone.
+    """Release the quota of an evicted workload whose pods are gone.
 
-    After a preemption or a node failure it may be tried again at once (Requeued=True), else it waits until somebody
-    requeues it.
+    After a preemption or a node failure it may be retried at once (Requeued=True), otherwise it waits until it is
+    requeued.
     """
     evicted = workload.condition(EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Pending", "")
@@ -235,7 +235,7 @@ def release(workload: Workload, now: Time, *, granular: bool = False) -> Workloa
 
 
 def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str, str, Span] | None:
-    """ClusterQueue, reason and span of an eviction that gave quota back with this change; None if none did."""
+    """Return ClusterQueue, reason and latency of an eviction that released quota with this change; None if none did."""
     evicted = after.condition(EVICTED)
     if not gave_back(admission_status(before), admission_status(after)) or evicted is None or not evicted.status:
         return None
@@ -244,12 +244,12 @@ def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str,
 
 
 def requeue(workload: Workload, reason: str, message: str, now: Time) -> Workload:
-    """Let a workload that waited after its eviction be tried again (Requeued=True)."""
+    """Requeue an evicted workload (Requeued=True)."""
     return workload.with_condition(Condition(REQUEUED, True, reason, message, now))
 
 
 def finish(workload: Workload, reason: str, message: str, now: Time) -> Workload:
-    """Mark the workload as done. The first finish stands."""
+    """Mark the workload as finished; a second finish changes nothing."""
     if workload.finished:
         return workload
     return workload.with_condition(Condition(FINISHED, True, reason, message, now))

@@ -17,7 +17,7 @@ GATES = DEFAULTS
 
 
 class PreemptionStrategy(StrEnum):
-    """When fair sharing may preempt: compares shares after the incoming workload."""
+    """Rule by which fair sharing compares shares, with the incoming workload included, before it preempts."""
 
     LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
     LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
@@ -27,7 +27,7 @@ BOTH = (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy
 
 
 class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a workload comes back after its pods did not become ready in time."""
+    """Requeuing of workloads whose pods were not ready in time."""
 
     timestamp: str = "Eviction"
     """What orders it in its queue: `Eviction` or `Creation`."""
@@ -38,7 +38,7 @@ class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WaitForPodsReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How long admitted workloads may take until all their pods are ready."""
+    """Timeouts for the pods of admitted workloads to be ready."""
 
     timeout: Span = 30 * MINUTE
     """From the admission to the first readiness."""
@@ -50,12 +50,12 @@ class WaitForPodsReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def recovery(self) -> Span:
-        """The recovery timeout in force; 0 = none."""
+        """The recovery timeout in effect; 0 = none."""
         return self.timeout if self.recovery_timeout is None else self.recovery_timeout
 
 
 class AdmissionFairSharing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How LocalQueues of one ClusterQueue take turns: by what their workloads used lately."""
+    """Settings of admission fair sharing, which orders the LocalQueues of a ClusterQueue by recent usage."""
 
     usage_half_life: Span = 0
     """After this span without workloads half of what a LocalQueue used is forgotten; 0 = nothing is remembered."""
@@ -66,7 +66,7 @@ class AdmissionFairSharing(Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ObjectRetention(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When Kueue deletes Workloads that are done with; None keeps them."""
+    """Retention of finished and deactivated Workloads; None keeps them."""
 
     after_finished: Span | None = None
     after_deactivated_by_kueue: Span | None = None
@@ -74,7 +74,7 @@ class ObjectRetention(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MultiKueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a manager offers workloads to worker clusters."""
+    """Settings by which a MultiKueue manager dispatches workloads to worker clusters."""
 
     incremental: bool = False
     """A few more clusters each round, instead of all at once."""
@@ -111,32 +111,32 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def pods_ready(self) -> WaitForPodsReady | None:
-        """The settings of waitForPodsReady where they are in force: without gate DisableWaitForPodsReady."""
+        """The waitForPodsReady settings, unless gate DisableWaitForPodsReady is on."""
         return None if self.enabled("DisableWaitForPodsReady") else self.wait_for_pods_ready
 
     @property
     def usage_based(self) -> AdmissionFairSharing | None:
-        """The settings of admission fair sharing where it is on: configured, with its gate."""
+        """The admission fair sharing settings, if configured and the gate is on."""
         return self.admission_fair_sharing if self.enabled("AdmissionFairSharing") else None
 
     def takes_turns(self, queue: ClusterQueue) -> bool:
-        """True if the LocalQueues of a ClusterQueue take turns by what they used lately."""
+        """True if admission fair sharing orders the LocalQueues of this ClusterQueue."""
         return self.usage_based is not None and queue.admission_mode == "UsageBasedAdmissionFairSharing"
 
     @property
     def requeuing_timestamp(self) -> str:
-        """What orders workloads that were evicted for pods that were not ready: `Eviction` or `Creation`."""
+        """Timestamp that orders workloads evicted by PodsReadyTimeout: `Eviction` or `Creation`."""
         settings = self.pods_ready
         return "Eviction" if settings is None else settings.requeuing_strategy.timestamp
 
     @property
     def requeue_interval(self) -> Span:
-        """For how long events are gathered before parked workloads come back."""
+        """Batch period before inadmissible workloads are requeued after an event."""
         return 10 * SECOND if self.enabled("SchedulerLongRequeueInterval") else SECOND
 
     @property
     def granular(self) -> bool:
-        """True if a workload without quota is told in one word why (gate UnadmittedWorkloadsObservability)."""
+        """True with granular reasons for missing quota (gate UnadmittedWorkloadsObservability)."""
         return self.enabled("UnadmittedWorkloadsObservability")
 
 
@@ -144,7 +144,7 @@ DEFAULT = KueueConfig()
 
 
 def from_scenario(document: Mapping[str, Any]) -> KueueConfig:
-    """Read what a scenario says: `fairSharingEnabled`, `fairSharing`, `featureGates`. ValueError for a bad strategy."""
+    """Read a scenario's `fairSharingEnabled`, `fairSharing` and `featureGates`. ValueError for a bad strategy."""
     return KueueConfig(
         fair_sharing=bool(document.get("fairSharingEnabled", False)),
         strategies=tuple(PreemptionStrategy(name) for name in document.get("fairSharing") or ()) or BOTH,

@@ -37,7 +37,7 @@ _DEVICES = ("device_classes", "resource_slices", "resource_claim_templates")
 
 
 def store(state: KueueState, table: str, key: str, obj: Any) -> None:
-    """Take in an object of the configuration; None deletes it. An unchanged object changes nothing."""
+    """Add, update or delete (None) a configuration object. An unchanged object changes nothing."""
     old = getattr(state.objects, table).get(key)
     if old == obj:
         return
@@ -69,9 +69,9 @@ def store(state: KueueState, table: str, key: str, obj: Any) -> None:
 
 
 def written_again(state: KueueState, obj: Any, *, respecified: bool) -> None:
-    """Take in that an object was written without a change of what admission looks at.
+    """Apply a write that changed nothing that admission depends on.
 
-    Its controllers look all the same: at any write of a ClusterQueue, and at a Cohort whose spec changed at all.
+    Controllers reconcile all the same: at any write of a ClusterQueue, and at a Cohort whose spec changed at all.
     """
     if isinstance(obj, ClusterQueue) or (isinstance(obj, Cohort) and respecified):
         _note_looks(state, obj)
@@ -81,14 +81,14 @@ def written_again(state: KueueState, obj: Any, *, respecified: bool) -> None:
 
 
 def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
-    """True if a LocalQueue changed in nothing but what its status says it consumed."""
+    """True if only the usage in a LocalQueue's status changed."""
     if old is None or new is None:
         return False
     return replace(old, consumed=new.consumed, sampled=new.sampled, usage=new.usage) == new
 
 
 def recompile(state: KueueState) -> None:
-    """Compile what changed, give new queues their workloads, take them from those that are gone."""
+    """Compile the changed configuration and move workloads into new queues and out of deleted ones."""
     stocked = state.setup.devices if state.devices_stale else None
     if not state.stale:
         if state.nodes_stale:
@@ -131,15 +131,16 @@ def _bump_requoted(state: KueueState) -> None:
 
 
 def _note_looks(state: KueueState, obj: Any) -> None:
-    """A ClusterQueue came, changed or is gone: its cohorts are looked at. That it is terminating is nothing to them."""
+    """Note that the cohorts above a changed ClusterQueue must be reconciled; a termination does not count."""
     if isinstance(obj, ClusterQueue):
         state.changed_below[obj.cohort] = None
 
 
 def _reconcile_cohorts(state: KueueState) -> None:
-    """A change of a ClusterQueue has the cohorts above it looked at, but for the root, where they are objects.
+    """Reconcile the Cohort objects above changed ClusterQueues, except roots.
 
-    That counts as a change of their quotas, and wakes their tree (Kueue 0.19 cohort_controller: cohortCqHandler).
+    That counts as a change of their quotas, and requeues their tree's inadmissible workloads (Kueue 0.19
+    cohort_controller: cohortCqHandler).
     """
     tree = state.setup.tree
     for cohort in state.changed_below:
@@ -151,7 +152,7 @@ def _reconcile_cohorts(state: KueueState) -> None:
 
 
 def has_cohort_below_root(state: KueueState, cohort: str) -> bool:
-    """True if this cohort or one above it, but for the root, is an object, so that Kueue reconciles it."""
+    """True if this cohort or one above it, except the root, is an object, so that Kueue reconciles it."""
     tree = state.setup.tree
     node = tree.cohorts.get(cohort)
     below_root = (node, *tree.paths[node])[:-1] if node is not None else ()
@@ -159,12 +160,12 @@ def has_cohort_below_root(state: KueueState, cohort: str) -> bool:
 
 
 def _kind(state: KueueState, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
-    """What a pending queue is made for."""
+    """Return the settings that need a new queue when they change."""
     return queue.queueing_strategy, state.config.takes_turns(queue)
 
 
 def _open_queue(state: KueueState, rules: ClusterQueue) -> None:
-    """Make a queue, or make it anew because its kind changed."""
+    """Create a queue, or recreate it because its settings changed."""
     old = state.workload_index.peek(rules.name)
     strategy, taking_turns = _kind(state, rules)
     queue = ClusterQueueHeap(
@@ -178,10 +179,10 @@ def _open_queue(state: KueueState, rules: ClusterQueue) -> None:
 
 
 def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[str, tuple[str, bool]]) -> None:
-    """Move workloads whose LocalQueue leads elsewhere now.
+    """Move workloads whose LocalQueue now points to another ClusterQueue.
 
-    `relimited` are namespaces with other LimitRanges, `before` says where LocalQueues led. A workload that is in no
-    queue until its back-off ends stays so, unless its LocalQueue comes, opens or leads elsewhere.
+    `relimited` are namespaces with changed LimitRanges, `before` has the previous targets of LocalQueues. A workload
+    that is in no queue until its backoff ends stays so, unless its LocalQueue is created, resumed or retargeted.
     """
     for number, record in enumerate(state.workload_index.records):
         match record:
@@ -203,7 +204,7 @@ def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[st
 
 
 def _weigh_anew(state: KueueState, before: Mapping[str, Resources]) -> None:
-    """Pods of some RuntimeClasses cost more or less than before; workloads that wait ask for that now."""
+    """Recompute the requests of pending workloads whose RuntimeClass overhead changed."""
     now = state.setup.overheads
     changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
     for record in list(state.workload_index.records):
@@ -214,7 +215,7 @@ def _weigh_anew(state: KueueState, before: Mapping[str, Resources]) -> None:
 
 
 def _charge_anew(state: KueueState, stocked: DeviceCatalogue) -> None:
-    """What claims can ask for changed; it was `stocked`. Workloads that hold quota keep what they were charged."""
+    """Recompute the device charges of pending workloads after the catalogue changed from `stocked`."""
     for number, record in enumerate(state.workload_index.records):
         if not isinstance(record, WorkloadRequest | Workload):
             continue
@@ -237,7 +238,7 @@ def _notify_noted(state: KueueState) -> None:
 
 
 def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
-    """Note whose parked workloads are tried again for a change of this object; None = it was not there, or is gone.
+    """Note the ClusterQueues whose inadmissible workloads are requeued after a change of this object (None = absent).
 
     Of a ClusterQueue or Cohort it is the tree in which it is now: the one that it left, or that lost it, is not tried
     again. Queues that become active are found when all is compiled. Kueue 0.19 pkg/cache/queue/manager.go, and the
@@ -271,14 +272,14 @@ def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
 
 
 def _fits_others(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
-    """True if a ResourceFlavor changed so that other workloads may fit it (flavorSchedulingFieldsChanged)."""
+    """True if a change of a ResourceFlavor may let other workloads fit it (flavorSchedulingFieldsChanged)."""
     if old is None or new is None:
         return False
     return (old.node_labels, old.node_taints, old.tolerations) != (new.node_labels, new.node_taints, new.tolerations)
 
 
 def _note_quotas(state: KueueState, obj: Any, other: Any) -> None:
-    """Mark the queues in whose trees quotas change with this object; `other` is what it was, or will be."""
+    """Note the queues whose trees' quotas change with this object; `other` is its previous or next version."""
     match obj:
         case ClusterQueue():
             same = isinstance(other, ClusterQueue) and other.resource_groups == obj.resource_groups
@@ -291,7 +292,7 @@ def _note_quotas(state: KueueState, obj: Any, other: Any) -> None:
 
 
 def _below(state: KueueState, cohort: str) -> list[str]:
-    """ClusterQueues in or below a cohort; names that lead in a circle are followed once."""
+    """Return the ClusterQueues in or below a cohort; cycles are followed once."""
     children: dict[str, list[str]] = {}
     for one in state.objects.cohorts.values():
         children.setdefault(one.parent, []).append(one.name)

@@ -63,7 +63,7 @@ class Gates:
 
 
 class Context:
-    """One cycle's view. The accounts are its own copy, so that what it tries and reserves ends with it."""
+    """The working state of one cycle. Its usage is a private copy, so that trials and reservations end with it."""
 
     __slots__ = (
         "_at_begin",
@@ -138,11 +138,10 @@ class Context:
         """What was asked for since this was emptied that nobody could be evicted for; None once somebody could."""
 
     def held_by(self, name: str) -> Sequence[Holding]:
-        """Who held quota in a ClusterQueue when the cycle began, in the order in which they would be preempted.
+        """Return the quota holders of a ClusterQueue at the start of the cycle, in preemption order.
 
-        Nobody in a ClusterQueue that is not active: the snapshot of a cycle leaves it out, though what is used there
-        counts (Kueue 0.19 pkg/cache/scheduler/snapshot.go). What the cycle itself decides changes nobody's holdings: as
-        in Kueue's snapshot it is only counted as used.
+        None for an inactive ClusterQueue: the snapshot of a cycle leaves it out, though its usage counts (Kueue 0.19
+        pkg/cache/scheduler/snapshot.go). Decisions of the cycle change only the usage, as in Kueue's snapshot.
         """
         rules = self.setup.queues.get(name)
         if rules is None or not rules.active:
@@ -151,14 +150,14 @@ class Context:
         return self._held_by(name) if begin is None else begin
 
     def keep_holdings(self, *names: str) -> None:
-        """Keep who holds quota in these ClusterQueues, which is about to change before the cycle ends."""
+        """Save the quota holders of these ClusterQueues before they change during the cycle."""
         for name in names:
             if name not in self._at_begin:
                 self._at_begin[name] = self._held_by(name)
 
     @contextmanager
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:
-        """Inside the block these workloads hold nothing and cannot be preempted."""
+        """Run the block as if these workloads held no quota and could not be preempted."""
         gone = list(holdings)
         saved = self.removed, self.candidates, self.search_results, self.cache
         self.removed, self.candidates, self.search_results = frozenset(holding.id for holding in gone), {}, {}
@@ -169,7 +168,7 @@ class Context:
         self.removed, self.candidates, self.search_results, self.cache = saved
 
     def count(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[TopologyUsage]) -> None:
-        """Count as used what was decided; later entries are judged by it."""
+        """Add a decision to the usage, so that later entries take it into account."""
         for accounts in (
             (self.snapshot,) if self.without_targets is self.snapshot else (self.snapshot, self.without_targets)
         ):
@@ -180,15 +179,15 @@ class Context:
         self.cache = None
 
     def clear(self, victims: Sequence[Holding]) -> None:
-        """Later entries may count on it that these workloads, which were chosen just now, will be gone."""
+        """Remove chosen victims from the usage that later entries may count on."""
         if victims and self.without_targets is self.snapshot:
             self.without_targets = self.snapshot.copy()
         self.without_targets.remove_all(victims)
 
     def cohort_cache(self, node: int) -> CacheEntries:
-        """What was found in the tree of a node on the accounts as they are; to be added to."""
+        """Return the mutable cache entries of a node's tree for the current usage."""
         return self.search_results if self.cache is None else self.cache.of_cohort(self.snapshot.usage.tree.root(node))
 
     def cluster_queue_cache(self, name: str) -> CacheEntries:
-        """What is known of those who hold quota in a ClusterQueue; to be added to."""
+        """Return the mutable cache entries about a ClusterQueue's quota holders."""
         return self.candidates.setdefault(name, {}) if self.cache is None else self.cache.of_queue(name)

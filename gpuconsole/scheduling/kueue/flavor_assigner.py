@@ -30,7 +30,7 @@ _Found = tuple[dict[str, FlavorAssignment], list[str]]
 
 
 class _FlavorRejections:
-    """What one search tells of the flavors that do not simply fit. Mutated as it goes on."""
+    """The reasons of one search against flavors that do not fit at once. Mutates."""
 
     __slots__ = ("cause", "reasons")
 
@@ -102,7 +102,7 @@ class FlavorAssigner:
         return results
 
     def _groups(self) -> list[list[int]]:
-        """Indices of the pod sets that get one set of flavors together, in order of the first of each."""
+        """Return the indices of pod sets that get their flavors together, in order of their first."""
         groups: dict[str | int, list[int]] = {}
         for index, request in enumerate(self._request.pod_sets):
             topology = request.pod_set.topology
@@ -110,7 +110,7 @@ class FlavorAssigner:
         return list(groups.values())
 
     def _topology_choices(self, choices: Mapping[str, FlavorAssignment]) -> dict[str, FlavorAssignment]:
-        """A pod set of a topology group that asks for nothing is placed with the others."""
+        """Return the flavors with a topology, for a pod set of a topology group without requests."""
         flavors = self._context.setup.flavors
         return {name: choice for name, choice in choices.items() if flavors[choice.flavor].topology}
 
@@ -144,7 +144,7 @@ class FlavorAssigner:
         assumed: Mapping[int, int],
         noted: list[FlavorResult],
     ) -> _Found:
-        """Try the group's flavors in order; the choice for each of its resources, and why nothing better was found."""
+        """Try the group's flavors in order; returns the choice per resource and the reasons against better ones."""
         fungibility = self._rules.queue.fungibility
         fungible = self._context.gates.flavor_fungibility
         wanted = [(name, amount) for name, amount in requests.items() if name in group.resources]
@@ -190,7 +190,7 @@ class FlavorAssigner:
         return self._resume[index].get(resource, -1) + 1
 
     def _skipped(self, flavor: str, indices: list[int], resource: str) -> str:
-        """Why the flavor is not even looked at, or nothing."""
+        """Return why the flavor is skipped without a check; empty if it is not."""
         if self._nominated is not None:
             names = [self._request.pod_sets[index].pod_set.name for index in indices]
             if all(self._nominated.get(name, {}).get(resource) != flavor for name in names):
@@ -200,7 +200,7 @@ class FlavorAssigner:
         return ""
 
     def _excluded(self, flavor: str, indices: list[int], group: CompiledResourceGroup) -> str:
-        """Why the flavor is out of the question for these pod sets, or nothing."""
+        """Return why the flavor can never suit these pod sets; empty if it can."""
         known = self._context.setup.flavors.get(flavor)
         if known is None:
             return f"flavor {flavor} not found"
@@ -223,9 +223,9 @@ class FlavorAssigner:
         assumed: Mapping[int, int],
         rejections: _FlavorRejections,
     ) -> tuple[dict[str, FlavorAssignment], ModeAndHeight, int]:
-        """The outcome of a flavor is the worst over its resources; all are judged, even after one that does not fit.
+        """Return choices, outcome and highest borrowing level of one flavor.
 
-        The last value is the greatest height that any of them borrows from.
+        The outcome is the worst over its resources; all are evaluated, even after one that does not fit.
         """
         outcome, highest = flavor_assignment_mode.BEST, 0
         choices: dict[str, FlavorAssignment] = {}
@@ -246,7 +246,7 @@ class FlavorAssigner:
     def _added(
         self, indices: Sequence[int], flavor: str, resource: str, amount: int, rejections: _FlavorRejections
     ) -> tuple[int, bool]:
-        """What is needed beyond what the old slice has; False if that has it in another flavor."""
+        """Return the amount needed beyond the old slice; False if that has another flavor."""
         for given in (self._replaced[index] for index in indices if index < len(self._replaced)):
             original = given.flavors.get(resource, "")
             if original != flavor:
@@ -256,7 +256,7 @@ class FlavorAssigner:
         return amount, True
 
     def _fits(self, column: int, assumed: int, amount: int, rejections: _FlavorRejections) -> ModeAndHeight:
-        """Compare one amount with the quota (fitsResourceQuota); `told` hears of it unless it fits now."""
+        """Compare one amount with the quota (fitsResourceQuota); adds a reason to `rejections` unless it fits."""
         node, usage = self._rules.node, self._context.snapshot.usage
         tree = usage.tree
         at = node * tree.width + column

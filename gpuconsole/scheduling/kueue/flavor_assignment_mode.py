@@ -6,12 +6,12 @@ from gpuconsole.model.queues import FlavorFungibility, Fungibility, FungibilityP
 
 
 class FlavorAssignmentMode(IntEnum):
-    """What it would take to use a flavor, worst first."""
+    """Degree to which a flavor is usable, worst first."""
 
     NO_FIT = 0
     """Neither now nor by preemption."""
     NO_CANDIDATES = 1
-    """Preemption could make room, but there is nobody to preempt."""
+    """Preemption could help, but there are no candidates."""
     PREEMPT = 2
     """By preemption, also in the own ClusterQueue."""
     RECLAIM = 3
@@ -40,7 +40,7 @@ def preferred(a: ModeAndHeight, b: ModeAndHeight, fungibility: FlavorFungibility
 
 
 def stops_search(outcome: ModeAndHeight, fungibility: FlavorFungibility) -> bool:
-    """True if a flavor with this outcome is taken without a look at the next ones (shouldTryNextFlavor)."""
+    """True if the search stops at a flavor with this outcome (shouldTryNextFlavor)."""
     mode, height = outcome
     if mode in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.NO_CANDIDATES):
         return False

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe
 
 
 class FlavorResult(Struct, frozen=True):
-    """One flavor in one search: its worst outcome over the resources, what it borrows, and why it does not just fit."""
+    """The result of one flavor in one search: its worst mode over the resources, borrowing level and reasons."""
 
     flavor: str
     mode: FlavorAssignmentMode
@@ -23,7 +23,7 @@ class FlavorResult(Struct, frozen=True):
 
 
 class FlavorSearch(Struct, frozen=True):
-    """One search, made for one resource among the flavors of its group."""
+    """One search for one resource among the flavors of its group."""
 
     resource: str
     flavors: tuple[str, ...]
@@ -31,7 +31,7 @@ class FlavorSearch(Struct, frozen=True):
 
 
 class FlavorAttempt(Struct, frozen=True, kw_only=True):
-    """A flavor over all searches of a pod set."""
+    """The combined result of a flavor over all searches of a pod set."""
 
     flavor: str
     mode: FlavorAssignmentMode
@@ -44,7 +44,7 @@ class FlavorAttempt(Struct, frozen=True, kw_only=True):
 
 
 def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
-    """Put searches together, flavor by flavor, by name; a flavor that one of them passed over does not fit."""
+    """Combine searches by flavor, sorted by name; a flavor that one of them skipped does not fit."""
     merged: dict[str, FlavorAttempt] = {}
     for search in searches:
         for noted in search.noted:
@@ -94,7 +94,7 @@ def _without(known: FlavorAttempt, resource: str) -> FlavorAttempt:
 
 
 def attempts_text(searches_by_pod_set: Iterable[tuple[str, Sequence[FlavorSearch]]]) -> str:
-    """The text of the event: every pod set with the flavors that do not simply fit; nothing if all do."""
+    """Return the event's text: every pod set with the flavors that do not fit without borrowing; empty if all do."""
     return " | ".join(
         f"{name}: {', '.join(texts)}" for name, searches in searches_by_pod_set if (texts := list(_texts(searches)))
     )

@@ -1,4 +1,4 @@
-"""Kueue's feature gates (0.19.2): each with its default and stage, and what an unknown or locked one is answered."""
+"""Kueue's feature gates (0.19.2) with defaults and stages, and the errors for unknown or locked gates."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class FeatureStage(StrEnum):
-    """How far a feature has come."""
+    """Maturity stage of a feature."""
 
     ALPHA = "Alpha"
     BETA = "Beta"
@@ -127,7 +127,7 @@ def parse(text: str) -> dict[str, bool]:
 
 
 def refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
-    """Names that cannot be set so, each with why (Kubernetes featuregate SetFromMap)."""
+    """Yield the gates that cannot be set like this, with the reason (Kubernetes featuregate SetFromMap)."""
     for name, on in named.items():
         gate = KNOWN.get(name)
         if gate is None and name not in STAGES:
@@ -138,14 +138,14 @@ def refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
 
 
 def remedy(name: str) -> str:
-    """What to do about a name that was refused."""
+    """Suggest a correction for a rejected gate name."""
     return "leave it out" if name in KNOWN else f"did you mean {nearest(name)}?"
 
 
 def problems(text: str, named: Mapping[str, bool] | None, before: Mapping[str, bool] = {}) -> list[str]:
-    """What Kueue says of gates given as an option and in the Configuration, over those that are set `before`.
+    """Return Kueue's errors for gates given as an option and in the Configuration, on top of `before`.
 
-    Gates that cannot be set are all that is said (0.19 config: LoadAndValidateFeatureGates).
+    Gates that cannot be set hide all other errors (0.19 config: LoadAndValidateFeatureGates).
     """
     try:
         chosen = parse(text) if text else dict(named or {})
@@ -165,7 +165,7 @@ def nearest(name: str) -> str:
 
 
 def contradictions(named: Mapping[str, bool]) -> Iterator[tuple[object, str]]:
-    """Gates that are on without those they need (Kueue 0.19 config: LoadAndValidateFeatureGates): what, and why."""
+    """Yield gates that lack a gate they require, with the reason (0.19 config: LoadAndValidateFeatureGates)."""
     on = {**DEFAULTS, **resolve(named)}
     if on["TASProfileMixed"] and not on["TopologyAwareScheduling"]:
         yield 1, "cannot use a TAS profile with TAS disabled"

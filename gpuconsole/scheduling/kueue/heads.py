@@ -17,24 +17,24 @@ from gpuconsole.scheduling.kueue.workloads import request_of
 
 
 class ReportRefusals(Enum):
-    """Who is told that it is refused."""
+    """The refusals that a cycle reports."""
 
     EVERY = auto()
     """Every head, in every cycle."""
     CHANGED = auto()
-    """Those who do not know it already."""
+    """Only refusals that change the workload's condition."""
     CHANGED_REASON = auto()
-    """Those, of them, who would not only hear that another amount is missing."""
+    """Only refusals that change more than the missing amount."""
 
 
 def head(state: KueueState, rules: ClusterQueueConfig) -> WorkloadRequest | None:
-    """The workload of a queue that the next cycle would try."""
+    """Return the workload of a queue that the next cycle would try."""
     queue = state.workload_index.peek(rules.name)
     return queue.head(usage_in(state, rules)) if rules.active and queue is not None else None
 
 
 def has_head(state: KueueState) -> bool:
-    """True if the next cycle would try anybody."""
+    """True if the next cycle would try any workload."""
     return bool(state.batches) or _has_head_in(state, state.workload_index.active_queues())
 
 
@@ -49,9 +49,9 @@ def take_heads(
     *,
     report: ReportRefusals = ReportRefusals.EVERY,
 ) -> tuple[list[CycleEntry], bool]:
-    """The entries of a cycle, taken out of their queues, beside those that are `given`; and whether others were parked.
+    """Take the entries of a cycle out of their queues, beside those `given`; True if others became inadmissible.
 
-    Unless all are `told`, those are left out who need not be: trees at rest, and quiet heads.
+    Unless `report` is EVERY, heads in unchanged trees and heads that would repeat their refusal are left out.
     """
     entries = [*given, *_second_passes(state)]
     may_skip = report is not ReportRefusals.EVERY and can_skip_heads(context)
@@ -90,7 +90,7 @@ def take_heads(
 
 
 def skip_idle_cycles(state: KueueState) -> int:
-    """Count the cycles to come that would only count heads of runs, as long as nothing else happens; how many."""
+    """Count the coming cycles that would only continue batches, and return their number."""
     if not state.batches or state.second_passes:
         return 0
     unchanged = {entry.rules.name for tried in unchanged_cohorts.unchanged(state).values() for entry in tried}
@@ -125,7 +125,7 @@ def _take_entry(state: KueueState, rules: ClusterQueueConfig, first: WorkloadReq
 def _mark_head_inadmissible(
     state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest, *, amounts: bool
 ) -> bool:
-    """Park the head and all of its shape, if that is all that would come of trying it."""
+    """Mark the head and its class inadmissible, if trying it would have no other effect."""
     queue = state.workload_index.peek(rules.name)
     if queue is None or not queue.uses_scheduling_hash or queue.is_sticky(first.id) or first.id in state.progress:
         return False

@@ -26,7 +26,7 @@ BatchHead = tuple[WorkloadRequest, GranularReason, QuotaShortage]
 
 
 class BatchCandidates(Struct, frozen=True):
-    """Heads of a queue, in their order, of whom no one gets anything as long as these amounts are short."""
+    """Heads of a queue, in order, that all stay refused while these amounts are short."""
 
     heads: tuple[BatchHead, ...]
     short: tuple[tuple[WorkloadRequest, int, int], ...]
@@ -38,7 +38,7 @@ class BatchCandidates(Struct, frozen=True):
 
 
 class CachedBatch(Struct, frozen=True):
-    """The heads that could pass when all lanes of a queue are open, as long as these are its members."""
+    """The batch of a queue when all its classes are admissible, valid while its members stay the same."""
 
     candidates: BatchCandidates
     members: int
@@ -46,7 +46,7 @@ class CachedBatch(Struct, frozen=True):
 
 
 class InadmissibleBatch:
-    """Heads of a run on their way. Mutated by every cycle."""
+    """A batch of inadmissible heads in progress. Mutated by every cycle."""
 
     __slots__ = ("candidates", "counted", "heads", "usage_key", "version")
 
@@ -71,12 +71,12 @@ class InadmissibleBatch:
         return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
 
     def stop(self, queue: ClusterQueueHeap) -> None:
-        """Take those back whose turn has not come."""
+        """Make the heads that no cycle has counted yet admissible again."""
         queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
 
 def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfig) -> bool:
-    """True if it is the turn of one of the run of this queue: its cycle is counted."""
+    """Count one cycle of the queue's batch; False if the batch ended because something changed."""
     batch = state.batches[rules.name]
     queue, usage_key = state.workload_index.peek(rules.name), usage_key_for(context, rules.node)
     same = queue is not None and queue.version == batch.version
@@ -93,7 +93,7 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
 
 
 def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest) -> bool:
-    """True if a run begins with the first head of the queue: its cycle is counted."""
+    """Start a batch with the first head of the queue and count its cycle; False if it cannot start."""
     queue = state.workload_index.peek(rules.name)
     if (
         queue is None
@@ -118,7 +118,7 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
 
 
 def fast_forward(state: KueueState, context: Context) -> int:
-    """Where no other queue has a head: count at once the cycles to come in which runs go on; how many they are."""
+    """Count the coming cycles that only continue batches, and return their number; no other queue may have a head."""
     for name, batch in state.batches.items():
         rules, queue = state.setup.queues[name], state.workload_index.peek(name)
         if queue is None or queue.version != batch.version or batch.usage_key is not usage_key_for(context, rules.node):
@@ -139,7 +139,7 @@ def _count(state: KueueState, name: str, cycles: int = 1) -> None:
 def _cached_candidates(
     state: KueueState, context: Context, rules: ClusterQueueConfig, queue: ClusterQueueHeap
 ) -> BatchCandidates:
-    """The first heads of the open lanes that would hear what they heard before, as long as they lack the same."""
+    """Return the first class heads that would repeat their refusal while their shortage is the same."""
     cached = state.cached_batches.get(rules.name)
     if cached is None or cached.members != queue.members or cached.setup is not context.setup:
         candidates = _candidates_of(rules, _batchable_heads(state, context, rules, queue))
@@ -172,7 +172,7 @@ def _candidates_of(rules: ClusterQueueConfig, heads: Iterable[BatchHead]) -> Bat
 
 
 def _bounds(short: Iterable[tuple[WorkloadRequest, int, int]]) -> Iterator[tuple[WorkloadRequest, int, int]]:
-    """Whoever has more priority, or at the same came earlier, may evict everybody whom the others may."""
+    """Combine shortages by column: the highest priority, then oldest, head with the least missing amount."""
     found: dict[int, tuple[WorkloadRequest, int]] = {}
     for request, column, amount in short:
         known, least = found.get(column, (request, amount))
@@ -185,7 +185,7 @@ def _rank(request: WorkloadRequest) -> tuple[int, Time]:
 
 
 def _still_lack(context: Context, rules: ClusterQueueConfig, candidates: BatchCandidates) -> bool:
-    """True if all of them lack the same on the accounts as they are."""
+    """True if all of them still have the same shortage with the current usage."""
     return any(lack(context, rules, short, candidates.available) for short in (candidates.bounds, candidates.short))
 
 

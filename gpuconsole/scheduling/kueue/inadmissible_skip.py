@@ -1,5 +1,8 @@
 """Skips queue heads whose admission attempt would repeat the previous refusal without side effects.
 
+When a tree's inadmissible workloads are requeued, most of them are only refused again: their quota is still missing and
+there are no candidates to preempt. The cycle leaves them out.
+
 When a tree wakes, most of those who wait in it are tried only to hear once more what they heard before: what they need
 is not there, and there is nobody to evict. They need no part in the cycle that tries them.
 """
@@ -23,7 +26,7 @@ from gpuconsole.scheduling.kueue.state import KueueState
 
 
 class ObservedWorkloads(Struct, frozen=True):
-    """Those who are told why they wait, where nobody asks about the others."""
+    """Workloads whose pending reason must be kept exact; others may be stale."""
 
     first_id: int
     """Everybody with this id or a later one: who came since."""
@@ -31,9 +34,9 @@ class ObservedWorkloads(Struct, frozen=True):
 
 
 def can_skip_heads(context: Context) -> bool:
-    """True if heads of a cycle can be looked at one by one.
+    """True if heads can be evaluated one by one.
 
-    Under fair sharing each takes part in the tournament of its tree, even if it gets nothing.
+    Under fair sharing each takes part in the tournament of its tree, even if it is refused.
     """
     return not (
         context.cache is None or context.config.fair_sharing or context.one_by_one or context.gates.overlap_recompute
@@ -43,9 +46,9 @@ def can_skip_heads(context: Context) -> bool:
 def cached_inadmissible(
     state: KueueState, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, *, amounts: bool
 ) -> CachedNomination | None:
-    """The proposal to the head of this queue, if it is refused, knows it already, and takes nothing from the others.
+    """Return the cached nomination of a head that would only repeat its refusal without side effects.
 
-    With `amounts` it does not know it unless it knows how much is missing; whom nobody asks about need not know.
+    With `amounts` its condition must also show the right missing amount, unless the workload is not observed.
     """
     if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
         return None
@@ -70,9 +73,9 @@ def cached_inadmissible(
 def condition_unchanged(
     state: KueueState, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
 ) -> CachedNomination | None:
-    """What was proposed to the last one that is alike, if this one knows what it would be told then, but for amounts.
+    """Return the last nomination of the head's class if the head's condition shows it, apart from amounts.
 
-    Whether that would be proposed now, too, its `shortage` tells, if that is plain.
+    Its `shortage` tells whether it would be repeated now.
     """
     if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
         return None
@@ -84,7 +87,7 @@ def condition_unchanged(
 
 
 def is_observed(state: KueueState, request: WorkloadRequest) -> bool:
-    """True if somebody asks why this one waits."""
+    """True if the workload's pending reason must be kept exact."""
     observed = state.observed
     return observed is None or request.id >= observed.first_id or request.id in observed.ids
 
@@ -100,7 +103,7 @@ def _is_skippable(context: Context, rules: ClusterQueueConfig, request: Workload
 def _condition_is_current(
     state: KueueState, rules: ClusterQueueConfig, request: WorkloadRequest, cached: CachedNomination, *, amounts: bool
 ) -> bool:
-    """True if what the workload was told last is what it would be told now; noted, as heads come again and again."""
+    """True if another refusal would not change the workload's condition; the result is noted on the request."""
     entry = CycleEntry(request, rules)
     entry.record(cached.assignment, ())
     entry.requeue, entry.cause = cached.requeue_reason

@@ -1,4 +1,4 @@
-"""Kueue 0.19's texts, verbatim: what a waiting workload and a victim are told."""
+"""Kueue 0.19's messages, verbatim: those of pending workloads and of victims."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ _DUE_TO: Mapping[PreemptionRule | None, str] = {
 
 
 def rule_in(message: str) -> PreemptionRule | None:
-    """The rule by which a victim was chosen, read from the text of its preemption; None where it says no known one."""
+    """Return the preemption rule that a preemption message names; None if it names no known one."""
     known = (rule for rule, words in _DUE_TO.items() if rule is not None and f"due to {words}" in message)
     return max(known, key=lambda rule: len(_DUE_TO[rule]), default=None)
 
@@ -67,7 +67,7 @@ def no_replacement(nodes: Sequence[str]) -> str:
 
 
 def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
-    """No state of the cluster could give this much."""
+    """The request exceeds the maximum capacity, whatever else runs."""
     before, now, most = (format_quantity(resource, value) for value in (assumed, request, capacity))
     return (
         f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({before})"
@@ -81,7 +81,7 @@ def more_needed(resource: str, flavor: str, missing: int) -> str:
 
 
 def without_amounts(message: str) -> str:
-    """The same for refusals that differ only in how much is missing now."""
+    """Remove the missing amounts, so that refusals that differ only in them are equal."""
     return _MORE_NEEDED.sub(" more needed", message)
 
 
@@ -122,12 +122,12 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def is_unassigned(message: str) -> bool:
-    """True for a refusal after which a workload is inadmissible: no flavor fits, and there is nobody to preempt."""
+    """True for a refusal that makes a workload inadmissible: no flavor fits, and there are no candidates."""
     return message.startswith(_UNASSIGNED) and not is_pending_preemption(message) and not is_tried_again(message)
 
 
 def is_tried_again(message: str) -> bool:
-    """True for the refusal of a workload that the next cycle tries again, whatever changes until then.
+    """True for the refusal of a workload that the next cycle retries in any case.
 
     Others of its cycle came first, or its victims could not be evicted (Kueue 0.19 scheduler.markSkipped).
     """
@@ -135,12 +135,12 @@ def is_tried_again(message: str) -> bool:
 
 
 def flavors_in(message: str) -> list[str]:
-    """The flavors that a refusal says something of."""
+    """Return the flavors that a refusal names."""
     return _IN_FLAVOR.findall(message)
 
 
 def is_pending_preemption(message: str) -> bool:
-    """True for the refusal of a workload that waits for others to make room; it is tried first in its ClusterQueue."""
+    """True for the refusal of a workload whose victims are terminating; it stays the head of its ClusterQueue."""
     return _AWAITS.search(message) is not None or message == DEFERRED
 
 
@@ -153,14 +153,14 @@ def pending_migration(message: str) -> str:
 
 
 def migrated(preferred: Workload) -> str:
-    """The Evicted condition of a variant that makes way for a better one."""
+    """The Evicted condition of a variant that a more favorable one replaces."""
     return (
         f"Evicted to accommodate a workload (UID: {preferred.uid}) due to migration to more favorable resource flavor"
     )
 
 
 def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: str, victim_path: str) -> str:
-    """The Preempted condition of a victim; what is not known is called so."""
+    """The Preempted condition of a victim; unknown parts read UNKNOWN."""
     uid = preemptor.uid or _UNKNOWN
     job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or _UNKNOWN
     return (

@@ -1,4 +1,4 @@
-"""Nomination: what a head would get, at full size or, where it allows that, with fewer pods.
+"""Nomination: computes the assignment and victims of a head, at full size or, where allowed, with fewer pods.
 
 Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
 """
@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 
 
 def nominate(context: Context, entry: CycleEntry) -> None:
-    """Fill in what the entry would get."""
+    """Fill in the entry's assignment and victims."""
     if entry.resume:
         entry.record(*propose(context, entry.rules, entry.request, entry.resume))
     else:
@@ -35,7 +35,7 @@ def nominate(context: Context, entry: CycleEntry) -> None:
 
 
 def eligible(context: Context, entry: CycleEntry) -> bool:
-    """False if the entry cannot be considered at all; its message says why."""
+    """False if the entry cannot be evaluated; its message says why."""
     workload = entry.request.workload
     if any(check.state in ("Retry", "Rejected") for check in workload.checks):
         entry.refuse(messages.FAILED_CHECKS, GranularReason.PENDING_EVALUATION)
@@ -64,7 +64,7 @@ def propose(
     resume: Resume | None = None,
     nominated: Nominated | None = None,
 ) -> Nomination:
-    """Flavors for the workload and whom it would have to evict; with fewer pods if at full size there is neither."""
+    """Return the assignment and the victims of a workload, with fewer pods if neither exists at full size."""
     replaced = replaced_slice(request.workload, context.held_by(rules.name), context.config)
     given = replaced_pod_sets(replaced, context.config)
     assigner = FlavorAssigner(context, rules, request, resume, nominated, replaced=given)
@@ -103,16 +103,16 @@ def _targets(
 def _reduce(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assigner: FlavorAssigner
 ) -> Nomination | None:
-    """The proposal for the largest size that fits or can preempt."""
+    """Return the nomination for the largest size that fits or can preempt."""
     pod_sets = [need.pod_set for need in request.pod_sets]
     return largest(pod_sets, lambda counts: _try_counts(context, rules, request, assigner, counts))
 
 
 def largest(pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], Found | None]) -> Found | None:
-    """What `attempt` gives for the largest counts for which it gives anything, all pod sets reduced in proportion.
+    """Return the result of `attempt` for the largest counts that have one; all pod sets shrink in proportion.
 
-    A binary search over how much is taken off all of them together; as in Kueue the answer counts only if the last
-    size that was found good is the one that the search ends at (PodSetReducer.Search).
+    A binary search over how much is taken off all of them together; as in Kueue the answer counts only if the last size
+    that was found good is the one that the search ends at (PodSetReducer.Search).
     """
     spare = [p.count - (p.min_count if p.min_count is not None else p.count) for p in pod_sets]
     total = sum(spare)

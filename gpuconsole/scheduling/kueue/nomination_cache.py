@@ -1,5 +1,8 @@
 """Reuses one nomination for equivalent heads: the same head in the next cycle, and others while usage is the same.
 
+A nomination depends on the usage on the path from the queue to its root, and on the candidates for preemption. While
+the usage is equal and there are still no victims, it would be repeated.
+
 A proposal is made of what is used on the way from the queue up to its root, and of whom the preemptor may evict. While
 the former is equal, and still nobody is found for it to evict, what was proposed once would be proposed again.
 """
@@ -31,7 +34,7 @@ Nominate = Callable[[Context, ClusterQueueConfig, WorkloadRequest], Nomination]
 
 
 class _LastNomination(Struct, frozen=True):
-    """What was proposed to the last head of a queue."""
+    """The nomination of the last head of a queue."""
 
     scheduling_hash: bytes
     timestamp: Time
@@ -41,7 +44,7 @@ class _LastNomination(Struct, frozen=True):
 
 
 class CachedNomination(Struct, frozen=True):
-    """What was proposed where nobody could be evicted, to all that are alike while the same is used."""
+    """A nomination without victims, valid for equivalent heads while usage is the same."""
 
     assignment: Assignment
     preemption_queries: tuple[PreemptionQuery, ...]
@@ -59,7 +62,7 @@ class CachedNomination(Struct, frozen=True):
 
 
 def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
-    """What is proposed to the entry; a head that comes again, before anything happened in its tree, gets the same."""
+    """Return the entry's nomination; reuses it for a head that returns before its tree changes."""
     request, search_traces = entry.request, context.search_traces
     if not is_cacheable(context, entry):
         return propose(context, entry.rules, request)
@@ -76,7 +79,7 @@ def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> N
 
 
 def is_cacheable(context: Context, entry: CycleEntry) -> bool:
-    """True if nothing but quota, and who uses it, decides about the entry."""
+    """True if only quota and its holders decide about the entry."""
     workload = entry.request.workload
     return not (
         entry.round
@@ -89,7 +92,7 @@ def is_cacheable(context: Context, entry: CycleEntry) -> bool:
 
 
 def lookup(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> CachedNomination | None:
-    """What was proposed to one that is alike; it holds as long as nobody can be evicted for this one, either."""
+    """Return the cached nomination of an equivalent head; valid only if this head has no victims either."""
     found: CachedNomination | None = context.nominations.get(_key(context, rules, request))
     return found
 
@@ -97,7 +100,7 @@ def lookup(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
 def lookup_ignoring_usage(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
 ) -> CachedNomination | None:
-    """What was proposed to the last one that is alike and was plainly short of something, whatever is used now."""
+    """Return the last nomination of an equivalent head with a known shortage, whatever the usage is now."""
     found: CachedNomination | None = context.nominations.get(_key_ignoring_usage(rules, request))
     return found
 
@@ -107,12 +110,12 @@ def _key_ignoring_usage(rules: ClusterQueueConfig, request: WorkloadRequest) -> 
 
 
 def _key(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> tuple[object, ...]:
-    """What decides about a head besides who could be evicted for it."""
+    """Return everything that decides about a head except its candidates for preemption."""
     return request.scheduling_hash, rules.nomination_key, usage_key_for(context, rules.node).number
 
 
 def _has_no_targets(context: Context, entry: CycleEntry, cached: CachedNomination) -> bool:
-    """True if for this entry, too, there is nobody to evict."""
+    """True if this entry has no victims for the cached queries either."""
     return not any(
         find_targets(PreemptionSearch(context, entry.rules, entry.request, columns, uses))
         for columns, uses in cached.preemption_queries
@@ -120,7 +123,7 @@ def _has_no_targets(context: Context, entry: CycleEntry, cached: CachedNominatio
 
 
 def _lookup_or_nominate(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
-    """What was proposed to one that is alike, else what is proposed now."""
+    """Return the cached nomination of an equivalent head, or compute one."""
     rules, request = entry.rules, entry.request
     cached = lookup(context, rules, request)
     if cached is not None and _has_no_targets(context, entry, cached):

@@ -20,9 +20,9 @@ _PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
 
 
 class Observation:
-    """What a session is told of a cluster that others run, beside its objects. Stateful.
+    """Tracks the queues of an external Kueue for a session that follows its objects. Stateful.
 
-    The session decides nothing; its forks do, after `hand_over`. The work is per change, not per question.
+    The session decides nothing; its forks do, after `hand_over`. The work is per change, not per query.
     """
 
     def __init__(self, session: KueueSession) -> None:
@@ -49,7 +49,7 @@ class Observation:
         """UIDs of preemptors, with when they had somebody evicted since then."""
 
     def before(self, event: Applied | Deleted, now: Time) -> None:
-        """Take note of what is about to be told to the session; `now` is when it was seen."""
+        """Note an event before it is applied to the session; `now` is when it was observed."""
         if event.table != "workloads":
             return
         # What changed of the configuration wakes trees as soon as it is compiled: that is older than this event.
@@ -63,7 +63,7 @@ class Observation:
             self._counts_in = "" if same else workload.local_queue
 
     def after(self, event: Applied | Deleted, now: Time) -> None:
-        """The event was told to the session."""
+        """Note an event after it was applied to the session."""
         released = now
         if isinstance(event, Applied) and isinstance(event.object, Workload):
             released = min(now, _latest(event.object) + WRITTEN)
@@ -72,7 +72,7 @@ class Observation:
             self._wake(self._session.tree_woken_by_status(self._counts_in), released)
 
     def settle(self, now: Time) -> None:
-        """All that was seen until `now` is told: let the session know who is inadmissible and who preempts."""
+        """Update the session's inadmissible workloads and preemptors from all events until `now`."""
         session = self._session
         self._gather(now)
         if self._first:
@@ -90,12 +90,12 @@ class Observation:
         self._first, self._settled = False, now
 
     def learn(self, other: "Observation") -> None:
-        """Go on from what another one noted; both sessions were told the same cluster, and this one nothing before."""
+        """Continue from another observation of the same cluster; this session must be new."""
         self._session.load(other._session.dump())
         self._gathering, self._back = other._gathering.copy(), other._back.copy()
 
     def renewed(self, session: KueueSession) -> "Observation":
-        """The same for a session that was told the cluster of the last `settle` anew, as time has passed in it."""
+        """Return an observation for a new session of the same cluster, after time has passed since `settle`."""
         session.take_due()
         session.load_queues(self._session)
         twin = Observation(session)
@@ -104,10 +104,10 @@ class Observation:
         return twin
 
     def hand_over(self, fork: KueueSession, now: Time) -> Time | None:
-        """Let a fork go on from here: trees are woken whose second is over.
+        """Prepare a fork to decide from here: requeues the inadmissible workloads of trees whose batch period is over.
 
-        Others will be (`Session.wake_due`); returns when the first of them is, None without any. The fork's
-        `assumptions` say how many that concerns.
+        Others follow; returns when the first of them is due, None without any. The fork's `assumptions` count the
+        workloads concerned.
         """
         fork.take_due()
         tried_again = fork.count_inadmissible({**self._back, **self._gathering})
@@ -154,7 +154,7 @@ class Observation:
             self._wake(name, time)
 
     def _wake(self, name: str, time: Time) -> None:
-        """Kueue gathers what happens for a second before it brings a tree's inadmissible workloads back."""
+        """Schedule the requeue of a tree's inadmissible workloads after Kueue's batch period."""
         if not name or time <= self._gathering.get(name, -1):
             return
         if name in self._gathering and self._fire(name):
@@ -166,7 +166,7 @@ class Observation:
         return True
 
     def _expire(self) -> None:
-        """Where the scheduler wrote after it had brought a tree's workloads back, it has tried them."""
+        """Forget requeued trees whose workloads the scheduler has tried since."""
         for queue, tried in self._tried.items():
             name = self._session.tree_name(queue)
             if name in self._back and tried >= self._back[name]:

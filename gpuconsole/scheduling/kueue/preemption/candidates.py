@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.requests import Holding
 
 
 class PreemptionVariant(Enum):
-    """On what ground a candidate may be preempted."""
+    """Rule that makes a workload a preemption candidate."""
 
     WITHIN_QUEUE = auto()
     HIERARCHICAL_RECLAIM = auto()
@@ -54,7 +54,7 @@ def _not_evicted(candidate: PreemptionCandidate) -> bool:
 
 
 class OrderedCandidates(Struct, frozen=True):
-    """Everybody who could be evicted for preemptors that are alike."""
+    """The preemption candidates of equivalent preemptors, in order."""
 
     ordered: list[PreemptionCandidate]
     """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
@@ -69,7 +69,7 @@ class OrderedCandidates(Struct, frozen=True):
 
 
 def collect(search: PreemptionSearch) -> OrderedCandidates:
-    """All candidates of the preemptor; the same for those that have the same advantages and priority, or age."""
+    """Collect all candidates of the preemptor; shared by preemptors with the same advantages and priority, or age."""
     preemption, node = search.rules.queue.preemption, search.rules.node
     own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
     advantages = tuple(_advantages(search))
@@ -103,7 +103,7 @@ def _collect(search: PreemptionSearch, advantages: Sequence[bool]) -> OrderedCan
 
 
 def _together(search: PreemptionSearch, parts: list[list[PreemptionCandidate]]) -> list[PreemptionCandidate]:
-    """The candidates under several cohorts, each in turn already, in the order in which they are considered."""
+    """Merge the ordered candidates under several cohorts into preemption order."""
     parts = [part for part in parts if part]
     if len(parts) == 1 and search.context.config.usage_based is None:
         return parts[0]
@@ -125,7 +125,7 @@ def _advantages(search: PreemptionSearch) -> Iterator[bool]:
 def _in_cohort(
     search: PreemptionSearch, advantages: Sequence[bool]
 ) -> tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]]:
-    """Those with whom it has an advantage, and the others, each cohort by itself."""
+    """Return the candidates over which the preemptor has an advantage, and the others, each by cohort."""
     kinds: tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]] = [], []
     visited = search.rules.node
     for cohort, advantage in zip(search.usage.tree.paths[visited], advantages, strict=False):
@@ -143,7 +143,7 @@ def _fits_in_quota(search: PreemptionSearch, node: int, amounts: dict[int, int])
 
 
 def _under(search: PreemptionSearch, cohort: int, advantage: bool) -> Sequence[PreemptionCandidate]:
-    """All candidates under a cohort, in turn as far as that is by rank; the same for many preemptors of a cycle."""
+    """Return all candidates under a cohort, by rank where possible; shared by many preemptors of a cycle."""
     preemption = search.rules.queue.preemption
     policies = preemption.reclaim_within_cohort, preemption.borrow_within_cohort
     key = "under", cohort, advantage, search.columns, policies, dependence(search, *policies)
@@ -179,7 +179,7 @@ def _collect_subtree(
 def _of_queue(
     search: PreemptionSearch, name: str, advantage: bool, branch: tuple[int, ...], key: Hashable
 ) -> Sequence[PreemptionCandidate]:
-    """The candidates of a queue, in order of rank: as long as it holds the same, whatever others in its tree do."""
+    """Return the candidates of a queue by rank; cached while the queue's holdings are the same."""
     known = search.context.cluster_queue_cache(name)
     found: Sequence[PreemptionCandidate] | None = known.get(key)
     if found is None:

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.preemption.upper_bound import cannot_fit
 
 
 def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
-    """The victims of the first attempt that makes room, or nobody."""
+    """Return the victims of the first attempt that frees enough quota; empty if none does."""
     if cannot_fit(search):
         return []
     candidates = collect(search)
@@ -34,13 +34,13 @@ def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
 
 
 def _too_much(search: PreemptionSearch, candidates: OrderedCandidates) -> bool:
-    """True if all these candidates did not make room for as much, or less: they leave in the same order for anybody."""
+    """True if the same candidates already failed to free this much, or less, for another preemptor."""
     uses = dict(search.uses)
     return any(_at_least(uses, failed) for failed in candidates.failures)
 
 
 def _note_failure(search: PreemptionSearch, candidates: OrderedCandidates) -> None:
-    """Where pods need places, too, it may have been for want of those."""
+    """Record the failed amounts, unless the topology may have caused the failure."""
     if not search.demands:
         uses = dict(search.uses)
         candidates.failures[:] = [*(more for more in candidates.failures if not _at_least(more, uses)), uses]
@@ -95,7 +95,7 @@ def _attempt(search: PreemptionSearch, ordered: list[PreemptionCandidate], borro
 
 
 def _short(search: PreemptionSearch) -> dict[int, int]:
-    """How much has to become free at least, by column: until then there is no use in looking whether it fits."""
+    """Return the amounts by column that must become free before a fit is possible."""
     usage, node = search.usage, search.rules.node
     lacking = {column: amount - usage.available(node, column) for column, amount in search.uses if amount > 0}
     return {column: amount for column, amount in lacking.items() if amount > 0}
@@ -112,10 +112,9 @@ def _free(short: dict[int, int], candidate: PreemptionCandidate) -> None:
 def _objection(
     search: PreemptionSearch, candidate: PreemptionCandidate, borrowing: bool, spent: set[int]
 ) -> CandidateVerdict | None:
-    """Why a candidate of another queue stays: it counts only while its queue, and the cohorts up to the common one,
-    borrow.
+    """Return why a candidate of another queue is skipped: its queue and cohorts must borrow what is needed.
 
-    `spent` gathers nodes that borrow nothing needed any more: removing workloads cannot change that.
+    `spent` collects nodes that no longer borrow anything needed: removing workloads cannot change that.
     """
     if borrowing and candidate.variant is PreemptionVariant.RECLAIM_WITHOUT_BORROWING:
         return CandidateVerdict.NOT_WHILE_BORROWING
