@@ -1,5 +1,5 @@
-"""The worker process: it keeps a replica of the simulation and computes there what the screens ask.
+"""The worker process: keeps a replica of the simulation, and computes the screens' reports.
 
-The replica is fed by the same commands at the same virtual times, so it is the same simulation; a digest of all that
-happened, sent along, proves it.
+The replica receives the same commands at the same virtual times, so it is the same simulation; a digest of all events
+verifies that.
 """

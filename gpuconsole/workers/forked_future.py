@@ -1,6 +1,6 @@
-"""A future that is lived in a process of its own, beside this one, so that two futures take the time of one.
+"""Runs one future of a what-if in a forked process, so that two futures take the time of one.
 
-The process is a fork: it has the cluster at once, and sends back only what has changed by the time somebody looks.
+The fork has the cluster at once, and sends back only what has changed when its status is requested.
 """
 
 import os
@@ -34,7 +34,7 @@ class _GetStatus(Struct, frozen=True, tag=True):
 
 
 class _StatusReply(Struct, frozen=True, kw_only=True):
-    """A `Standing` as it travels: of the Snapshot what differs from the one that the future began with."""
+    """A future's status, as sent by the process: of the Snapshot only what differs from the start."""
 
     course: FutureEvents
     time: Time
@@ -56,9 +56,9 @@ _FILES = Path("/proc/self/fd")
 
 
 def fork_future(future: Future, end: Time) -> FutureRunner:
-    """This future in a process of its own, where there is a core for it and forking is safe; else the future itself.
+    """Run this future in a forked process if a core is free and forking is safe; else return the future itself.
 
-    It goes no farther than to `end`.
+    It runs no farther than to `end`.
     """
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or len(list(_THREADS.iterdir())) > 1:
         return future
@@ -68,10 +68,10 @@ def fork_future(future: Future, end: Time) -> FutureRunner:
 
 
 class ForkedFuture:
-    """A future in a process of its own. Mutates. What becomes of the process changes no answer."""
+    """A future in a forked process. Mutates. The results are the same if the process dies."""
 
     def __init__(self, future: Future, end: Time) -> None:
-        """Fork. Raises OSError if there is no room for another process; no other thread may run in this one."""
+        """Fork. Raises OSError if no process can be created; no other thread may run in this one."""
         self._future = future
         """As it stood when the process began: it goes on here if the process is lost."""
         self._until = future.simulation.now
@@ -82,7 +82,7 @@ class ForkedFuture:
         theirs.close()
 
     def advancing(self, until: Time) -> Steps[None]:
-        """Send it on to a moment, which takes no time here."""
+        """Advance it to a moment, without waiting."""
         self._until = until
         if self.process is not None:
             with suppress(OSError):
@@ -90,7 +90,7 @@ class ForkedFuture:
         yield
 
     def look(self) -> FutureStatus:
-        """Wait until it is where it was sent; where it stands then."""
+        """Wait until it has advanced; returns its status."""
         if self.process is not None:
             try:
                 self._pipe.send_bytes(_ENCODER.encode(_GetStatus()))
@@ -125,7 +125,7 @@ class ForkedFuture:
 
 
 def _live(future: Future, end: Time, pipe: Connection) -> None:
-    """What the process does; it never returns."""
+    """Main function of the process; never returns."""
     try:
         _keep_only(pipe)
         # It ends before garbage matters, and what is there is the parent's, too: looking at it would copy it.
@@ -146,7 +146,7 @@ def _live(future: Future, end: Time, pipe: Connection) -> None:
 
 
 def _keep_only(pipe: Connection) -> None:
-    """Let go of what the parent has open: whoever reads its pipes would not notice when it ends."""
+    """Close all other inherited file descriptors, so that readers of the parent's pipes see their end."""
     for file in [int(path.name) for path in _FILES.iterdir()]:
         if file > 2 and file != pipe.fileno():
             with suppress(OSError):

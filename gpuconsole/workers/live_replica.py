@@ -1,4 +1,4 @@
-"""A cluster that others run, as a worker process knows it: told what changed, it is looked at and tried out."""
+"""The worker's replica of a live cluster, on which forecasts and what-ifs are computed."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -34,7 +34,7 @@ WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
 
 
 class SimulationBase(NamedTuple):
-    """What futures begin from."""
+    """The simulation from which futures are forked, with its Snapshot."""
 
     found: Snapshot
     """The cluster as it was seen."""
@@ -44,11 +44,11 @@ class SimulationBase(NamedTuple):
     """It, going on by our rules; to be forked, not driven."""
 
     def changed(self, now: Snapshot) -> set[str]:
-        """The tables whose rows are others by now."""
+        """Names of the tables that have changed since then."""
         return {name for name in TABLES.values() if not _same_rows(self.found, now, name)}
 
     def stands_for(self, now: Snapshot, named: frozenset[str]) -> bool:
-        """True if the answer to a question that names these would hardly be another one `now`."""
+        """True if it is recent enough to answer a question about these names `now`."""
         if now.time - self.found.time > FRESH:
             return False
         changed = self.changed(now)
@@ -65,7 +65,7 @@ def _same_rows(before: Snapshot, now: Snapshot, name: str) -> bool:
 
 
 class LiveReplica:
-    """One cluster, as it was seen last. Mutates by `see`, `look` and `make_ready`, and by what is asked."""
+    """The replica of one cluster. Mutates."""
 
     def __init__(self) -> None:
         self._state = ClusterState()
@@ -82,7 +82,7 @@ class LiveReplica:
         """When somebody tried changes last."""
 
     def see(self, seen: UpdateSnapshot) -> None:
-        """Take in what changed."""
+        """Apply the changes of the cluster."""
         policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew:
             self._state, self._observer = ClusterState(), ForecastChecker()
@@ -97,20 +97,20 @@ class LiveReplica:
         self.snapshot, self._policy = self._state.freeze(), policy
 
     def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, ForecastDifferences]:
-        """What comes next, and what came of the look before; see `Observer.look`."""
+        """The forecast, and the differences from the previous one; see `ForecastChecker.look`."""
         return self._observer.look(self.snapshot, self._policy, assumed, unseen)
 
     def why(self, workload: str) -> Iterator[Tried]:
-        """Why a workload waits, and what would let it in; the cluster as it is, with nothing decided by us.
+        """Explain why a workload is pending, and try suggestions, in the current cluster without simulated decisions.
 
-        It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
+        Suggestions are tried in a fork, one per step; later changes do not affect the answer.
         """
         snapshot, footing = self.snapshot, run_to_end(self._known_to_engines())
         run_to_end(footing.update(snapshot))
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
     def base(self, named: frozenset[str]) -> SimulationBase:
-        """What the futures of a question begin from that names these."""
+        """The simulation from which futures of a question about these names are forked."""
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
             # What is begun is there sooner than what is not, and may do.
@@ -121,11 +121,11 @@ class LiveReplica:
         return base
 
     def expect(self) -> None:
-        """Somebody tries changes, or is about to: the next question comes soon."""
+        """Note that a what-if is being edited: the next question comes soon."""
         self._asked = self.snapshot.time
 
     def prepare_step(self) -> bool:
-        """Do a piece of what the next question needs; False if it needs nothing, or none is expected."""
+        """Do a part of the preparation for the next question; False if none is needed or expected."""
         if self._making is None:
             if self._asked is None or self.snapshot.time - self._asked > INTEREST or not self._outdated():
                 return False
@@ -157,7 +157,7 @@ class LiveReplica:
         return SimulationBase(found, completed, simulation)
 
     def _known_to_engines(self) -> Steps[LiveBase]:
-        """Engines that know the cluster; they begin with what the looks so far have shown of Kueue's queues."""
+        """Engines loaded with the cluster, including the observed state of Kueue's queues."""
         if self._footing is None:
             self._footing = footing = LiveBase(self._policy, seed=0)
             followed = self._observer.followed(self._policy)
@@ -168,7 +168,7 @@ class LiveReplica:
 
 
 def named_in(question: Question) -> frozenset[str]:
-    """All that a question may mean by name: every text in it."""
+    """All strings in a question, which may be names of objects."""
     found, left = set(), [msgspec.to_builtins(question)]
     while left:
         match left.pop():

@@ -1,4 +1,4 @@
-"""Whose turn it is with the worker process: who waits in front of a screen goes before what fills its columns."""
+"""Priority of the worker's questions: those that a user waits for run before those that fill columns."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ LONGEST = 10.0
 
 
 class PriorityLock:
-    """Questions that are being answered, and others that can wait. For any thread."""
+    """Counts urgent questions, and lets others wait for them. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -17,7 +17,7 @@ class PriorityLock:
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
-        """From its first piece to its last somebody waits for this answer."""
+        """Mark a question as urgent for the duration of this context."""
         with self._changed:
             self._awaited += 1
         try:
@@ -28,6 +28,6 @@ class PriorityLock:
                 self._changed.notify_all()
 
     def let_pass(self) -> None:
-        """Return when nobody waits for an answer, or after a long time."""
+        """Wait until no question is urgent, but not longer than `LONGEST`."""
         with self._changed:
             self._changed.wait_for(lambda: not self._awaited, LONGEST)

@@ -1,4 +1,4 @@
-"""The worker process itself, as the parent starts it: it answers requests until the parent is gone."""
+"""Main function of the worker process: answers requests until the parent ends."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ IDLE = 0.05
 
 
 def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
-    """The worker process: answer until the parent is gone."""
+    """Answer requests until the parent ends."""
     # Only the parent may hold its end, or its death would not be noticed.
     parents.close()
     # Ctrl-C and a closed terminal go to the whole group; the parent decides when this process ends.
@@ -44,7 +44,7 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
 
 
 def _write_to(log_file: Path | None) -> None:
-    """Send what this process prints to the log, for the terminal belongs to the console."""
+    """Redirect the output of this process to the log, because the terminal belongs to the console."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     try:
         target = os.open(log_file or os.devnull, flags, 0o600)

@@ -1,4 +1,4 @@
-"""What parent and worker say to each other, in turns: one request, one reply, as msgpack over a pipe."""
+"""Messages between console and worker: one request, one reply, as msgpack over a pipe."""
 
 from typing import Union
 
@@ -34,7 +34,7 @@ class Begin(Struct, frozen=True, tag=True):
 
 
 class UpdateSnapshot(Struct, frozen=True, tag=True):
-    """Know a cluster that others run as it is now: what changed since it was seen last."""
+    """Apply the changes of a live cluster since the last update."""
 
     anew: bool
     """Nothing is known of it so far."""
@@ -47,7 +47,7 @@ class UpdateSnapshot(Struct, frozen=True, tag=True):
 
 
 class ReplaySteps(Struct, frozen=True, tag=True):
-    """Do what the simulation did, and come to where it stands."""
+    """Repeat the steps of the simulation up to its current state."""
 
     steps: tuple[Carried, ...]
     now: Time
@@ -55,7 +55,7 @@ class ReplaySteps(Struct, frozen=True, tag=True):
 
 
 class QuestionMessage(Struct, frozen=True, kw_only=True):
-    """Follow, and then answer."""
+    """A question, with the steps to replay before it."""
 
     follow: ReplaySteps | None = None
     """None if there is no news."""
@@ -64,14 +64,14 @@ class QuestionMessage(Struct, frozen=True, kw_only=True):
 
 
 class LongQuestionMessage(QuestionMessage, frozen=True, kw_only=True):
-    """What is answered piece by piece."""
+    """A question that is answered in parts."""
 
     number: int = 0
     """Of the question: a new one of a kind takes the place of the last one of its kind."""
 
 
 class AskWhatIf(LongQuestionMessage, frozen=True, tag=True):
-    """Take the first look at what would happen."""
+    """Start a what-if, and return its first result."""
 
     commands: tuple[Command, ...]
     horizon: Span
@@ -81,57 +81,57 @@ class AskWhatIf(LongQuestionMessage, frozen=True, tag=True):
 
 
 class NextPiece(Struct, frozen=True, tag=True):
-    """Take the next look of a what-if, or go on with another long answer. Who does not ask has given it up."""
+    """Return the next result of a what-if or another long question. Not asking cancels it."""
 
     number: int
 
 
 class AskScores(QuestionMessage, frozen=True, tag=True):
-    """Say what every filter and score says of every node for a pod."""
+    """Return every filter and score result of every node for a pod."""
 
     pod: Pod
 
 
 class AskWhy(LongQuestionMessage, frozen=True, tag=True):
-    """Say why a workload waits, and begin to try what would let it in."""
+    """Explain why a workload is pending, and start to try suggestions."""
 
     workload: str
 
 
 class AskPlan(LongQuestionMessage, frozen=True, tag=True):
-    """Begin to try what would let these run within a wait."""
+    """Start a plan that makes these workloads start within a target wait."""
 
     commands: tuple[Command, ...]
     wanted: Span
 
 
 class AskRisk(LongQuestionMessage, frozen=True, tag=True):
-    """Begin to run the cluster forward for what may be evicted."""
+    """Start the simulation runs for the preemption risk."""
 
 
 class AskOutlook(LongQuestionMessage, frozen=True, tag=True):
-    """Begin to run the cluster forward for one workload."""
+    """Start the simulation runs for the forecast of one workload."""
 
     workload: str
 
 
 class AskStarts(LongQuestionMessage, frozen=True, tag=True):
-    """Begin to run the cluster forward for all that waits."""
+    """Start the simulation runs for the estimated starts of all pending workloads."""
 
 
 class AskForecast(Struct, frozen=True, tag=True):
-    """Look at the cluster that was seen last: what comes next, and what came of the look before."""
+    """Forecast Kueue's next decisions from the last update, and compare the previous forecast."""
 
     assumed: tuple[str, ...]
     unseen: tuple[str, ...]
 
 
 class Expect(Struct, frozen=True, tag=True):
-    """Get ready for a question about the cluster that was seen last."""
+    """Prepare for a question about the last update."""
 
 
 class Done(Struct, frozen=True, tag=True):
-    """The replica is where it should be; `same` is False if it is not what it should be."""
+    """The replica is up to date; `same` is False if it differs from the simulation."""
 
     same: bool = True
 

@@ -1,4 +1,4 @@
-"""The worker's side: a process that keeps a replica of the simulation, or of a live cluster, and answers from it."""
+"""Request handling in the worker: keeps a replica of the simulation or of a live cluster, and answers from it."""
 
 import logging
 import time
@@ -54,7 +54,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Replica:
-    """A simulation that does what another one did. Mutates."""
+    """A simulation that repeats the steps of another one. Mutates."""
 
     def __init__(self, begin: Begin) -> None:
         self._simulation = Simulation.load(begin.state)
@@ -63,7 +63,7 @@ class Replica:
         run_to_end(prepare(self._simulation))
 
     def follow(self, follow: ReplaySteps) -> bool:
-        """Do what the simulation did; True if the same came of it."""
+        """Repeat the steps of the simulation; True if the events are the same."""
         for step in follow.steps:
             self._simulation.advance(step.at)
             self._simulation.submit(step.command)
@@ -72,16 +72,16 @@ class Replica:
         return self._digest == follow.digest
 
     def followed(self, question: Question) -> Simulation | None:
-        """The simulation as it is by now; None if it is not what it should be."""
+        """The replicated simulation; None if it differs from the original."""
         if question.follow is not None and not self.follow(question.follow):
             return None
         return self._simulation
 
 
 def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> Iterator[Reply]:
-    """What a simulation says to a long question, piece by piece: in forks, whatever it does meanwhile.
+    """The results of a long question about a simulation, computed in forks, one by one.
 
-    `found` is the cluster that others run, where the simulation goes on from one.
+    `found` is the live cluster from which the simulation started, if any.
     """
     match question:
         case AskWhatIf():
@@ -105,7 +105,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
 
 
 class RequestHandler:
-    """What the process keeps from request to request. Mutates by `reply`."""
+    """State of the process between requests. Mutates by `reply`."""
 
     def __init__(self) -> None:
         self._replica: Replica | None = None
@@ -114,7 +114,7 @@ class RequestHandler:
         """What was asked for last of each kind: it goes on in forks of its own, whatever else is asked meanwhile."""
 
     def reply(self, request: Request) -> Reply:
-        """Carry a request out; what goes wrong is a reply too."""
+        """Handle a request; errors become replies, too."""
         try:
             return self._carried_out(request)
         except Exception as error:
@@ -123,7 +123,7 @@ class RequestHandler:
             return Done(same=False) if isinstance(request, Begin | ReplaySteps) else failed
 
     def prepare_step(self) -> bool:
-        """Do a piece of what may be asked next; False if there is nothing to do."""
+        """Do a part of the preparation for the next question; False if there is none."""
         try:
             return self._mirror.prepare_step()
         except Exception:

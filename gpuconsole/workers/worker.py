@@ -1,4 +1,4 @@
-"""What the worker process can be asked: a method a question, each of which knows what its answer looks like."""
+"""Questions to the worker process: one method each, with the type of its answer."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,7 +36,7 @@ from gpuconsole.workers.worker_client import ObservedCluster, WorkerClient
 
 
 class Worker(WorkerClient):
-    """The process that runs futures, so that this one has time for keys. It may be asked from any thread."""
+    """The process that computes futures, so that the console stays responsive. Thread-safe."""
 
     def looks(
         self,
@@ -46,9 +46,9 @@ class Worker(WorkerClient):
         seen: ObservedCluster | None = None,
         places: Sequence[str] = (),
     ) -> Iterator[WhatIfProgress]:
-        """Have the worker compute a what-if look by look, from where the simulation stands, or from a cluster.
+        """Compute a what-if, result by result, from the simulation's current state or from a cluster.
 
-        Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
+        Other questions may be asked between two results; not asking for the next one cancels it. Raises WorkerError.
         """
         for reply in self.pieces(AskWhatIf(tuple(commands), horizon, tuple(against), tuple(places)), seen):
             assert isinstance(reply, WhatIfReply)
@@ -57,7 +57,7 @@ class Worker(WorkerClient):
                 return
 
     def why(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Tried]:
-        """Have the worker say why a workload waits, and try what would let it in, as `looks`. Raises WorkerError."""
+        """Explain why a workload is pending, and try suggestions, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskWhy(workload), seen):
             assert isinstance(reply, WhyReply)
             yield reply.tried
@@ -67,7 +67,7 @@ class Worker(WorkerClient):
     def plan(
         self, commands: Sequence[Command], wanted: Span, seen: ObservedCluster | None = None
     ) -> Iterator[PlanProgress]:
-        """Have the worker try what would let these run within a wait, as `looks` does. Raises WorkerError."""
+        """Compute a plan that makes these workloads start within a target wait, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
             assert isinstance(reply, PlanReply)
             yield reply.planning
@@ -75,7 +75,7 @@ class Worker(WorkerClient):
                 return
 
     def risk(self, seen: ObservedCluster | None = None) -> Iterator[EvictionRiskProgress]:
-        """Have the worker run the cluster forward for what may be evicted, as `looks` does. Raises WorkerError."""
+        """Compute the preemption risk of running workloads, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskRisk(), seen):
             assert isinstance(reply, RiskReply)
             yield reply.progress
@@ -83,13 +83,13 @@ class Worker(WorkerClient):
                 return
 
     def scores(self, pod: Pod, seen: ObservedCluster | None = None) -> ScoreTable | None:
-        """Have the worker judge all nodes for a pod, as `looks` does. Raises WorkerError."""
+        """Compute the scores of all nodes for a pod, as `looks`. Raises WorkerError."""
         reply = self.answer(AskScores(pod, seen=seen is not None), seen)
         assert isinstance(reply, ScoresReply)
         return reply.table
 
     def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[WorkloadOutlook]:
-        """Have the worker run the cluster forward for a workload, as `looks` does. Raises WorkerError."""
+        """Compute the forecast of one workload, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskOutlook(workload), seen):
             assert isinstance(reply, OutlookReply)
             yield reply.ahead
@@ -97,7 +97,7 @@ class Worker(WorkerClient):
                 return
 
     def outlook(self, seen: ObservedCluster | None = None) -> Iterator[StartEstimates]:
-        """Have the worker run the cluster forward for all that waits, as `looks` does. Raises WorkerError."""
+        """Compute the estimated starts of all pending workloads, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskStarts(), seen):
             assert isinstance(reply, StartsReply)
             yield reply.outlook
@@ -107,7 +107,7 @@ class Worker(WorkerClient):
     def forecast(
         self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
     ) -> tuple[Forecast, ForecastDifferences]:
-        """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
+        """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError."""
         reply = self.answer(AskForecast(assumed, unseen), seen)
         assert isinstance(reply, ForecastReply)
         return reply.forecast, reply.said

@@ -1,4 +1,4 @@
-"""The line to the worker process, at the parent's end: starts it, keeps its replica fed, and asks in turns.
+"""Client of the worker process: starts it, keeps its replica up to date, and sends one request at a time.
 
 Start it before the app runs: Textual replaces stderr, and a process cannot be spawned after that.
 """
@@ -66,7 +66,7 @@ SECOND_CHANCES = 3
 
 
 class ObservedCluster(NamedTuple):
-    """A cluster that others run, at one moment, and how it would go on."""
+    """A live cluster at one moment, with the policy by which to simulate it."""
 
     cluster: object
     """Whatever tells it from another one that the same worker is asked about."""
@@ -75,20 +75,20 @@ class ObservedCluster(NamedTuple):
 
 
 def _process_context() -> str:
-    """How to start the process. A fork has all that was imported at once; it is safe before there are other threads."""
+    """How to start the process. A fork has all imported modules; it is safe before other threads exist."""
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
 
 class WorkerClient:
-    """A process, the pipe to it, and what it has not been told yet.
+    """The process, the pipe to it, and the changes not sent yet.
 
-    A `Follower` of the simulation. Mutates. Questions may be asked from any thread, the rest is for the polling one.
+    A `Follower` of the simulation. Mutates. Questions are thread-safe, the other methods are for the polling thread.
     """
 
     def __init__(self, log_file: Path | None = None) -> None:
-        """Start the process, best before there is a cluster: a fork keeps what this one has by then, and uses none.
+        """Start the process, best before a cluster is loaded, because a fork keeps the memory of this process.
 
-        A cluster is introduced to it later, or shown with each question.
+        The cluster is introduced later, or sent with each question.
         """
         context = multiprocessing.get_context(_process_context())
         self._pipe, theirs = context.Pipe()
@@ -113,7 +113,7 @@ class WorkerClient:
         """What became of the process, if it is gone."""
 
     def introduce(self, state: bytes) -> None:
-        """Have it follow a simulation that was just saved, before anything else happens in it."""
+        """Replicate a simulation that was just saved, before anything else happens in it."""
         self._anew = Begin(state, 0)
         # The process needs half a second to start; nobody has to wait for that but this thread.
         self._talking.acquire()
@@ -125,7 +125,7 @@ class WorkerClient:
                 self._steps.append(Carried(at, command))
 
     def reached(self, now: Time, digest: int) -> bool:
-        """Tell the worker how far the simulation is, unless it is busy. Never waits for it."""
+        """Send the simulation's progress to the worker, unless it is busy. Never blocks."""
         if self.lost:
             return False
         with self._telling:
@@ -145,7 +145,7 @@ class WorkerClient:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
 
     def close(self) -> None:
-        """End the process; whoever waits for an answer gets a WorkerError."""
+        """End the process; pending questions raise WorkerError."""
         self.lost = self.lost or "the worker process was closed"
         self.process.terminate()
         self.process.join()
@@ -154,9 +154,10 @@ class WorkerClient:
         self.process.close()
 
     def pieces(self, question: Long, seen: ObservedCluster | None) -> Iterator[Answered]:
-        """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up.
+        """Send a long question and yield its results.
 
-        When things start is a column, or a line on a page: it comes after answers that somebody waits for.
+        Other questions may run between two results, and stopping cancels it.
+        Estimated starts have low priority: they wait for answers that a user waits for.
         """
         if isinstance(question, AskOutlook | AskStarts):
             yield from self._in_turn(question, seen, self._turns.let_pass)
@@ -173,7 +174,7 @@ class WorkerClient:
             yield self.answer(NextPiece(number), None)
 
     def expect(self, seen: ObservedCluster) -> None:
-        """Have the process get ready for a question about a cluster. Raises WorkerError."""
+        """Prepare the process for a question about a cluster. Raises WorkerError."""
         self._reply(Expect(), seen)
 
     def answer(self, question: Question | NextPiece | AskForecast, seen: ObservedCluster | None) -> Answered:
@@ -198,7 +199,7 @@ class WorkerClient:
                 assert_never(reply)
 
     def _reply(self, request: Question | NextPiece | AskForecast | Expect, seen: ObservedCluster | None) -> Reply:
-        """Show the cluster that is asked about, and ask."""
+        """Send the changes of the cluster, then the question."""
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
@@ -210,7 +211,7 @@ class WorkerClient:
                 raise WorkerError(self.lost) from error
 
     def _show(self, seen: ObservedCluster) -> Reply:
-        """Tell the process what changed in a cluster since it was told last."""
+        """Send the changes of a cluster since the last time."""
         self._settle()
         known, self._shown = self._shown, None
         if known is not None and known.cluster is seen.cluster and known.snapshot.time > seen.snapshot.time:
@@ -236,7 +237,7 @@ class WorkerClient:
             self._talking.release()
 
     def _tell(self) -> None:
-        """Send what is new, if the last request was answered."""
+        """Send new steps if the last request was answered."""
         if self._owed and not self._pipe.poll(0):
             return
         self._settle()
@@ -273,7 +274,7 @@ class WorkerClient:
         self._owed = True
 
     def _settle(self) -> Reply:
-        """Wait for the reply that is owed, if one is."""
+        """Wait for an outstanding reply, if any."""
         if not self._owed:
             return Done()
         if not self._pipe.poll(PATIENCE):
