@@ -1,1 +1,1 @@
-"""What runs beside the screens: the loop, the facade that the screens talk to."""
+"""The facade that the screens use, and what runs in the background: loop, forecasts, port-forwards."""

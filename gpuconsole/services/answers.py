@@ -1,4 +1,4 @@
-"""Answers from forks of the cluster: what comes, and what would come; by the worker process, or here without one."""
+"""Analyses in forks of the cluster, such as what-ifs and forecasts, in the worker process or in this one."""
 
 import logging
 import time
@@ -34,12 +34,12 @@ Answer = TypeVar("Answer")
 
 
 class AnalysisService:
-    """What forks of one cluster answer, asked from any thread. Only `worker` changes, when it is handed over."""
+    """Computes analyses in forks of one cluster. Thread-safe; only `worker` changes, at a hand-over."""
 
     def __init__(
         self, backend: Backend, newest: Callable[[], Snapshot], worker: Worker | None, estimates: EstimateService
     ) -> None:
-        """`newest` is the Snapshot that people see; `estimates` learn from each start that is told."""
+        """`newest` returns the displayed Snapshot; `estimates` learns from each observed start."""
         self._backend = backend
         self._live = backend if isinstance(backend, LiveBackend) else None
         self._newest = newest
@@ -49,20 +49,20 @@ class AnalysisService:
         self._closed = False
 
     def close(self) -> None:
-        """End the worker process; whoever waits for it gets a WorkerError."""
+        """End the worker process; pending questions raise WorkerError."""
         self._closed = True
         if self.worker is not None:
             self.worker.close()
 
     @property
     def foretells(self) -> bool:
-        """True where there is a process to run the cluster forward: this one has keys to answer."""
+        """True if a worker process can compute forecasts: this process must stay responsive."""
         return self.worker is not None and isinstance(self._backend, Forkable)
 
     def expect(self) -> None:
-        """A question is about to be asked: where a live cluster is large, the worker had better begin.
+        """Prepare for a question about a large live cluster.
 
-        Blocks until the worker knows what changed: call it in a thread.
+        Blocks until the worker has the changes: call it in a thread.
         """
         live, worker = self._live, self.worker
         if live is None or worker is None or worker.lost or missing_for_forecast(self._newest()):
@@ -91,19 +91,19 @@ class AnalysisService:
         return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """What every filter and score says of every node if this pod came now; None where the engine has no such table.
+        """Every filter and score result of every node for this pod now; None if the engine has no scores.
 
-        Blocks while it computes, and raises, as `looks` does.
+        Blocks, and raises, as `looks` does.
         """
         backend = self._forkable()
         answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
         return backend.fork().placement.scores(pod) if answer is None else answer[0]
 
     def why(self, workload: str) -> Iterator[Tried]:
-        """Why a workload waits, and what would let it in: changes that are tried in forks, piece by piece.
+        """Explain why a workload is pending, and try suggestions in forks, one per step.
 
-        Each piece blocks, as those of `looks` do. Of a recording nobody knows how its Kueue was set up: there it is
-        asked by Kueue's defaults.
+        Each step blocks, as those of `looks` do. The Kueue configuration of a recording is unknown: Kueue's defaults
+        are used.
         """
         return self._pieces(lambda worker, seen: worker.why(workload, seen), lambda: self._why_here(workload))
 
@@ -128,7 +128,7 @@ class AnalysisService:
         )
 
     def risk(self) -> Iterator[EvictionRiskProgress]:
-        """What may evict running work, run by run, as `looks` does."""
+        """The preemption risk of running workloads, run by run, as `looks`."""
         self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
@@ -141,10 +141,10 @@ class AnalysisService:
         )
 
     def ahead(self, workload: str) -> Iterator[WorkloadOutlook]:
-        """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
+        """The estimated start of a pending workload, or the preemption risk of a running one, by many simulation runs.
 
-        A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
-        Piece by piece, as `looks`; nothing at all where nothing is foretold, or can be.
+        Starts are calibrated with earlier estimates of this console, and recorded for later ones. Result by result, as
+        `looks`; no results where no forecast is possible.
         """
         if missing_for_forecast(self._newest(), *PLACES):
             return
@@ -157,7 +157,7 @@ class AnalysisService:
                 yield replace(piece, eta=corrected(piece.eta, learned, self._estimates.record(piece.time)))
 
     def outlook(self) -> Iterator[StartEstimates]:
-        """When all that waits starts, corrected and remembered as by `ahead`."""
+        """The estimated starts of all pending workloads, calibrated and recorded as by `ahead`."""
         if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
@@ -165,9 +165,9 @@ class AnalysisService:
             yield calibrated(piece, self._estimates.take(past_estimates, piece.time)) if piece.whole else piece
 
     def standing(self) -> AdmissionView:
-        """The cluster as it is now, for answers about that. Call it in a thread, as `fork`.
+        """The cluster in its current state, for reports about that. Call it in a thread, as `fork`.
 
-        Of a recording nobody knows how its Kueue was set up: it is taken to be by Kueue's defaults.
+        The Kueue configuration of a recording is unknown: Kueue's defaults are used.
         """
         if self._live is not None:
             return view_on(self._live.snapshot(), self._live.policy)
@@ -176,7 +176,7 @@ class AnalysisService:
         return view_on(self._newest(), SimPolicy())
 
     def _decide(self, *besides: type) -> None:
-        """Raise UnseenError where something that the future depends on may not be read."""
+        """Raise UnseenError if objects on which the future depends are not visible."""
         if lacking := missing_for_forecast(self._newest(), *besides):
             raise UnseenError(f"not enough data for an answer: {'; '.join(lacking)}")
 
@@ -188,7 +188,7 @@ class AnalysisService:
     def _pieces(
         self, ask: Callable[[Worker, ObservedCluster | None], Iterator[Answer]], here: Callable[[], Iterator[Answer]]
     ) -> Iterator[Answer]:
-        """The worker's answer piece by piece; where it does not begin one, this process answers."""
+        """The worker's results; if it returns none, those of this process."""
 
         def begin(worker: Worker, seen: ObservedCluster | None) -> tuple[Answer, Iterator[Answer]]:
             trial = ask(worker, seen)
@@ -202,7 +202,7 @@ class AnalysisService:
             yield from begun[1]
 
     def _from_worker(self, ask: Callable[[Worker, ObservedCluster | None], Answer]) -> Answer | None:
-        """What the worker process says; None where there is none, or it did not answer."""
+        """The worker's results; None without a worker or an answer."""
         if self.worker is None or self.worker.lost:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The console's facade: all that the screens know of the world behind them. What forks of it answer is in `answers`."""
+"""The console's facade: everything that the screens use. Analyses in forks are in `answers`."""
 
 import logging
 import threading
@@ -51,7 +51,7 @@ NO_DIFFERENCES = ForecastDifferences()
 
 
 class Console:
-    """One cluster, watched and operated. Mutates; methods may be called from any thread unless they say otherwise."""
+    """One observed and operated cluster. Mutates; methods are thread-safe unless they say otherwise."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Console:
         notices: Sequence[str] = (),
         prices: Prices = USUAL,
     ) -> None:
-        """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given.
+        """`about` has the constants: mode, source, engine, policy. The console closes its arguments.
 
-        `protected` says why nothing may be changed, where the cluster forbids it rather than the user. `no_audit` lets
-        a live cluster be changed also while the audit, which is part of the history, cannot be written.
+        `protected` says why the cluster is read-only, if the cluster rather than the user forbids changes. `no_audit`
+        allows changes of a live cluster even while the audit, which is part of the history, cannot be written.
         """
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
@@ -110,7 +110,7 @@ class Console:
 
     @property
     def trends(self) -> Trends:
-        """How busy GPUs were lately; only the loop adds to it."""
+        """Recent GPU utilization; only the loop adds to it."""
         return self._measurements.trends
 
     @property
@@ -138,20 +138,20 @@ class Console:
         )
 
     def _kueue_problems(self, sight: ClusterHealth | None) -> tuple[KueueProblem, ...]:
-        """Nothing while the cluster is not seen as it is."""
+        """Problems of Kueue; none while the cluster is not observed completely."""
         if sight is None or sight.lost or sight.loading:
             return ()
         stuck = self.forecaster.kueue_problem if self.forecaster is not None else None
         return (*sight.kueue, stuck) if stuck is not None else sight.kueue
 
     def start(self) -> None:
-        """Let the time run, by a timer in another thread."""
+        """Start the clock, by a timer in another thread."""
         if self.forecaster is not None:
             self.forecaster.start()
         self._loop.start()
 
     def stop(self) -> None:
-        """Stop the time and let go of everything, once; whoever waits for a what-if gets a WorkerError."""
+        """Stop the clock and release all resources, once; pending what-ifs raise WorkerError."""
         if self._stopped:
             return
         self._stopped = True
@@ -169,11 +169,11 @@ class Console:
         self._loop.tick(elapsed)
 
     def hand_over(self) -> None:
-        """Leave the worker process to another console."""
+        """Release the worker process for another console."""
         self.answers.worker = None
 
     def subscribe(self, callback: Callable[[Snapshot], None]) -> Callable[[], None]:
-        """Have every new Snapshot told, from the loop's thread; returns what ends that."""
+        """Call a function with every new Snapshot, in the loop's thread; returns a function that ends that."""
         with self._subscribing:
             self._subscribers.append(callback)
 
@@ -185,24 +185,24 @@ class Console:
         return unsubscribe
 
     def submit(self, command: Command) -> None:
-        """Ask for a change; its effect comes with a later Snapshot. Raises ReadOnlyError."""
+        """Send a command; later Snapshots show its effect. Raises ReadOnlyError."""
         self._guard.submit(command, self.snapshot.time)
 
     @property
     def object_access(self) -> ObjectAccess | None:
-        """What can be asked of a live cluster beside commands; None where there is none to ask."""
+        """Access to objects of a live cluster beyond commands; None elsewhere."""
         return self._backend.object_access() if isinstance(self._backend, HasObjectAccess) else None
 
     def permit(self, words: str) -> None:
-        """Note something that may change the cluster, and is no command: a shell. Raises ReadOnlyError."""
+        """Audit an action that may change the cluster and is not a command, such as a shell. Raises ReadOnlyError."""
         self._guard.permit(words, self.snapshot.time)
 
     def note(self, words: str, detail: str, *, failed: bool = False) -> None:
-        """Note what became of something that was permitted."""
+        """Record the outcome of a permitted action."""
         self._guard.note(words, self.snapshot.time, detail, failed=failed)
 
     def pause(self) -> None:
-        """Stop the virtual time; a running tick notices within milliseconds."""
+        """Pause the virtual time; a running tick stops within milliseconds."""
         self._clockwork().pause()
 
     def resume(self) -> None:
@@ -213,7 +213,7 @@ class Console:
         self._clockwork().step()
 
     def set_speed(self, speed: float) -> None:
-        """Virtual seconds a second, clipped to ×1 … ×10,000."""
+        """Virtual seconds per second, clipped to ×1 … ×10,000."""
         self._clockwork().set_speed(speed)
 
     def preemptions(self, limit: int = 500) -> tuple[HistoryEvent, ...]:
@@ -231,11 +231,11 @@ class Console:
 
     @property
     def keeps_history(self) -> bool:
-        """True if answers about the past read the disk."""
+        """True if the history is stored on disk."""
         return self._recorder is not None
 
     def last_hour(self) -> LastHour:
-        """The totals of the last hour, by the history; where none is kept, of as many lines as are at hand.
+        """Totals of the last hour from the history; without a stored history, from the lines in memory.
 
         Raises HistoryError.
         """
@@ -246,14 +246,14 @@ class Console:
         return last_hour(snapshot.recent, snapshot.time)
 
     def losses(self) -> Losses:
-        """The work that evictions took, by queue and workload; of late only, where no history is kept.
+        """Work lost by evictions, by queue and workload; only recent ones without a stored history.
 
         Raises HistoryError.
         """
         return history.losses(self._recorder) if self._recorder is not None else lost_by(self.snapshot.recent)
 
     def history(self, workload: str) -> tuple[HistoryEvent, ...]:
-        """All that happened to a workload (`ns/name`), and what it did to others, oldest first. Raises HistoryError."""
+        """All events of a workload (`ns/name`), and its effects on others, oldest first. Raises HistoryError."""
         if self._recorder is not None:
             return history.of_workload(self._recorder, workload)
         return tuple(line for line in self.snapshot.recent if workload in (line.workload, line.by))
@@ -261,38 +261,38 @@ class Console:
     def pending(
         self, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None
     ) -> list[Pending]:
-        """Who waits for a ClusterQueue (or at one of its LocalQueues), in the order in which it would be tried."""
+        """Pending workloads of a ClusterQueue (or of one of its LocalQueues), in the order in which they are tried."""
         return positions.pending(self.snapshot, cluster_queue, local_queue=local_queue, offset=offset, limit=limit)
 
     @property
     def foresees(self) -> bool:
-        """True on a live cluster, where what comes next is not what we decide."""
+        """True on a live cluster, where Kueue's next decisions are forecast."""
         return self.forecaster is not None
 
     @property
     def forecast(self) -> Forecast:
-        """What the next cycles would do, as it was foreseen last; an empty one where nothing is foreseen."""
+        """The newest forecast of the next scheduling cycles; an empty one without forecasts."""
         return self.forecaster.forecast if self.forecaster is not None else NO_FORECAST
 
     @property
     def compared(self) -> ForecastDifferences:
-        """How the forecasts of this session compared with what Kueue did."""
+        """The comparison of this session's forecasts with Kueue's decisions."""
         return self.forecaster.said if self.forecaster is not None else NO_DIFFERENCES
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
-        """Who waits for a queue by Kueue's own word, on a live cluster. Waits for its answer; call it in a thread."""
+        """Pending workloads of a queue from Kueue's visibility API, on a live cluster. Blocks; call it in a thread."""
         if self._live is None:
             return VisibilityPositions(queue=cluster_queue)
         return self._live.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
-        """What Kueue's own metrics say of a queue, on a live cluster with a Prometheus. Waits for it, too."""
+        """Kueue's own metrics of a queue, on a live cluster with Prometheus. Blocks, too."""
         if self._live is None:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)
 
     def check(self, text: str) -> LoadedManifests:
-        """Read manifests from a text and say what is wrong with them; changes nothing."""
+        """Validate manifests in a text; changes nothing."""
         return load_text(text, now=self.snapshot.time, names=self.generated_names)
 
     def _engines(self) -> EnginesInForce:
@@ -308,7 +308,7 @@ class Console:
         return "off" if worker is None else worker.lost or "on"
 
     def _unsaved(self) -> str:
-        """Why the history is not written; empty if it is written."""
+        """Why the history is not being written; empty if it is."""
         return self._about.history if self._recorder is None else self._recorder.failed
 
     def _unaudited(self) -> str:

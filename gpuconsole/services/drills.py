@@ -1,4 +1,4 @@
-"""Drills as files: those that come along, and any other one, read so that they can be played."""
+"""Reads drill files, bundled or other ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,14 +30,14 @@ class DrillFile(Struct, frozen=True):
 
 
 def library() -> Sequence[DrillFile]:
-    """The drills that come along, by name. Reads their files; raises ConsoleError where the installation lacks them."""
+    """The bundled drills by name. Reads their files; raises ConsoleError if the installation lacks them."""
     return [_listed(path) for path in _bundled()]
 
 
 def open_drill(named: str) -> Scenario:
-    """Read one drill: a file, or the name of one that comes along; it tells how victims are chosen.
+    """Read a drill by path or by the name of a bundled one; its run records how victims are chosen.
 
-    Raises SourceError, with the first thing that is wrong.
+    Raises SourceError with the first error.
     """
     path = named
     try:
@@ -67,7 +67,7 @@ def _bundled() -> Sequence[Path]:
 
 
 def _path_of(named: str) -> str:
-    """Where a drill is; what exists as a path is that."""
+    """The path of a drill; an existing path takes precedence over a bundled name."""
     file = Path(named).expanduser()
     if not file.exists():
         return next((str(path) for path in _bundled() if path.stem == named), str(file))
@@ -75,7 +75,7 @@ def _path_of(named: str) -> str:
 
 
 def playable(scenario: Scenario, path: str) -> Scenario:
-    """The drill as it is played: every choice is told. Raises SourceError for one without steps."""
+    """The drill with all victim choices recorded. Raises SourceError for one without steps."""
     if not scenario.steps:
         raise SourceError(path, NO_STEPS)
     name = scenario.name or Path(path).stem

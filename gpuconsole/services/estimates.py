@@ -1,4 +1,4 @@
-"""What this console foretold of starts, remembered in the history, and what became of it."""
+"""Recorded estimates of starts, and their comparison with actual starts, for calibration."""
 
 import logging
 import sqlite3
@@ -20,12 +20,12 @@ INTERVAL = 1.0
 
 
 class EstimateService:
-    """The memory of one cluster's estimates. Mutates; methods may be called from any thread."""
+    """Estimates of one cluster. Mutates; thread-safe."""
 
     def __init__(
         self, recorder: Recorder | None = None, source: str = "", *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """With a `source`, what was foretold of this live cluster in earlier sessions counts as well."""
+        """With a `source`, estimates of earlier sessions on this live cluster count as well."""
         self._recorder = recorder
         self._source = source
         self._clock = clock
@@ -35,7 +35,7 @@ class EstimateService:
         self._seen = 0.0
 
     def take(self, estimates: Iterable[PastEstimate], now: Time) -> Calibration:
-        """Remember estimates of now; returns what those before teach."""
+        """Record current estimates; returns the calibration by earlier ones."""
         with self._guard:
             if self._memory is None:
                 self._memory = EstimateHistory(self._earlier())
@@ -44,12 +44,12 @@ class EstimateService:
             return learned
 
     def record(self, now: Time) -> CoverageRecord:
-        """How good earlier estimates were, as far as that is known by now."""
+        """The accuracy of earlier estimates, as far as it is known."""
         with self._guard:
             return coverage(self._memory.earlier, now) if self._memory is not None else CoverageRecord()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Learn what has started by now; once a second at most."""
+        """Compare estimates with the workloads that have started; once a second at most."""
         now = self._clock()
         if self._memory is None or now - self._seen < INTERVAL:
             return

@@ -1,4 +1,4 @@
-"""The forecast beside a live cluster: when to look, in the worker process, and every difference into the history."""
+"""Forecasts beside a live cluster: when to compute them, and the record of differences from Kueue."""
 
 import logging
 import threading
@@ -31,12 +31,12 @@ LATEST = 10.0
 
 
 def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:
-    """True if every table is what it was."""
+    """True if no table changed."""
     return len(tables) == len(seen) and all(map(is_, tables, seen))
 
 
 class ForecastService:
-    """Looks at a live cluster now and then. Mutates; `changed` may be called from any thread, `look` from one."""
+    """Computes forecasts of a live cluster. Mutates; `changed` is thread-safe, `look` is for one thread."""
 
     def __init__(
         self,
@@ -66,22 +66,22 @@ class ForecastService:
         self._admission = KueueWatch()
 
     def start(self) -> None:
-        """Look whenever something changed, in a thread of its own, until `stop`."""
+        """Compute a forecast after each change, in a separate thread, until `stop`."""
         self._thread = threading.Thread(target=self._run, name="forecast", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a look that is under way is not waited for."""
+        """Stop, without waiting for a running computation."""
         self._stopped.set()
         self._wake.set()
 
     def changed(self, snapshot: Snapshot) -> None:
-        """There is a new Snapshot. Never waits."""
+        """Note that there is a new Snapshot. Never blocks."""
         self._newest = snapshot
         self._wake.set()
 
     def look(self) -> bool:
-        """Look now, if there is anything to look at; False if nothing changed that decisions depend on."""
+        """Compute a forecast now; False if nothing changed that decisions depend on."""
         foresees = self._foresees()
         looked = foresees and self._look()
         expected = self.forecast.expected.values()
@@ -91,11 +91,11 @@ class ForecastService:
 
     @property
     def kueue_problem(self) -> KueueProblem | None:
-        """That Kueue does not admit what it should, if so; nothing where there is no forecast."""
+        """The problem that Kueue does not admit what it should; empty without one, or without forecasts."""
         return self._admission.problem
 
     def _foresees(self) -> bool:
-        """True where a forecast can be made."""
+        """True if forecasts are possible."""
         sight = self._live.health
         if sight.loading or sight.lost or self._live.policy.kueue is None:
             return False

@@ -1,4 +1,4 @@
-"""Port-forwards: kubectl processes that listen on this machine's loopback, and end with the console however it ends."""
+"""Port-forwards: kubectl processes that listen on this machine's loopback address and end with the console."""
 
 import itertools
 import logging
@@ -26,7 +26,7 @@ _LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
 class Forward(Struct, frozen=True, kw_only=True):
-    """One port of a pod, as it is now."""
+    """The state of one port-forward."""
 
     id: int
     pod: str
@@ -40,7 +40,7 @@ class Forward(Struct, frozen=True, kw_only=True):
 
 
 class _Running:
-    """A process, and what it said last. Mutates in its own thread."""
+    """A process and its last output. Mutates in its own thread."""
 
     def __init__(self, id: int, pod: str, local: int, remote: int, command: Sequence[str]) -> None:
         self.now = Forward(id=id, pod=pod, local=local, remote=remote)
@@ -56,7 +56,7 @@ class _Running:
         threading.Thread(target=self._listen, name=f"port-forward {id}", daemon=True).start()
 
     def stop(self) -> None:
-        """End it, and wait until it has ended."""
+        """Terminate it, and wait for its end."""
         process = self._process
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
@@ -80,7 +80,7 @@ class _Running:
 
 
 class Forwards:
-    """All port-forwards of a console. Mutates; for any thread."""
+    """All port-forwards of a console. Mutates; thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -88,25 +88,25 @@ class Forwards:
         self._lock = threading.Lock()
 
     def all(self) -> tuple[Forward, ...]:
-        """Those that were started and not yet stopped by hand, oldest first."""
+        """Port-forwards that the user has not stopped, oldest first."""
         with self._lock:
             return tuple(running.now for running in self._running.values())
 
     def start(self, pod: str, local: int, remote: int, command: Sequence[str]) -> Forward:
-        """Start one; `command` is kubectl's whole command line. Raises OSError where it cannot be run."""
+        """Start a port-forward; `command` is kubectl's command line. Raises OSError if it cannot be run."""
         with self._lock:
             id = next(self._ids)
             running = self._running[id] = _Running(id, pod, local, remote, command)
         return running.now
 
     def stop(self, id: int) -> None:
-        """End one and forget it."""
+        """Stop one and remove it."""
         with self._lock:
             running = self._running.pop(id, None)
         if running is not None:
             running.stop()
 
     def close(self) -> None:
-        """End all."""
+        """Stop all."""
         for forward in self.all():
             self.stop(forward.id)

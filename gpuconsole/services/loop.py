@@ -1,7 +1,7 @@
-"""The loop: poll → apply → freeze → publish, on a timer that decides nothing.
+"""The polling loop: poll → apply → freeze → publish, on a timer that decides nothing.
 
-A tick works about 20 ms at most, and the timer leaves at least as much between two, so that the screens get their turns
-and the process stays near half a core. What happens in the cluster depends on virtual times only.
+A tick takes at most about 20 ms, and the timer leaves at least as much between two, so that the screens stay
+responsive and the process uses about half a core. The simulation depends on virtual times only.
 """
 
 import logging
@@ -53,7 +53,7 @@ class Loop:
         self.stalled = ""
 
     def tick(self, elapsed: float) -> None:
-        """Let `elapsed` wall-clock seconds pass. Never raises: what goes wrong is logged and stands in `stalled`."""
+        """Let `elapsed` wall-clock seconds pass. Never raises: errors are logged and set in `stalled`."""
         try:
             self._work(elapsed)
         except Exception as error:
@@ -62,7 +62,7 @@ class Loop:
             self.stalled = ""
 
     def start(self) -> None:
-        """Tick by a timer, in a thread of its own, until `stop`."""
+        """Call `tick` by a timer, in a separate thread, until `stop`."""
         from apscheduler.schedulers.background import BackgroundScheduler
 
         # A tick that comes too late is left out, and its time counts in the next: no reason to warn of each.
@@ -73,7 +73,7 @@ class Loop:
         self._scheduler.start()
 
     def stop(self) -> None:
-        """Stop the timer; a running tick ends first."""
+        """Stop the timer, after a running tick."""
         if self._scheduler is not None:
             self._scheduler.shutdown(wait=True)
             self._scheduler = None
@@ -98,7 +98,7 @@ class Loop:
             self._publish(self.snapshot)
 
     def _apply(self, events: Sequence[Event]) -> bool:
-        """Take in events; True if anything changed, the time included."""
+        """Apply events; True if anything changed, including the time."""
         before = self._state.time
         for event in events:
             self._state.apply(event)

@@ -1,4 +1,4 @@
-"""How busy GPUs were lately, also before this console began: kept in the history as long as it can be shown."""
+"""GPU utilization trends, continued from the stored samples of earlier sessions."""
 
 import logging
 import sqlite3
@@ -17,17 +17,17 @@ LOG = logging.getLogger(__name__)
 
 
 class Measurements:
-    """The trends of one cluster. Mutates; only the loop calls `take`, others may read `trends` meanwhile."""
+    """Utilization trends of one cluster. Mutates; only the loop calls `take`, others may read `trends`."""
 
     def __init__(self, recorder: Recorder | None = None, source: str = "") -> None:
-        """Only of a live cluster, which has a `source`, samples are kept: in a simulation it is another time."""
+        """Samples are stored only for live clusters, which have a `source`: simulations have another clock."""
         self._recorder = recorder if source else None
         self._source = source
         self._now: Time = 0
         self.trends = Trends(self._past)
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take in what is new; of a Snapshot without telemetry this costs nothing."""
+        """Add the new samples of a Snapshot."""
         self._now = snapshot.time
         samples = self.trends.take(snapshot)
         if samples and self._recorder is not None:

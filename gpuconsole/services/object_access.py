@@ -1,4 +1,4 @@
-"""What the desk of a live cluster tells, for screens, which know no backend."""
+"""Types of live object access for screens, which must not import backends."""
 
 from gpuconsole.backends.object_access import KubeEvent as KubeEvent
 from gpuconsole.backends.object_access import LogLine as LogLine

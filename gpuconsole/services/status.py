@@ -1,4 +1,4 @@
-"""What the header says about the console itself: mode, source, engine, speed, age, and what is wrong."""
+"""Status of the console for the header: mode, source, engine, speed, age, problems."""
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
@@ -22,7 +22,7 @@ class ConsoleMode(StrEnum):
 
 
 class ConsoleStatus(Struct, frozen=True, kw_only=True):
-    """The console at one moment. Texts are for people; an empty text means that there is nothing to say."""
+    """Status of the console at one moment. Texts are for users; empty texts are omitted."""
 
     mode: ConsoleMode = ConsoleMode.SIM
     source: str = ""
@@ -60,14 +60,14 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     """How well a live cluster can be seen; None where there is nothing but what we made."""
 
     def unseen(self, resources: Collection[str]) -> str:
-        """What may not be read of these resources (plurals); all of them where none are named."""
+        """Objects of these resources (plurals) that are not visible; without arguments of all resources."""
         missing = self.sight.missing if self.sight is not None else ()
         wanted = [right for right in missing if not resources or right.resource.partition(".")[0] in resources]
         return _named(list(map(str, wanted)))
 
     @property
     def undecided(self) -> str:
-        """What may not be read though answers depend on it."""
+        """Objects that are not visible although answers depend on them."""
         return _named(self.sight.seen.decisive_gaps if self.sight is not None else ())
 
 
