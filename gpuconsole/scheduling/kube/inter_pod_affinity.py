@@ -80,7 +80,7 @@ def selects(term: PodTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapp
 
 
 def _compares(term: PodTerm, owner: Pod, other: Pod) -> bool:
-    """Requirements that matchLabelKeys and mismatchLabelKeys add to the selector: only for labels that the owner has."""
+    """Requirements that matchLabelKeys and mismatchLabelKeys add, for labels that the owner has."""
     own, its = owner.labels, other.labels
     return all(its.get(key) == own[key] for key in term.match_label_keys if key in own) and not any(
         its.get(key) == own[key] for key in term.mismatch_label_keys if key in own

@@ -43,7 +43,7 @@ def preemption(nodes: int, unhelpful: int) -> str:
 
 
 def gang_waits(gang: str, fitting: int, needed: int, reason: str) -> str:
-    """Why no pod of a gang is placed: how many of the needed pods would fit, and the first reason against another one."""
+    """Why a gang is not scheduled: how many of the needed pods fit, and why the next one does not."""
     return f"gang {gang} not scheduled: {fitting} of {needed} pods fit; {reason}"
 
 

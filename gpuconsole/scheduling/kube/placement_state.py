@@ -158,7 +158,7 @@ class PlacementState:
                 self.stirred = True
 
     def compose(self, key: str, group: CompositePodGroup | None) -> None:
-        """Apply a CompositePodGroup that appeared, changed or was deleted: pods of its groups may now start together."""
+        """Apply a CompositePodGroup that appeared, changed or was deleted; its gangs may change."""
         if group is None:
             self.composites.pop(key, None)
         else:
