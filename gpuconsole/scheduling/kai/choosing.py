@@ -1,4 +1,4 @@
-"""Which tasks of a job come next: to be placed, or to be evicted (KAI 0.13 allocation_info, eviction_info)."""
+"""Selection of the next tasks of a job to place or to evict (KAI 0.13 allocation_info, eviction_info)."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,9 @@ TaskOrder = Callable[[PodInfo, PodInfo], bool]
 
 
 def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
-    """The tasks that must be placed together next: what the gang lacks, else one task more. Kept until one changes."""
+    """The tasks that must be placed together next: what the gang lacks, else one more task. Cached until a task
+    changes.
+    """
     if job.chosen is None:
         job.chosen = _choose(job, pod_sets, tasks, really)
     return job.chosen
@@ -40,7 +42,9 @@ def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: 
 def sum_to_allocate(
     job: PodGroupInfo | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
 ) -> ResourceAmounts:
-    """What those tasks ask for; GPU memory counts as a part of the cluster's smallest GPU. Kept like the tasks."""
+    """Total request of those tasks; GPU memory counts as a fraction of the cluster's smallest GPU. Cached like the
+    tasks.
+    """
     if job is None:
         return ResourceAmounts()
     if job.chosen_sum is None:
@@ -59,7 +63,7 @@ def _sum(tasks: list[PodInfo], really: bool, least_gpu_memory: int) -> ResourceA
 
 
 def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
-    """GPUs and GPU memory in MiB that tasks ask for, MIG slices among them."""
+    """GPUs and GPU memory in MiB that tasks request, including MIG slices."""
     gpus, memory = 0.0, 0
     for task in tasks:
         gpus += task.request.gpus + task.request.claimed
@@ -72,7 +76,7 @@ def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
 
 
 def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[PodInfo], bool]:
-    """The tasks that would go first, and whether the job has more: one above a minimum, else the whole gang."""
+    """The tasks that would be evicted first, and whether the job has more: one above a minimum, else the whole gang."""
     sets = list(job.pod_sets.values())
     spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
     chosen: list[PodInfo] = []

@@ -1,4 +1,4 @@
-"""What KAI makes of the cluster's objects: tasks of pods, pod groups of gangs and owners, nodes.
+"""Conversion of the cluster's objects to KAI's: tasks of pods, pod groups of gangs and owners, nodes.
 
 KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper.
 """
@@ -39,7 +39,7 @@ NO_LIMIT_OF_PODS = 1_000_000
 
 
 def note(pod: Pod, name: str) -> str:
-    """A label or annotation of the pod, or of its template."""
+    """A label or annotation of the pod or of its template."""
     template = pod.template
     for place in (pod.annotations, pod.labels, template.annotations, template.labels):
         if name in place:
@@ -48,7 +48,7 @@ def note(pod: Pod, name: str) -> str:
 
 
 def group_of(pod: Pod) -> str:
-    """The pod group that the pod names; else, as KAI's pod grouper has it, its gang's, its owner's or its own."""
+    """The pod group that the pod names; else the one that KAI's pod grouper makes for its gang, its owner or itself."""
     named = note(pod, POD_GROUP)
     if named:
         return f"{pod.namespace}/{named}"
@@ -104,7 +104,7 @@ def status_of(pod: Pod) -> KaiPodStatus:
 
 
 def request_of(pod: Pod) -> tuple[ResourceRequirements, Sort]:
-    """What the pod asks for, and how it asks for GPUs."""
+    """Resource requirements of the pod, and how it requests GPUs."""
     needs = pod.template.requests
     base = plain_of(needs)
     mig = {name: count for name, count in needs.items() if name.startswith(MIG_PREFIX)}
@@ -134,7 +134,7 @@ def request_of(pod: Pod) -> tuple[ResourceRequirements, Sort]:
 
 
 def _whole(text: str) -> int:
-    """A whole number as Go reads one of 64 bits; 0 for anything else, as for what is below."""
+    """An integer as Go reads one of 64 bits; 0 for anything else, and for values below the minimum."""
     digits = text.removeprefix("+")
     plain = digits.isascii() and digits.isdecimal() and len(digits) < len(str(INT64))
     return int(digits) if plain else 0
@@ -165,7 +165,7 @@ def node_of(node: Node) -> KaiNodeInfo:
 
 
 def room_of(node: Node) -> ResourceAmounts:
-    """What the node has for pods."""
+    """Allocatable resources of the node."""
     amounts = plain_of(node.allocatable)
     amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
     amounts.scalars.setdefault(PODS, NO_LIMIT_OF_PODS)
@@ -176,7 +176,7 @@ def room_of(node: Node) -> ResourceAmounts:
 def job_of(
     key: str, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], queue: str, stale: int | None, label: str = QUEUE_LABEL
 ) -> PodGroupInfo:
-    """The pod group that KAI makes of these pods; a gang needs all of its size, others start pod by pod.
+    """The pod group that KAI makes of these pods; a gang needs all of its pods, others start pod by pod.
 
     Its queue is the one that its first pod names in the label, or `queue`.
     """
@@ -227,7 +227,7 @@ def _started(pods: Mapping[str, Pod], tasks: Iterable[PodInfo]) -> Time | None:
 
 
 def preemptible(said: str, priority: int) -> bool:
-    """Whether a pod group can be preempted: as it says, else by its priority (common/podgroup)."""
+    """True if a pod group can be preempted: by its own setting, else by its priority (common/podgroup)."""
     return said == "preemptible" if said in ("preemptible", "non-preemptible") else priority < NON_PREEMPTIBLE
 
 
@@ -247,5 +247,5 @@ def _constraint(pod: Pod) -> TopologyConstraint | None:
 
 
 def template_task(template: PodTemplate, number: int, scheduler: str) -> PodInfo:
-    """A pod that could be made of a template."""
+    """A hypothetical pod of a template."""
     return task_of(Pod(name=f"trial-{number}", template=template, priority=template.priority or 0), scheduler)

@@ -1,4 +1,4 @@
-"""The scheduler's configuration as KAI writes it: actions, and tiers of plugins with their arguments (KAI 0.13)."""
+"""KAI's scheduler configuration: actions, and tiers of plugins with their arguments (KAI 0.13)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class BadArgument(ValueError):
 
 
 class KaiPluginArguments(Struct, frozen=True):
-    """A plugin's arguments: texts by name."""
+    """A plugin's arguments: strings by name."""
 
     texts: Mapping[str, str] = {}
 
@@ -37,7 +37,7 @@ class KaiPluginArguments(Struct, frozen=True):
         return self.texts.get(name, base)
 
     def number(self, name: str, base: float) -> float:
-        """A number; `base` where there is none. Raises BadArgument."""
+        """A number; `base` if it is missing. Raises BadArgument."""
         try:
             return float(self.texts[name]) if name in self.texts else base
         except ValueError:
@@ -60,7 +60,7 @@ class KaiPluginArguments(Struct, frozen=True):
         raise BadArgument(f"{name}: {self.texts[name]!r} is not true or false")
 
     def span(self, name: str, base: Span = 0) -> Span:
-        """A duration such as 1h30m; a bad or negative one is none at all, as KAI has it for minimum runtimes."""
+        """A duration such as 1h30m; an invalid or negative one counts as missing, as KAI treats minimum runtimes."""
         return duration(self.texts[name]) or 0 if name in self.texts else base
 
 
@@ -73,7 +73,7 @@ def duration(text: str) -> Span | None:
 
 
 class KaiPluginOption(Struct, frozen=True, kw_only=True):
-    """A plugin that is to be used, and its arguments."""
+    """An enabled plugin and its arguments."""
 
     name: str
     arguments: Mapping[str, Any] = {}
@@ -84,7 +84,7 @@ class KaiPluginOption(Struct, frozen=True, kw_only=True):
 
 
 class Tier(Struct, frozen=True):
-    """Plugins in the order in which they are asked. Tiers have no further meaning to KAI."""
+    """Plugins in evaluation order. Tiers have no further meaning to KAI."""
 
     plugins: tuple[KaiPluginOption, ...] = ()
 
@@ -112,7 +112,7 @@ POD_GROUP = "pod-group-name"
 
 
 class KaiConfiguration(Struct, frozen=True, kw_only=True):
-    """What a session does and by whom; defaults as KAI's."""
+    """Actions and plugins of a session; the defaults are KAI's."""
 
     actions: tuple[str, ...] = ACTIONS
     tiers: Sequence[Tier] = DEFAULT_TIERS
@@ -121,7 +121,7 @@ class KaiConfiguration(Struct, frozen=True, kw_only=True):
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
-    """The scheduler's flags; defaults as KAI's."""
+    """Command-line flags of the scheduler; the defaults are KAI's."""
 
     scheduler_name: str = "kai-scheduler"
     restrict_nodes: bool = False

@@ -1,4 +1,6 @@
-"""Claims for devices in a session: which GPUs they count as, and which devices of a node they get.
+"""DRA claims in a session: the GPUs that they count as, and the devices that they get on a node.
+
+Devices are allocated by the allocator that all engines share (devices/claims.py); KAI uses Kubernetes' DRA plugin.
 
 What KAI asks of Kubernetes' own DRA plugin is asked of the allocator that all engines share (devices/claims.py).
 """
@@ -17,7 +19,7 @@ from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo
 
 
 class InventoryClaimIndex(ClaimIndex):
-    """Claims by what drivers offer: classes, selectors, counters. Mutates."""
+    """Claims over the published inventory: classes, selectors, counters. Mutates."""
 
     def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
         super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
@@ -29,7 +31,7 @@ class InventoryClaimIndex(ClaimIndex):
         """What each claim got, in this session or before."""
 
     def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
-        """Devices of the node for all that the claim asks for, as Kubernetes' allocator picks them."""
+        """Devices of the node that satisfy the claim, as Kubernetes' allocator picks them."""
         if claim.key not in self._stock.claims or node not in self._nodes:
             return None
         self._stock.given = {
@@ -83,7 +85,7 @@ def references(pod: Pod) -> tuple[ClaimRef, ...]:
 
 
 def claimed_gpus(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, int]:
-    """GPUs that the pod gets by its claims, by device class."""
+    """GPUs that the pod gets through its claims, by device class."""
     counts: dict[str, int] = {}
     for key in claim_keys(pod):
         for request in claims[key].requests if key in claims else ():
@@ -93,7 +95,7 @@ def claimed_gpus(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, int
 
 
 def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
-    """GPUs that drivers offer, by node: KAI goes by the driver's name."""
+    """GPUs that drivers offer, by node; KAI recognizes them by the driver's name."""
     counts: dict[str, int] = {}
     for part in slices:
         if part.node and gpu_class(part.driver):
@@ -102,7 +104,7 @@ def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
 
 
 def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
-    """What the task's claims got, by their keys."""
+    """Allocations of the task's claims by claim key."""
     if not isinstance(index, InventoryClaimIndex):
         return ()
     keys = {f"{task.namespace}/{reference.claim}" for reference in task.spec.claims}

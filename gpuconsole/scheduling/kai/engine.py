@@ -1,4 +1,7 @@
-"""KAI as the engine that places pods: each pass opens one session and takes its actions. Mutates.
+"""KAI's placement engine: each pass opens one session and runs its actions. Mutates.
+
+Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
+plugin: a pod gets GPUs close to each other (devices/gpu_topology.py), one that shares gets the GPU of its group.
 
 Where KAI goes by the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
 plugin: a pod gets GPUs close to each other (devices/inside.py), one that shares gets the GPU of its group.
@@ -41,7 +44,7 @@ from gpuconsole.scheduling.score_table import ScoreTable
 
 
 class KaiEngineState(Struct, frozen=True):
-    """What objects do not tell about earlier sessions."""
+    """State of earlier sessions that objects do not contain."""
 
     stale: dict[str, Time]
     stirred: bool
@@ -51,7 +54,7 @@ class KaiEngineState(Struct, frozen=True):
 
 
 class KaiPlacement(SessionPlacement):
-    """The objects that KAI looks at, who owns which GPU, and since when gangs are stale."""
+    """The objects relevant to KAI, GPU owners, and since when gangs are stale."""
 
     def __init__(self, policy: KaiPolicy) -> None:
         super().__init__()
@@ -65,11 +68,11 @@ class KaiPlacement(SessionPlacement):
 
     @property
     def has_pending(self) -> bool:
-        """True if a pod waits, and anything changed since the last session."""
+        """True if a pod is pending and anything changed since the last session."""
         return self._stirred and (bool(self._stale) or self._store.any_waiting)
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that KAI does not look at are ignored."""
+        """An object appeared or changed. Kinds that do not matter to KAI are ignored."""
         self._stirred = self._store.apply(obj) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
@@ -77,7 +80,7 @@ class KaiPlacement(SessionPlacement):
         self._stirred = self._store.delete(table, key) or self._stirred
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
-        """Open a session and take the actions; binds and evictions are assumed."""
+        """Open a session and run the actions; binds and evictions are assumed."""
         self._stirred = False
         said: list[PlacementDecision] = []
         words: list[PlacementDecision] = []
@@ -104,7 +107,7 @@ class KaiPlacement(SessionPlacement):
         return [*said, *words, *self._unseen()]
 
     def _shards(self) -> Sequence[SchedulingShard | None]:
-        """The shards in order, each a scheduler of its own; without any there is one that sees everything."""
+        """The shards in order, each a separate scheduler; without any, one scheduler sees everything."""
         return [shard for _, shard in sorted(self._store.shards.items())] or [None]
 
     def _session(self, now: Time, shard: SchedulingShard | None) -> KaiSession:
@@ -115,7 +118,7 @@ class KaiPlacement(SessionPlacement):
         return self._store.session(now, policy, configuration_of(shard), self._stale, usage, shard.partition)
 
     def _unseen(self) -> list[PlacementDecision]:
-        """Tell pods of which no shard sees the pod group that no scheduler looks at them, where that is news."""
+        """Report, once, pods whose pod group belongs to no shard, so that no scheduler handles them."""
         store = self._store
         partitions = {shard.partition for shard in store.shards.values()}
         said: list[PlacementDecision] = []
@@ -131,7 +134,7 @@ class KaiPlacement(SessionPlacement):
         return said
 
     def _bind(self, task: PodInfo, now: Time, groups: dict[tuple[str, str], int], session: KaiSession) -> Bind:
-        """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
+        """Choose the task's GPUs: those of its sharing groups, else free ones close to each other."""
         free = self._store.gpu_owners.free_on(task.node)
         if task.groups:
             for group in task.groups:
@@ -151,7 +154,7 @@ class KaiPlacement(SessionPlacement):
         return Bind(task.uid, task.node, gpus, slices, volumes, granted(session.claims, task))
 
     def _evict(self, evicted: EvictedTask, now: Time, session: KaiSession) -> EvictPod:
-        """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""
+        """Evict a victim; the preemptor is a pod of the preempting job, on the same node if possible."""
         uid = evicted.task.uid
         pod = self._store.pods[uid]
         self._store.pods[uid] = replace(pod, deleted=now)
@@ -167,7 +170,7 @@ class KaiPlacement(SessionPlacement):
         return EvictPod(uid, by, pod.node, evicted.message, evicted.action)
 
     def _words(self, session: KaiSession) -> list[PlacementDecision]:
-        """Why pods and pod groups still wait, where that is news."""
+        """New messages about why pods and pod groups are pending."""
         store, pool = self._store, session.parameters.node_pool
         said = [
             word for job in session.jobs.values() for word in words(job, store.pods, store.groups.get(job.uid), pool)
@@ -188,15 +191,15 @@ class KaiPlacement(SessionPlacement):
             self._usage.note(now, held, total)
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
-        """Indices of the GPUs that nobody owns, by node."""
+        """Indices of the unassigned GPUs, by node."""
         return self._store.gpu_owners.free()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
         return self._store.gpu_owners.of(pod)
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod owns; none if it sits on no node."""
+        """The MIG instances assigned to a pod; none if it is not on a node."""
         known = self._store.pods.get(pod)
         return known.slices if known is not None and known.node else ()
 
@@ -213,20 +216,20 @@ class KaiPlacement(SessionPlacement):
         return None
 
     def _trial(self, store: KaiStore, shard: SchedulingShard | None) -> KaiSession:
-        """A session at no moment, for questions."""
+        """A session outside of simulated time, for queries."""
         if shard is None:
             return store.session(0, self.policy, self._configuration, {}, {})
         policy = replace(self.policy, parameters=parameters_of(shard, self.policy.parameters))
         return store.session(0, policy, configuration_of(shard), {}, {}, shard.partition)
 
     def largest_gang(self, template: PodTemplate) -> int:
-        """How many pods of this template would fit now, all at once, whatever queues allow."""
+        """How many pods of this template would fit now, all at once, ignoring queues."""
         task = cluster_info.template_task(template, 0, self.policy.parameters.scheduler_name)
         seen = (shard for shard in self._shards() if shard is None or sees(shard.partition, template.labels))
         return sum(count_fitting_pods(node, task) for shard in seen for node in self._session(0, shard).nodes.values())
 
     def fork(self) -> "KaiPlacement":
-        """An engine that starts equal and never touches this one."""
+        """An independent copy of the engine."""
         twin = KaiPlacement.__new__(KaiPlacement)
         twin.policy, twin._configuration = self.policy, self._configuration
         twin._store, twin._stale = self._store.fork(), dict(self._stale)
@@ -236,13 +239,13 @@ class KaiPlacement(SessionPlacement):
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """What applying all objects to a new engine would not bring back."""
+        """State that cannot be rebuilt by applying all objects to a new engine."""
         pages = self._usage.pages() if self._usage else []
         memory = KaiEngineState(self._stale, self._stirred, self._alarm, self._rung, pages)
         return (msgspec.json.encode(memory).decode(),)
 
     def recall(self, memory: tuple[str, ...]) -> None:
-        """Take back what `memory` gave, after all objects were applied."""
+        """Restore the state that `memory` returned, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=KaiEngineState)
             self._stale, self._stirred = dict(known.stale), known.stirred
@@ -256,7 +259,7 @@ def _usage_history(policy: UsagePolicy | None) -> UsageHistory | None:
 
 
 def _add_use(held: dict[str, Quantities], job: PodGroupInfo, session: KaiSession) -> None:
-    """Count what the job holds, for its queue and those above."""
+    """Add the job's allocation to its queue and the queues above."""
     for task in job.tasks():
         if task.status in ALLOCATED:
             queue = session.queues.get(job.queue)

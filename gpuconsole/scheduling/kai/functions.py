@@ -1,4 +1,4 @@
-"""What plugins add to a session: one list per extension point, in the order of the tiers (KAI 0.13 framework)."""
+"""Extension points of a session: functions that plugins register, in the order of the tiers (KAI 0.13 framework)."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -24,7 +24,7 @@ class VictimJob(Struct, frozen=True):
 
 
 class SolverScenario(Protocol):
-    """A job that needs room, and what would go for it."""
+    """A preemptor and its potential victims."""
 
     @property
     def preemptor(self) -> PodGroupInfo: ...
@@ -33,7 +33,7 @@ class SolverScenario(Protocol):
 
 
 class NoNodes(Exception):
-    """No set of nodes could be made up; the job's attempt ends."""
+    """No set of nodes can be formed; the attempt to place the job ends."""
 
 
 class NoScore(Exception):
@@ -59,16 +59,16 @@ class Scorer(Struct, frozen=True):
 
 
 class Measure(Protocol):
-    """A score of nodes that goes by where each stands among all."""
+    """A node score that depends on the values of all nodes."""
 
     plugin: str
     band: int
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
-        """What is compared; None for a node that is left out of the comparison."""
+        """The value to compare; None for a node that is left out."""
 
     def weigh(self, value: float | None, least: float, most: float) -> float:
-        """The score, given the least and the most that nodes have."""
+        """The score, given the least and the greatest value of all nodes."""
 
 
 class KaiFunctions:

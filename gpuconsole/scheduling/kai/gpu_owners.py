@@ -1,10 +1,10 @@
-"""Who owns which GPU of a node, by index; GPUs that are shared have several owners. Mutates."""
+"""GPU owners by node and index; shared GPUs have several owners. Mutates."""
 
 from collections.abc import Iterable, Mapping
 
 
 class KaiGpuOwners:
-    """GPUs of every node, and those of every pod that sits on one."""
+    """GPUs of every node, and those of every placed pod."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
@@ -14,14 +14,14 @@ class KaiGpuOwners:
         """Node → index → how many pods own it."""
 
     def describe(self, node: str, gpus: int | None) -> None:
-        """A node has so many GPUs; None: it is gone."""
+        """Set a node's GPU count; None if the node was deleted."""
         if gpus is None:
             self._sizes.pop(node, None)
         else:
             self._sizes[node] = gpus
 
     def seat(self, pod: str, node: str, gpus: Iterable[int]) -> None:
-        """The pod owns these GPUs of the node, and no others."""
+        """Assign exactly these GPUs of the node to the pod."""
         self.leave(pod)
         self._homes[pod], self._owned[pod] = node, tuple(gpus)
         owners = self._owners.setdefault(node, {})
@@ -29,7 +29,7 @@ class KaiGpuOwners:
             owners[gpu] = owners.get(gpu, 0) + 1
 
     def leave(self, pod: str) -> None:
-        """The pod owns nothing any more."""
+        """Release all GPUs of the pod."""
         node = self._homes.pop(pod, None)
         for gpu in self._owned.pop(pod, ()):
             owners = self._owners[node or ""]
@@ -45,7 +45,7 @@ class KaiGpuOwners:
         return self._homes.get(pod, "")
 
     def free_on(self, node: str) -> list[int]:
-        """Indices that nobody owns, rising."""
+        """Indices of unassigned GPUs, in rising order."""
         owners = self._owners.get(node, {})
         return [gpu for gpu in range(self._sizes.get(node, 0)) if gpu not in owners]
 
@@ -53,7 +53,7 @@ class KaiGpuOwners:
         return {node: tuple(self.free_on(node)) for node in self._sizes}
 
     def fork(self) -> "KaiGpuOwners":
-        """Books that start equal and never touch these."""
+        """An independent copy."""
         twin = KaiGpuOwners()
         twin._sizes, twin._homes, twin._owned = dict(self._sizes), dict(self._homes), dict(self._owned)
         twin._owners = {node: dict(owners) for node, owners in self._owners.items()}

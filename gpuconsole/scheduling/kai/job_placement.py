@@ -1,4 +1,4 @@
-"""How the tasks of a job are placed, group by group, each on the best set of nodes (KAI 0.13 actions/common)."""
+"""Placement of a job's tasks, group by group, each on the best set of nodes (KAI 0.13 actions/common)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class PlacementAttempt:
-    """One try to place a job; `waiting`: only to see it wait for what is released, as trials do."""
+    """One attempt to place a job; with `waiting`, tasks are only pipelined, as in trials."""
 
     def __init__(self, session: KaiSession, statement: KaiStatement, job: PodGroupInfo, *, waiting: bool) -> None:
         self._session, self._statement, self._job, self._waiting = session, statement, job, waiting
@@ -101,7 +101,7 @@ class PlacementAttempt:
 
 
 def _note_failure(job: PodGroupInfo, task: PodInfo, placed: int) -> None:
-    """Say on the job why its gang, or one more task of it, found no place."""
+    """Record on the job why its gang, or one more task, was not placed."""
     errors = job.task_errors.get(task.uid) or TaskErrors("Unable to schedule pod")
     job.errors.append(
         JobError(reason=POD_ERRORS, messages=(_failure(job, task, placed, errors.message),), sub_group=DEFAULT_POD_SET)

@@ -1,4 +1,4 @@
-"""Whether a node's labels, taints and conditions let a pod in, as kube-scheduler has them."""
+"""Node matching by labels, taints and conditions, as in kube-scheduler."""
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import Taint
@@ -15,7 +15,7 @@ def node_matches(spec: Spec, node: Node) -> bool:
 
 
 def untolerated(spec: Spec, node: Node) -> Taint | None:
-    """The first taint that keeps the pod away."""
+    """The first taint that the pod does not tolerate."""
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in spec.tolerations):
             return taint
@@ -27,7 +27,7 @@ def ready(node: Node) -> bool:
 
 
 def conditions(node: Node) -> tuple[str, ...]:
-    """Why nothing can be placed on the node whatever it has; nothing if it is sound."""
+    """Why the node is not ready for any pod; empty if it is ready."""
     reasons = []
     if node.unschedulable:
         reasons.append("node is unschedulable")

@@ -1,4 +1,4 @@
-"""The texts of KAI 0.13, word by word (api/unschedule_info)."""
+"""Messages of KAI 0.13, word for word (api/unschedule_info)."""
 
 from gpuconsole.scheduling.kai.api.queues import UNLIMITED
 
@@ -6,14 +6,14 @@ _GB, _CORE = 1_000_000_000, 1000
 
 
 def number(value: float, unit: float = 1) -> str:
-    """A number in a unit with at most three digits behind the point, cut off; -1 is Unlimited."""
+    """A number in a unit, truncated to three decimals; -1 is Unlimited."""
     if value == UNLIMITED:
         return "Unlimited"
     return digits(value / unit)
 
 
 def digits(value: float) -> str:
-    """At most three digits behind the point, cut off."""
+    """At most three decimals, truncated."""
     whole, _, rest = f"{value:.6f}".partition(".")
     rest = rest[:3].rstrip("0")
     return f"{whole}.{rest}" if rest else whole

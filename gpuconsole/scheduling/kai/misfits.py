@@ -1,4 +1,4 @@
-"""Why a node's resources do not do for a task, in KAI's words (KAI 0.13 NewFitErrorInsufficientResource)."""
+"""Fit errors for insufficient node resources, in KAI's wording (KAI 0.13 NewFitErrorInsufficientResource)."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _SHORT = "node(s) didn't have enough resources: "
 
 
 def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
-    """What the node lacks for the task to start now; None if only whole devices are missing to share."""
+    """What the node lacks for the task to start now; None if only whole GPUs for sharing are missing."""
     if node.valid_portion(task.request) and accommodates(node.idle, task.request):
         return None
     used = node.used.clone()

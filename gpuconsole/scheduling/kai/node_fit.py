@@ -1,4 +1,4 @@
-"""How many pods like one a node takes now, whatever queues allow."""
+"""Number of equal pods that fit on a node now, ignoring queues."""
 
 from gpuconsole.scheduling.kai.api.amounts import accommodates, plain_part_fits
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
@@ -23,7 +23,7 @@ def count_fitting_pods(node: KaiNodeInfo, task: PodInfo) -> int:
 
 
 def _by_parts(node: KaiNodeInfo, task: PodInfo) -> int:
-    """Pods for which parts of GPUs are left: on those that are shared already, and on idle ones."""
+    """Pods that fit by GPU portions: on GPUs already shared, and on idle ones."""
     each = node.memory_of(task.request)
     rests = [node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0]
     rests += [node.gpu_memory] * int(node.idle.gpus)

@@ -1,4 +1,4 @@
-"""Opens sessions and runs them: plugins by the tiers of the configuration, then its actions (KAI 0.13 framework)."""
+"""Opening and running of sessions: plugins by the configured tiers, then actions (KAI 0.13 framework)."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kai.session import Decided, KaiSession
 
 
 def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
-    """Let every plugin of the configuration, but the skipped ones, add its functions."""
+    """Let every configured plugin, except skipped ones, register its functions."""
     for tier in session.configuration.tiers:
         for option in tier.plugins:
             make = PLUGINS.get(option.name)
@@ -17,7 +17,7 @@ def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
 
 
 def run_actions(session: KaiSession) -> list[Decided]:
-    """Run the configuration's actions in turn; what was decided, in order."""
+    """Run the configured actions in order; returns the decisions in order."""
     for name in session.configuration.actions:
         ACTIONS[name](session)
     return session.decided

@@ -1,4 +1,6 @@
-"""Jobs in the order in which queues are served: down the tree of queues, then by the order of jobs (KAI 0.13).
+"""Job order: down the tree of queues, then by the order of jobs (KAI 0.13).
+
+As victims they come in reverse: the last of the queue that is served last.
 
 As victims they come in reverse: the last of the queue that is served last.
 """
@@ -18,7 +20,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which jobs are taken in, and how many of each queue (-1: all)."""
+    """Which jobs are included, and how many per queue (-1: all)."""
 
     ready: bool = False
     pending: bool = False
@@ -42,7 +44,7 @@ class _QueueNode:
 
 
 class JobsByQueue:
-    """A queue of jobs by the tree of the session's queues. Mutates."""
+    """A priority queue of jobs over the tree of the session's queues. Mutates."""
 
     def __init__(self, session: KaiSession, wanted: Wanted, jobs: Iterable[PodGroupInfo] = ()) -> None:
         self._session, self._wanted = session, wanted
@@ -73,7 +75,7 @@ class JobsByQueue:
         )
 
     def push(self, job: PodGroupInfo) -> None:
-        """Put a job, back or new, in its queue."""
+        """Add a job to its queue."""
         queue = self._session.queues[job.queue]
         if not queue.leaf:
             return
@@ -87,7 +89,7 @@ class JobsByQueue:
         self._unsettle(place)
 
     def _link(self, place: _QueueNode) -> None:
-        """Hang a place below its parent, up to the root."""
+        """Attach a node of the tree below its parent, up to the root."""
         if not place.queue.parent:
             self._roots.push(place)
             return
@@ -115,7 +117,7 @@ class JobsByQueue:
         return job
 
     def _next(self, places: Heap[_QueueNode]) -> _QueueNode:
-        """The place that is served first, those that changed being put in order as they come to the top."""
+        """The tree node that is served first; changed nodes are reordered as they reach the top."""
         place = places.peek()
         while place.unsettled:
             places.settle()
@@ -153,7 +155,7 @@ class JobsByQueue:
         return not first if self._wanted.victims else first
 
     def _best(self, place: _QueueNode) -> tuple[PodGroupInfo | None, Sequence[PodGroupInfo]]:
-        """The next job below a place, or as victims the jobs that would be gone with the next one."""
+        """The next job below a tree node, or as victims the jobs that would be evicted with it."""
         while place.places is not None:
             place = place.places.peek()
         jobs = cast(Heap[PodGroupInfo], place.jobs)
@@ -163,6 +165,6 @@ class JobsByQueue:
 
 
 def pending_jobs(session: KaiSession, action: str, *, preemptible: bool = False) -> JobsByQueue:
-    """The jobs that an action tries: those with pending tasks that are enough for their gangs."""
+    """Pending jobs that an action tries: those with enough pending tasks for their gangs."""
     wanted = Wanted(ready=True, pending=True, preemptible=preemptible, depth=session.depth(action))
     return JobsByQueue(session, wanted, session.jobs.values())

@@ -1,4 +1,4 @@
-"""What a plugin is: made with its arguments, it adds its functions when a session opens."""
+"""Interface of plugins: a plugin is made with its arguments and registers functions when a session opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator chooses about KAI: its scheduler's configuration and flags, and whether past use counts."""
+"""KAI options: scheduler configuration and flags, and whether past usage counts."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kai.conf import Parameters
 
 
 class UsagePolicy(Struct, frozen=True, kw_only=True):
-    """Past use that counts in the division of surplus (usageDBConfig): a sliding window, maybe with a half-life."""
+    """Past usage in the division of surplus (usageDBConfig): a sliding window with an optional half-life."""
 
     window: Span = 168 * HOUR
     half_life: Span = 0

@@ -1,4 +1,8 @@
-"""Nodes in the order in which a task would take them, kept for all tasks that are alike.
+"""Node rankings per class of tasks, cached and updated incrementally.
+
+KAI scores every node for every task. Here nodes are grouped by equal score once, of equal nodes only the first being
+scored; later only changed nodes are, and scores relative to all nodes are computed by group. The order is the same: by
+score, then by name.
 
 KAI scores every node for every task. Here nodes are put in classes of equal score once, of nodes of one kind only the
 first being looked at; afterwards only nodes that changed since are, and what depends on all nodes (how full a node is
@@ -31,7 +35,7 @@ _Class = tuple[float, tuple[float | None, ...]]
 
 
 class _Outcome(Struct, frozen=True):
-    """What a node is to a task; one without a score is left out."""
+    """Result of a node for a task; one without a score is left out."""
 
     measures: tuple[float | None, ...]
     lacking: bool = False
@@ -70,7 +74,7 @@ class Rankings:
 
 
 class Groups:
-    """One set of nodes by kind, for all shapes of tasks. Mutates."""
+    """One set of nodes by class, for all classes of tasks. Mutates."""
 
     def __init__(self, nodes: NodeSet, changes: Sequence[str]) -> None:
         self._nodes = nodes
@@ -189,7 +193,7 @@ class Ranking:
             self._classes.setdefault(found, []).extend(names)
 
     def _outcome(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
-        """What becomes of the node; a task that goes by names and labels looks at each by itself."""
+        """Evaluate the node; a task that selects by names or labels evaluates each node separately."""
         if self._choosy:
             return self._evaluate(task, node)
         kind = self._groups.kind(node.name)
@@ -237,7 +241,7 @@ class Ranking:
                 yield self._by_name[name]
 
     def unfit(self, task: PodInfo, gang: bool) -> Mapping[str, NodeError]:
-        """The nodes that have too little, and what they lack."""
+        """The nodes with insufficient resources, and what they lack."""
         found: dict[str, NodeError] = {}
         for name, known in self._lacking.items():
             if gang not in known:
@@ -249,7 +253,7 @@ class Ranking:
         return found
 
     def refused(self) -> Iterator[KaiNodeInfo]:
-        """The nodes that would never take the task, whatever they have."""
+        """The nodes that could never fit the task, whatever is free."""
         return (self._by_name[name] for name in self._refused)
 
 

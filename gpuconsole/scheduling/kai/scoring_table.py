@@ -1,4 +1,4 @@
-"""Which node KAI would give a pod, and why: its predicates and the bands of its scores, node by node."""
+"""KAI's scheduling decision for a pod as a table: predicates and score bands by node."""
 
 from collections.abc import Mapping, Sequence
 
@@ -68,7 +68,7 @@ def _spans(session: KaiSession, task: PodInfo, nodes: NodeSet) -> list[tuple[flo
 
 
 def _nodes_for(session: KaiSession, job: PodGroupInfo, task: PodInfo) -> NodeSet:
-    """The nodes of the first domain that takes the task's group; all where no topology is asked for."""
+    """Nodes of the first domain that fits the task's group; all nodes without a topology constraint."""
     for prepare in session.functions.before_job:
         prepare(job)
     groups: list[SubGroup | PodSetInfo] = [job.pod_sets[task.set_name]]
@@ -118,7 +118,7 @@ def _scores(session: KaiSession, task: PodInfo, node: KaiNodeInfo, shares: Share
 
 
 def _message(session: KaiSession, task: PodInfo, job: PodGroupInfo, nodes: NodeSet) -> str:
-    """What KAI would tell the pod."""
+    """The message that KAI would write to the pod."""
     job.task_errors.pop(task.uid, None)
     for node in nodes:
         session.fits(task, node, True)

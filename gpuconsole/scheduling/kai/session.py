@@ -1,4 +1,6 @@
-"""One round of the scheduler: what it sees, what plugins say of it, and what was decided (KAI 0.13 framework).
+"""One KAI scheduling session: the cluster snapshot, the plugins' functions, and the decisions (KAI 0.13 framework).
+
+Decisions change the snapshot at once; the caller carries them out afterwards. Mutates.
 
 Decisions change what the session sees at once; whoever opened it carries them out afterwards. Mutates.
 """
@@ -39,13 +41,13 @@ _PARAMETERS = Parameters()
 
 
 class BoundTask(Struct, frozen=True):
-    """The task starts on its node."""
+    """The task is bound to its node."""
 
     task: PodInfo
 
 
 class EvictedTask(Struct, frozen=True, kw_only=True):
-    """The task is to go, for `by` (empty: for nobody), by which action."""
+    """The task is evicted for `by` (empty: for no other task), by which action."""
 
     task: PodInfo
     message: str
@@ -55,7 +57,7 @@ class EvictedTask(Struct, frozen=True, kw_only=True):
 
 
 class Pipelined(Struct, frozen=True):
-    """The task waits for resources of this node that are being released."""
+    """The task waits for releasing resources of this node."""
 
     task: PodInfo
 
@@ -101,7 +103,7 @@ class KaiSession:
         self._rankings = Rankings(self)
 
     def new_group(self) -> str:
-        """A name for a GPU that begins to be shared."""
+        """A new name for a GPU that starts to be shared."""
         self._groups += 1
         return f"new-gpu-{self._groups}"
 
@@ -215,7 +217,7 @@ class KaiSession:
         return sets
 
     def refusal(self, task: PodInfo, job: PodGroupInfo) -> str | None:
-        """Why the task cannot be placed on any node whatever."""
+        """Why the task fits no node at all."""
         for ask in self.functions.pre_predicates:
             reason = ask(task, job)
             if reason is not None:
@@ -227,7 +229,7 @@ class KaiSession:
         return self._rankings.of(task, nodes)
 
     def note_unfit(self, task: PodInfo, ranking: Ranking) -> None:
-        """Note on the task's job why the nodes that were not even tried do not take it."""
+        """Record on the task's job why untried nodes do not fit it."""
         job = self.jobs[task.job]
         errors = TaskErrors()
         errors.nodes.update(ranking.unfit(task, _gang(job)))
@@ -237,7 +239,7 @@ class KaiSession:
             self.fits(task, node, True)
 
     def fits(self, task: PodInfo, node: KaiNodeInfo, note: bool) -> bool:
-        """True if the node takes the task now or once something is released; why not is noted on its job."""
+        """True if the node fits the task now or after a release; otherwise the reason is recorded on its job."""
         job = self.jobs[task.job]
         error = None
         if not node.fits(task):
@@ -260,7 +262,7 @@ class KaiSession:
         return None
 
     def gpus_for(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
-        """GPUs of the node that the task could share, best first; WHOLE_GPU once for each that nobody uses."""
+        """GPUs of the node that the task could share, best first; WHOLE_GPU once for each unused GPU."""
         groups = [group for group in sorted(node.shared.used) if node_sharing.takes(node, task.request, group)]
         free = floor(node.idle.gpus) + floor(node.releasing.gpus)
         if node.idle.gpus > 0 or node.releasing.gpus > 0:
@@ -270,7 +272,7 @@ class KaiSession:
 
     @cached_property
     def affine(self) -> bool:
-        """True if a task of the session minds which pods are near."""
+        """True if a task of the session has pod affinity."""
         return any(has_pod_affinity(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
 
 

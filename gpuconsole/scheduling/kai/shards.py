@@ -1,4 +1,4 @@
-"""SchedulingShards: each is a KAI scheduler of its own, for the nodes, queues and pod groups with its label value.
+"""SchedulingShards: separate KAI schedulers for the nodes, queues and pod groups with a shard's label value.
 
 KAI-Scheduler 0.14: pkg/apis/kai/v1 (SetDefaultsWhereNeeded), pkg/operator/operands/scheduler (the configuration that
 the operator writes), pkg/scheduler/conf SchedulingNodePoolParams (which objects a scheduler sees).
@@ -38,7 +38,7 @@ ACTION_PRIORITIES = {name: 100 * (len(ACTIONS) - place) for place, name in enume
 
 
 def sees(partition: str, labels: Mapping[str, str]) -> bool:
-    """True if the scheduler of a shard looks at an object: one of its value, or without the label where it has none."""
+    """True if a shard's scheduler handles the object: by label value, or without the label if the shard has none."""
     return labels.get(NODE_POOL_LABEL) == partition if partition else NODE_POOL_LABEL not in labels
 
 

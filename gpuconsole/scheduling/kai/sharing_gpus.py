@@ -1,4 +1,4 @@
-"""Which GPUs of a node a task shares (KAI 0.13 gpu_sharing)."""
+"""Choice of shared GPUs on a node for a task (KAI 0.13 gpu_sharing)."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Chosen(Struct, frozen=True):
-    """GPUs by the names of their groups; `releasing`: one of them has to be waited for."""
+    """GPUs by the names of their groups; with `releasing`, one of them is still being released."""
 
     groups: tuple[str, ...]
     releasing: bool

@@ -1,4 +1,4 @@
-"""A trial of placements and evictions that is carried out as a whole, or undone (KAI 0.13 framework/statement)."""
+"""Transaction of placements and evictions that is committed as a whole or undone (KAI 0.13 framework/statement)."""
 
 from collections.abc import Callable
 from enum import Enum, auto
@@ -18,7 +18,7 @@ class OperationKind(Enum):
 
 
 class KaiOperation:
-    """One change, how to take it back, and how to make it again."""
+    """One change with its undo and redo."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class KaiStatement:
     # Changes
 
     def evict(self, evicted: EvictedTask) -> None:
-        """Let a task go; its resources are released, not free."""
+        """Evict a task; its resources are releasing, not idle."""
         task = evicted.task
         node = self._node(task.node)
         status, groups, virtual, devices = task.status, task.groups, task.virtual, task.devices
@@ -70,7 +70,7 @@ class KaiStatement:
         task.virtual = True
 
     def pipeline(self, task: PodInfo, name: str, renew: bool) -> None:
-        """Let a task wait for resources of a node; one that was evicted from just there stays, unless `renew`."""
+        """Pipeline a task to a node; a task just evicted from that node stays, unless `renew`."""
         node = self._node(name)
         seated = node.tasks.get(task.uid)
         moves = seated is not None and _moves(task, seated)
@@ -104,7 +104,7 @@ class KaiStatement:
         task.virtual = True
 
     def allocate(self, task: PodInfo, name: str) -> None:
-        """Seat a task on idle resources."""
+        """Place a task on idle resources."""
         virtual = task.virtual
         self._job(task).update(task, KaiPodStatus.ALLOCATED)
         task.node = name
@@ -122,7 +122,7 @@ class KaiStatement:
         self._session.tell(self._session.functions.deallocated, task)
 
     def pipeline_all(self, job: str) -> None:
-        """Turn the job's allocations into waiting, as its gang is not complete without tasks that wait."""
+        """Turn the job's allocations into pipelined tasks, as its gang needs tasks that are pipelined."""
         placed = [op for op in self._operations if op.kind is OperationKind.ALLOCATE and op.task and op.task.job == job]
         for operation in placed:
             task = operation.task

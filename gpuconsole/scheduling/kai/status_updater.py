@@ -1,4 +1,4 @@
-"""What KAI tells pods and pod groups that could not be scheduled (KAI 0.13 cache/status_updater)."""
+"""Messages for unschedulable pods and pod groups (KAI 0.13 cache/status_updater)."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ DEFAULT_NODE_POOL = "default"
 
 
 def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None, pool: str) -> list[PlacementDecision]:
-    """What is news to its pending pods and to the group itself."""
+    """New messages for its pending pods and for the group."""
     waiting = [task for task in job.tasks() if task.status in (KaiPodStatus.PENDING, KaiPodStatus.GATED)]
     if not waiting:
         return _mark(group, "", job) if group is not None and job.active_allocated else []
@@ -33,7 +33,7 @@ def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None,
 
 
 def pod_text(job: PodGroupInfo, task: PodInfo) -> str:
-    """Why nodes do not take the pod, else why its group was not placed."""
+    """Why nodes do not fit the pod, else why its group was not placed."""
     errors = job.task_errors.get(task.uid)
     if errors is not None:
         return errors.message
@@ -45,7 +45,7 @@ def group_text(job: PodGroupInfo) -> str:
 
 
 def not_ready(job: PodGroupInfo) -> str:
-    """Which pods the group still waits for, to be made or to lose their gates."""
+    """Pods that the group still waits for: missing or gated ones."""
     text = "Job is not ready for scheduling."
     for name, pod_set in sorted(job.pod_sets.items()):
         if pod_set.ready:

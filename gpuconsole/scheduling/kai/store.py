@@ -1,4 +1,4 @@
-"""The objects that KAI looks at, and who owns which GPU; every session is made of them. Mutates."""
+"""Objects relevant to KAI, and GPU owners, from which every session is built. Mutates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +55,7 @@ class KaiStore:
         return any(not (pod.node or pod.done or pod.deleted or pod.gates) for pod in self.pods.values())
 
     def apply(self, obj: Object) -> bool:
-        """An object appeared or changed; True if that is news to the scheduler."""
+        """An object appeared or changed; True if that matters to the scheduler."""
         match obj:
             case Pod():
                 return self._take_in(obj)
@@ -83,7 +83,7 @@ class KaiStore:
                 return self._means.take_in(obj)
 
     def _take_in(self, pod: Pod) -> bool:
-        """A pod appeared or changed; what the engine decided itself is no news."""
+        """Apply a pod; changes that the engine decided itself are not reported."""
         known = self.pods.get(pod.key)
         if pod.done or not pod.node:
             self.gpu_owners.leave(pod.key)
@@ -96,7 +96,7 @@ class KaiStore:
         return known is None or _state(known) != _state(pod)
 
     def _take_in_group(self, group: KaiPodGroup) -> bool:
-        """A pod group appeared or changed; conditions, which the engine said itself, are no news."""
+        """Apply a pod group; conditions written by the engine itself are not reported."""
         known = self.groups.get(group.key)
         self.groups[group.key] = group
         return known is None or replace(known, conditions=()) != replace(group, conditions=())
@@ -194,7 +194,7 @@ class KaiStore:
         return NO_LABELS if own is None else {NODE_POOL_LABEL: own}
 
     def _offer_claimed(self, nodes: Mapping[str, KaiNodeInfo]) -> None:
-        """Count the GPUs that drivers offer; a node with any has no others that pods could ask for by number."""
+        """Count GPUs published by DRA drivers; such a node has no GPUs that pods can request by number."""
         for name, gpus in offered_gpus(self._means.stock.slices.values()).items():
             if name in nodes:
                 nodes[name].offer_claimed(gpus)
@@ -221,7 +221,7 @@ class KaiStore:
         return known[1].clone()
 
     def fork(self) -> "KaiStore":
-        """A store that starts equal and never touches this one."""
+        """An independent copy."""
         twin = KaiStore()
         twin.pods, twin.gpu_owners = dict(self.pods), self.gpu_owners.fork()
         twin.shards = dict(self.shards)

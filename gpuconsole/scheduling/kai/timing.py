@@ -1,4 +1,4 @@
-"""When time alone will change what KAI decides."""
+"""Next time at which KAI's decisions change without an event."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 def next_change(session: KaiSession) -> Time | None:
-    """The next moment at which a stale gang's grace ends, or a job is protected no longer while others wait."""
+    """The next end of a stale gang's grace period or, with pending jobs, of a minimum runtime."""
     waiting = any(job.pending for job in session.jobs.values())
     moments = (moment for job in session.jobs.values() for moment in _moments(session, job, waiting))
     return min((moment for moment in moments if moment > session.now), default=None)

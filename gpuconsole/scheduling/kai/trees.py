@@ -1,4 +1,4 @@
-"""The tree of a pod group's sub-groups, as a session has it (KAI 0.13 subgroup_info FromPodGroup)."""
+"""Sub-group tree of a pod group in a session (KAI 0.13 subgroup_info FromPodGroup)."""
 
 from gpuconsole.model.kai import KaiPodGroup, KaiSubGroup, KaiTopology
 from gpuconsole.scheduling.kai.api.jobs import one_pod_set
@@ -6,7 +6,7 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, Topolog
 
 
 class BadTree(ValueError):
-    """Sub-groups make up no tree."""
+    """The sub-groups do not form a tree."""
 
 
 def root_of(group: KaiPodGroup) -> SubGroup:

@@ -1,4 +1,7 @@
-"""Past use of the queues, as a part of what the cluster had: the time-based part of the fair share. Mutates.
+"""Past usage of queues as a fraction of cluster capacity: the time-based part of the fair share. Mutates.
+
+KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; older usage counts less by
+the half-life.
 
 KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; what is older counts less by
 the half-life.
@@ -13,7 +16,7 @@ from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES
 
 
 class Stretch(Struct, frozen=True):
-    """What queues held, and the cluster had, from one moment to another."""
+    """Allocations of queues and cluster capacity during one interval."""
 
     start: Time
     end: Time
@@ -32,7 +35,7 @@ class UsageHistory:
         self._capacity: Mapping[str, float] = {}
 
     def note(self, now: Time, held: Mapping[str, Mapping[str, float]], capacity: Mapping[str, float]) -> None:
-        """From now on the queues hold this, until something else is noted."""
+        """Record the queues' allocations from now on."""
         self._close(now)
         self._since, self._capacity = now, _floats(capacity)
         self._held = {queue: _floats(amounts) for queue, amounts in held.items()}
@@ -45,7 +48,7 @@ class UsageHistory:
         self._stretches = [stretch for stretch in self._stretches if stretch.end > oldest]
 
     def usage(self, now: Time) -> dict[str, dict[str, float]]:
-        """Each queue's part of the cluster by resource, over the window."""
+        """Each queue's fraction of the cluster by resource, over the window."""
         self._close(now)
         had = dict.fromkeys(RESOURCES, 0.0)
         used: dict[str, dict[str, float]] = {}
@@ -70,19 +73,19 @@ class UsageHistory:
         return float((stretch.end - start) / 1_000_000 * decay)
 
     def fork(self) -> "UsageHistory":
-        """A book that starts equal and never touches this one."""
+        """An independent copy."""
         twin = UsageHistory(self._window, self._half_life)
         twin._stretches, twin._since = list(self._stretches), self._since
         twin._held, twin._capacity = self._held, self._capacity
         return twin
 
     def pages(self) -> list[Stretch]:
-        """All that must be kept to go on later; the last one is still open."""
+        """State to save; the last interval is still open."""
         last = [] if self._since is None else [Stretch(self._since, self._since, self._held, self._capacity)]
         return [*self._stretches, *last]
 
     def take_back(self, pages: list[Stretch]) -> None:
-        """Go on where `pages` was taken."""
+        """Restore the state from `pages`."""
         if pages:
             *self._stretches, last = pages
             self._since, self._held, self._capacity = last.start, last.held, last.capacity

@@ -1,4 +1,4 @@
-"""What a session does, one action after the other."""
+"""KAI's actions, in the order in which a session runs them."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Place pending jobs on what is idle or being released (KAI 0.13 actions/allocate)."""
+"""allocate action: places pending jobs on idle or releasing resources (KAI 0.13 actions/allocate)."""
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED
@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 def allocate(session: KaiSession) -> None:
-    """Try every job once; one that was placed in part, being elastic, comes again."""
+    """Try every job once; an elastic job that was placed partially is tried again."""
     jobs = pending_jobs(session, "allocate")
     while jobs:
         job = jobs.pop()

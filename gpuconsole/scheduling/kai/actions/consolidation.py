@@ -1,4 +1,6 @@
-"""Move preemptible jobs together so that a pending one fits; nobody loses a place (KAI 0.13 actions/consolidation)."""
+"""consolidation action: moves preemptible jobs so that a pending job fits; every moved job is placed again (KAI 0.13
+actions/consolidation).
+"""
 
 from collections.abc import Iterator
 
@@ -16,7 +18,7 @@ from gpuconsole.scheduling.kai.solving.victims import victim_queue
 
 
 def consolidate(session: KaiSession) -> None:
-    """Try every preemptible pending job for which there are GPUs enough, were they not scattered."""
+    """Try every preemptible pending job for which the cluster has enough GPUs in total."""
     if session.parameters.max_consolidation_victims == 0:
         return
     jobs = pending_jobs(session, "consolidation", preemptible=True)
@@ -49,7 +51,7 @@ def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
 
 
 def _movable(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
-    """Preemptible jobs that run, as many as the scheduler looks at, and one more."""
+    """Running preemptible jobs, up to one more than the configured limit."""
     most, found = session.parameters.max_consolidation_victims, 0
     for other in session.jobs.values():
         if other.preemptible and other.uid != job.uid and other.active_allocated > 0:
@@ -60,7 +62,7 @@ def _movable(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
 
 
 def _enough(session: KaiSession, job: PodGroupInfo) -> bool:
-    """True if all nodes together have the GPUs that the job asks for."""
+    """True if all nodes together have the GPUs that the job requests."""
     gpus, memory = gpus_of(session.choose(job, False))
     nodes = [node for node in session.nodes.values() if ready(node.node)]
     return (

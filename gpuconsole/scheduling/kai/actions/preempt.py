@@ -1,4 +1,4 @@
-"""Make room inside a queue for a job of higher priority (KAI 0.13 actions/preempt)."""
+"""preempt action: evicts jobs of lower priority in the same queue (KAI 0.13 actions/preempt)."""
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.order import JobsByQueue, pending_jobs
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kai.solving.victims import victim_queue
 
 
 def preempt(session: KaiSession) -> None:
-    """Try every pending job; one that nobody can preempt stays within its queue's quota."""
+    """Try every pending job; a non-preemptible one must stay within its queue's quota."""
     jobs = pending_jobs(session, "preempt")
     failures: dict[str, FailedJobs] = {}
     while jobs:

@@ -1,4 +1,4 @@
-"""Take back for a queue what others hold beyond their fair shares (KAI 0.13 actions/reclaim)."""
+"""reclaim action: reclaims resources that other queues hold above their fair share (KAI 0.13 actions/reclaim)."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kai.solving.solver import Solver
 
 
 def reclaim(session: KaiSession) -> None:
-    """Try every pending job whose queue stays within its fair share with it."""
+    """Try every pending job with which its queue stays within its fair share."""
     jobs = pending_jobs(session, "reclaim")
     failures: dict[str, FailedJobs] = {}
     while jobs:

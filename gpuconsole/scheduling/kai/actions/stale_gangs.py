@@ -1,4 +1,6 @@
-"""Evict gangs that run with fewer tasks than their minimum for too long (KAI 0.13 actions/stalegangeviction)."""
+"""stalegangeviction action: evicts gangs that run below their minimum for too long (KAI 0.13
+actions/stalegangeviction).
+"""
 
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
@@ -8,7 +10,7 @@ from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
 
 
 def evict_stale_gangs(session: KaiSession) -> None:
-    """Note since when gangs are stale; those beyond the grace period go."""
+    """Record when gangs became stale, and evict those whose grace period is over."""
     for job in session.jobs.values():
         if job.stale:
             _expire(session, job)

@@ -1,1 +1,1 @@
-"""What a KAI session works on: requests, tasks, pod sets, jobs, nodes with shared GPUs, queues."""
+"""Data model of a KAI session: requests, tasks, pod sets, jobs, nodes with shared GPUs, queues."""

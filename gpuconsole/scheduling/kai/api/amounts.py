@@ -1,4 +1,4 @@
-"""Sums of resources: what a node has free, what a job holds (KAI 0.13 api/resource_info Resource)."""
+"""Resource amounts: free resources of a node, allocated resources of a job (KAI 0.13 api/resource_info Resource)."""
 
 import re
 from collections.abc import Hashable
@@ -119,7 +119,7 @@ def accommodates(free: ResourceAmounts, request: ResourceRequirements) -> bool:
 
 
 def plain_part_fits(free: ResourceAmounts, request: ResourceRequirements) -> bool:
-    """True if CPU, memory and other resources fit; GPUs are looked at elsewhere."""
+    """True if CPU, memory and other resources fit; GPUs are checked separately."""
     return (
         request.cpu <= free.cpu
         and request.memory <= free.memory

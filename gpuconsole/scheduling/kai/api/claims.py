@@ -1,4 +1,4 @@
-"""Resource claims as a session sees them: whom they are reserved for, and which devices they hold. Mutates."""
+"""Resource claims in a session: the pods that they are reserved for, and their allocated devices. Mutates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ class OfferedDevice(Struct, frozen=True):
 
 
 class ClaimDeviceRequest(Struct, frozen=True):
-    """So many devices of a class."""
+    """A number of devices of one class."""
 
     device_class: str
     count: int = 1
@@ -59,7 +59,7 @@ class ClaimIndex:
         self.classes = frozenset(classes)
 
     def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
-        """Free devices of the node for all that the claim asks for; None if they do not do."""
+        """Free devices of the node that satisfy the claim; None if there are too few."""
         if any(request.device_class not in self.classes for request in claim.requests):
             return None
         taken = {device for held in self.claims.values() for device in held.devices or ()}
@@ -68,13 +68,13 @@ class ClaimIndex:
         return tuple(free[:needed]) if len(free) >= needed else None
 
     def reserve(self, key: str, pod: str, devices: tuple[OfferedDevice, ...]) -> None:
-        """Let a pod use the claim, which holds these devices from now on."""
+        """Reserve the claim for a pod, and allocate these devices to it."""
         claim = self.claims[key]
         reserved = claim.reserved if pod in claim.reserved else (*claim.reserved, pod)
         self.claims[key] = replace(claim, reserved=reserved, devices=devices)
 
     def release(self, key: str, pod: str) -> None:
-        """Take a pod off the claim; the last one that goes frees its devices."""
+        """Remove a pod's reservation of the claim; the last one deallocates its devices."""
         claim = self.claims[key]
         reserved = tuple(name for name in claim.reserved if name != pod)
         self.claims[key] = replace(claim, reserved=reserved, devices=claim.devices if reserved else None)

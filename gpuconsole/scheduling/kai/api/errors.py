@@ -1,4 +1,4 @@
-"""Why a job or a task does not fit, in KAI's words (KAI 0.13 api/common_info job_errors, pod_errors)."""
+"""Reasons why a job or a task does not fit, in KAI's wording (KAI 0.13 api/common_info job_errors, pod_errors)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -55,7 +55,7 @@ class NodeError(Struct, frozen=True):
 
 
 class TaskErrors:
-    """Why a task found no place: for itself, or node by node. Mutates."""
+    """Why a task was not placed: for the task as a whole, or node by node. Mutates."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""A pod group in a session: its tasks by status, its gang, why it did not fit (KAI 0.13 api/podgroup_info)."""
+"""A pod group in a session: its tasks by status, its gang, and fit errors (KAI 0.13 api/podgroup_info)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -75,7 +75,7 @@ class PodGroupInfo:
             yield from pod_set.tasks.values()
 
     def part(self, tasks: Sequence[PodInfo]) -> "PodGroupInfo":
-        """A job of the same name and sub-groups that has only these tasks. It never started."""
+        """A job of the same name and sub-groups with only these tasks, which never started."""
         return PodGroupInfo(
             self.uid,
             name=self.name,
@@ -139,7 +139,7 @@ class PodGroupInfo:
         )
 
     def note(self, task: PodInfo, errors: TaskErrors) -> None:
-        """Remember why nodes do not take a task."""
+        """Record why nodes do not fit a task."""
         known = self.task_errors.get(task.uid)
         if known is None:
             self.task_errors[task.uid] = errors

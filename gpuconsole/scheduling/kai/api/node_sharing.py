@@ -1,4 +1,4 @@
-"""How tasks on shared GPUs change a node's books, and which shared GPUs still take one (KAI 0.13 node_info)."""
+"""Accounting of shared GPUs on a node, and the check whether one fits another task (KAI 0.13 node_info)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add(node: KaiNodeInfo, task: PodInfo) -> None:
-    """Take a task's part of each of its shared GPUs; the first user of a GPU takes it from the idle ones."""
+    """Allocate a task's portion of each of its shared GPUs; the first user of a GPU takes it from the idle GPUs."""
     if task.received is not Sort.FRACTION:
         return
     memory = node.memory_of(task.request)
@@ -48,7 +48,7 @@ def _add(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> No
 
 
 def remove(node: KaiNodeInfo, task: PodInfo) -> None:
-    """Give back a task's part of each of its shared GPUs; the last user of a GPU leaves it idle."""
+    """Release a task's portion of each of its shared GPUs; the last user of a GPU leaves it idle."""
     if task.received is not Sort.FRACTION:
         return
     memory = node.memory_of(task.request)
@@ -83,23 +83,23 @@ def _remove(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) ->
 
 
 def _waited_for_whole(node: KaiNodeInfo, group: str, memory: int) -> bool:
-    """True if the task that waited had the whole GPU's release to itself."""
+    """True if the pipelined task had the whole GPU's release to itself."""
     used, releasing = node.shared.used[group], node.shared.releasing[group]
     return used + memory == releasing - memory or (used == 0 and releasing == 0)
 
 
 def _overbooked(node: KaiNodeInfo) -> bool:
-    """True if idle and used GPUs are more than the machine has."""
+    """True if idle and used GPUs exceed the node's GPU count."""
     return node.gpu_count < int(node.idle.gpus) + int(node.used.gpus) + node.shared.count
 
 
 def fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
-    """How many shared GPUs take the request, no more than it needs."""
+    """How many shared GPUs fit the request, at most as many as it needs."""
     return min(sum(takes(node, request, group) for group in node.shared.used), request.count)
 
 
 def takes(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
-    """True if the shared GPU is in use, stays so, and has enough left once all that leave are gone."""
+    """True if the shared GPU stays in use and has enough left once all terminating tasks are gone."""
     shared = node.shared
     allocated, releasing = shared.allocated.get(group, 0), shared.releasing.get(group, 0)
     return (
@@ -110,7 +110,7 @@ def takes(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
 
 
 def takes_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
-    """True if the shared GPU has enough left without anybody leaving."""
+    """True if the shared GPU has enough left now."""
     allocated = node.shared.allocated.get(group)
     return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0
 

@@ -1,4 +1,4 @@
-"""A node in a session: what is idle, what is being released, and who sits on it (KAI 0.13 api/node_info)."""
+"""A node in a session: idle and releasing resources, and its tasks (KAI 0.13 api/node_info)."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -54,7 +54,7 @@ class KaiNodeInfo:
 
     @property
     def kind(self) -> Hashable:
-        """Equal for nodes that treat every task alike, but for their names and labels."""
+        """Equal for nodes that differ only in name and labels, so that a task fits all or none of them."""
         if self._kind is None:
             self._kind = self._describe()
         return self._kind
@@ -73,7 +73,7 @@ class KaiNodeInfo:
     # What is free
 
     def free(self) -> ResourceAmounts:
-        """What is idle or will be."""
+        """Idle and releasing resources together."""
         amounts = self.idle.clone()
         amounts.add(self.releasing)
         return amounts
@@ -82,7 +82,7 @@ class KaiNodeInfo:
         return self.idle.get(name) + self.releasing.get(name)
 
     def idle_gpus(self) -> float:
-        """GPUs that are idle, with MIG slices and the rests of shared GPUs."""
+        """Idle GPUs, including MIG slices and the remaining portions of shared GPUs."""
         return node_sharing.rest_of_shared(self) + self.idle.gpus + mig_slices(self.idle.scalars)
 
     def releasing_gpus(self) -> float:
@@ -97,13 +97,13 @@ class KaiNodeInfo:
         return node_sharing.releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
 
     def fits_idle(self, task: PodInfo) -> bool:
-        """True if the task could start now; one that asks for nothing always can."""
+        """True if the task could start now; one that requests nothing always can."""
         if task.request.empty and task.sort is not Sort.MEMORY:
             return True
         return self._fits(task, self.idle)
 
     def fits(self, task: PodInfo) -> bool:
-        """True if the task fits what is idle or being released."""
+        """True if the task fits idle and releasing resources."""
         return self._fits(task, self.idle if self.releasing.nothing else self.free())
 
     def _fits(self, task: PodInfo, free: ResourceAmounts) -> bool:
@@ -112,7 +112,7 @@ class KaiNodeInfo:
         return self.valid_portion(task.request) and accommodates(free, task.request)
 
     def fits_by_devices(self, request: ResourceRequirements, free: ResourceAmounts) -> bool:
-        """True if enough devices, whole or shared, have room for the request's portion each."""
+        """True if enough devices, whole or shared, have the requested portion free."""
         if not self.valid_portion(request) or not plain_part_fits(free, request):
             return False
         return math.floor(free.gpus) + node_sharing.fitting_shared(self, request) >= request.count
@@ -124,7 +124,7 @@ class KaiNodeInfo:
         return request.gpu_memory if request.gpu_memory > 0 else int(request.portion * self.gpu_memory)
 
     def fraction(self, memory: int) -> float:
-        """The part of a GPU here that so many MiB are, rounded up to hundredths."""
+        """Fraction of one of this node's GPUs that this memory in MiB is, rounded up to hundredths."""
         return math.ceil(memory / self.gpu_memory * 100) / 100
 
     def portion_of(self, request: ResourceRequirements) -> float:
@@ -135,12 +135,12 @@ class KaiNodeInfo:
         return portion <= 1 or portion == int(portion)
 
     def quota_of(self, request: ResourceRequirements) -> float:
-        """GPUs of quota that the task would take if placed here: of whole GPUs KAI counts one."""
+        """GPU quota that the task would use on this node: KAI counts a whole GPU as one."""
         return request_quota(request) if request.mig else self.fraction(self.memory_of(request))
 
     @property
     def gpu_count(self) -> int:
-        """GPUs of the machine as labelled, else those that are allocatable."""
+        """GPU count by the node's label, else allocatable GPUs."""
         try:
             return int(self.node.labels[GPU_COUNT_LABEL])
         except (KeyError, ValueError):
@@ -165,7 +165,7 @@ class KaiNodeInfo:
     # Tasks come and go
 
     def add(self, task: PodInfo, *, elsewhere: bool = False) -> None:
-        """Seat a task; `elsewhere`: it may sit here already on another GPU, and keeps holding that one too."""
+        """Add a task; with `elsewhere` it may already be here on another GPU, which it keeps as well."""
         self._accept(task)
         if task.uid in self.tasks and not (elsewhere and task.received is Sort.FRACTION):
             raise AlreadySeated(f"task <{task.namespace}/{task.name}> already on node <{self.name}>")
@@ -177,7 +177,7 @@ class KaiNodeInfo:
         node_sharing.add(self, task)
 
     def remove(self, uid: str) -> None:
-        """Unseat a task as it was seated."""
+        """Remove a task as it was added."""
         task = self.tasks.pop(uid)
         self._account(task, -1)
         node_sharing.remove(self, task)
@@ -201,7 +201,7 @@ class KaiNodeInfo:
                 _shift(self.idle, held, -sign)
 
     def _accept(self, task: PodInfo) -> None:
-        """Settle what the node accounts for the task."""
+        """Update the node's accounting for the task."""
         if task.status not in ACTIVE_USED:
             return
         request = task.request
@@ -219,7 +219,7 @@ class KaiNodeInfo:
 
 
 class AlreadySeated(ValueError):
-    """The task sits on the node already."""
+    """The task is on the node already."""
 
 
 def request_quota(request: ResourceRequirements) -> float:
@@ -228,7 +228,7 @@ def request_quota(request: ResourceRequirements) -> float:
 
 
 def _whole_part(task: PodInfo) -> ResourceAmounts:
-    """What of the accepted request is no part of a shared GPU."""
+    """The part of the accepted request that is not on shared GPUs."""
     accepted = task.accepted
     holds_none = task.received is Sort.FRACTION or task.spec.labels.get("app") == RESERVATION
     gpus = 0.0 if holds_none else accepted.gpus + accepted.claimed
@@ -243,7 +243,7 @@ def _shift(amounts: ResourceAmounts, by: ResourceAmounts, sign: int) -> None:
 
 
 def gpu_memory_of(labels: Mapping[str, str]) -> int | None:
-    """MiB of one GPU by the node's label, a multiple of 100; None without a label that can be read."""
+    """Memory of one GPU in MiB by the node's label, a multiple of 100; None without a readable label."""
     try:
         memory = int(labels.get(GPU_MEMORY_LABEL, ""))
     except ValueError:

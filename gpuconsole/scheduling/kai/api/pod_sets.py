@@ -1,4 +1,4 @@
-"""Sub-groups of a gang: pod sets with a minimum each, in a tree that may carry topology constraints (KAI 0.13)."""
+"""Sub-groups of a gang: pod sets with a minimum each, in a tree with optional topology constraints (KAI 0.13)."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,7 @@ class PodSetInfo:
 
     @property
     def ready(self) -> bool:
-        """True if enough tasks live to make up the minimum."""
+        """True if enough tasks are alive for the minimum."""
         return self.alive - self.gated >= self.minimum
 
     @property

@@ -1,4 +1,4 @@
-"""A queue in a session, and the quotas it was given (KAI 0.13 api/queue_info; scheduling.run.ai/v2 Queue)."""
+"""A queue in a session, and its configured quotas (KAI 0.13 api/queue_info; scheduling.run.ai/v2 Queue)."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ DEFAULT_PRIORITY = 100
 
 
 class KaiQueueQuota(Struct, frozen=True, kw_only=True):
-    """One resource of a queue; -1 is without bound. CPU in milli, memory in megabytes, GPUs."""
+    """Quota of a queue for one resource; -1 is unlimited. CPU in milli, memory in megabytes, GPUs."""
 
     quota: float = 0
     over_quota_weight: float = 0
@@ -22,7 +22,7 @@ NO_QUOTA = KaiQueueQuota()
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """A queue of jobs, or of queues."""
+    """A queue of jobs or of child queues."""
 
     uid: str
     name: str = ""

@@ -1,4 +1,4 @@
-"""What one task asks for (KAI 0.13 api/resource_info ResourceRequirements and GpuResourceRequirement)."""
+"""Resource requirements of one task (KAI 0.13 api/resource_info ResourceRequirements and GpuResourceRequirement)."""
 
 import math
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """True if nothing of weight is asked for: such a task is best effort."""
+        """True if the request is negligible: such a task is best effort."""
         return (
             self.gpus <= MIN_GPUS
             and not any(n > 0 for n in self.claims.values())

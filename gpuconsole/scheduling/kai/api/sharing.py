@@ -16,11 +16,11 @@ class SharedGpus:
 
     @property
     def count(self) -> int:
-        """Shared GPUs that somebody uses."""
+        """Number of shared GPUs in use."""
         return sum(memory > 0 for memory in self.used.values())
 
     def leaves(self, group: str) -> bool:
-        """True if all that is used of the GPU is being released."""
+        """True if everything in use on the GPU is being released."""
         used = self.used.get(group, 0)
         return used != 0 and self.releasing.get(group) == used
 

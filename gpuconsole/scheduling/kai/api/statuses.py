@@ -1,4 +1,4 @@
-"""The states of a task in a session, and which of them hold what (KAI 0.13 api/pod_status)."""
+"""Task statuses in a session, and which of them hold resources (KAI 0.13 api/pod_status)."""
 
 from enum import IntEnum
 

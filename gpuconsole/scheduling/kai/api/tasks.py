@@ -1,4 +1,4 @@
-"""A pod as a session sees it (KAI 0.13 api/pod_info)."""
+"""A pod in a session (KAI 0.13 api/pod_info)."""
 
 from collections.abc import Hashable, Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ NO_OWNERS = Pod(name="")
 
 
 class Sort(StrEnum):
-    """How a task asks for GPUs."""
+    """How a task requests GPUs."""
 
     REGULAR = "Regular"
     FRACTION = "Fraction"
@@ -35,7 +35,7 @@ class ClaimRef(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """What of a pod never changes in a session."""
+    """The immutable part of a pod."""
 
     pod: Pod = NO_OWNERS
     """As it came, for the rules of kube-scheduler that KAI goes by: neighbours, volumes, ports."""
@@ -56,7 +56,7 @@ PLAIN = Spec()
 
 
 class PodInfo:
-    """One pod: what it asks for, where it is, and what it got. Mutates."""
+    """One pod: its requests, its node, and its allocation. Mutates."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class PodInfo:
 
     @cached_property
     def shape(self) -> Hashable:
-        """Equal for tasks that every node treats alike, as far as its own books and labels go."""
+        """Equal for tasks that fit the same nodes, as far as the nodes' own resources and labels decide."""
         request, spec = self.request, self.spec
         return (
             *(request.cpu, request.memory, request.count, request.portion, request.gpu_memory),
@@ -110,12 +110,12 @@ class PodInfo:
 
     @property
     def choosy(self) -> bool:
-        """True if it goes by names or labels of nodes."""
+        """True if it selects nodes by name or label."""
         return bool(self.spec.nominated or self.spec.node_selector) or self.spec.affinity is not None
 
     @property
     def shares(self) -> bool:
-        """True if it asks for a part of a GPU."""
+        """True if it requests a portion of a GPU."""
         return self.sort in (Sort.FRACTION, Sort.MEMORY)
 
     @property
@@ -123,7 +123,7 @@ class PodInfo:
         return self.request.gpus > 0 or self.request.claimed > 0 or self.sort is Sort.MEMORY or self.sort is Sort.MIG
 
     def to_allocate(self, really: bool) -> bool:
-        """True if a place is to be found: it waits, or a trial evicted it and may place it anew."""
+        """True if the task needs placing: it is pending, or a trial evicted it and may place it again."""
         return self.status is KaiPodStatus.PENDING or (
             not really and self.status is KaiPodStatus.RELEASING and self.virtual
         )

@@ -1,1 +1,1 @@
-"""KAI's fair shares: how surplus is divided, who may exceed what, and who may take back from whom."""
+"""KAI's fair shares: division of surplus, limits and quotas, and reclaim between queues."""

@@ -1,4 +1,4 @@
-"""Whether a queue, or one above it, would exceed its limit or its quota (KAI 0.13 proportion/capacity_policy)."""
+"""Checks of limits and quotas of a queue and its ancestors (KAI 0.13 proportion/capacity_policy)."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -18,7 +18,7 @@ Queues = Mapping[str, QueueShares]
 
 
 class OverCapacity(Struct, frozen=True, kw_only=True):
-    """Which queue would exceed what, and by which request."""
+    """Which queue would exceed its limit or quota, and by which request."""
 
     reason: str
     message: str
@@ -43,7 +43,7 @@ def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> Over
 
 
 def over_quota(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
-    """The first queue upwards whose quota a job that nobody can preempt would exceed."""
+    """The first queue upwards whose quota a non-preemptible job would exceed."""
     if job.preemptible:
         return None
     for queue in ancestry(queues, job.queue):
@@ -69,7 +69,7 @@ def exceeds_limit(queue: QueueShares, requested: Mapping[str, float]) -> str:
 
 
 def exceeds_quota(queue: QueueShares, requested: Mapping[str, float]) -> str:
-    """The first resource whose quota what cannot be preempted would exceed; empty if none is."""
+    """The first resource whose quota non-preemptible use would exceed; empty if none is."""
     for name in RESOURCES:
         share, amount = queue.of[name], requested.get(name, 0)
         if share.deserved != UNLIMITED and amount and share.deserved < share.non_preemptible + amount:
@@ -78,7 +78,7 @@ def exceeds_quota(queue: QueueShares, requested: Mapping[str, float]) -> str:
 
 
 def requested_by(tasks: Iterable[PodInfo]) -> Quantities:
-    """What tasks ask for, wherever they go: GPU memory is not counted, as its part of a GPU is not known."""
+    """Total request of tasks, independent of nodes: GPU memory is not counted, as its fraction of a GPU is unknown."""
     total = quantities()
     for task in tasks:
         total = plus(total, of_request(task.request))
@@ -86,7 +86,7 @@ def requested_by(tasks: Iterable[PodInfo]) -> Quantities:
 
 
 def requested_on(task: PodInfo, node: KaiNodeInfo) -> Quantities:
-    """What a task asks for on a node."""
+    """Request of a task on a given node."""
     return quantities(task.request.cpu, task.request.memory, node.quota_of(task.request))
 
 

@@ -1,4 +1,6 @@
-"""How an amount is divided over sibling queues: quotas first, then the surplus by weight and past use.
+"""Division of an amount over sibling queues: quotas first, then the surplus by weight and past usage.
+
+KAI 0.13 proportion/resource_division. Each resource is divided by itself.
 
 KAI 0.13 proportion/resource_division. Each resource is divided by itself.
 """
@@ -13,14 +15,14 @@ from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 
 
 def divide(total: Mapping[str, float], k: float, queues: Iterable[QueueShares]) -> None:
-    """Set the fair share of every queue, of every resource."""
+    """Set the fair share of every queue for every resource."""
     siblings = sorted(queues, key=lambda queue: queue.uid)
     for name in RESOURCES:
         divide_resource(total.get(name, 0), k, siblings, name)
 
 
 def divide_resource(total: float, k: float, queues: Sequence[QueueShares], name: str) -> float:
-    """Divide one resource; what nobody takes is given back."""
+    """Divide one resource; what no queue requests is returned."""
     rest = _give_quotas(total, queues, name)
     if rest <= 0:
         return 0
@@ -56,7 +58,9 @@ def bands(queues: Iterable[QueueShares]) -> Iterator[list[QueueShares]]:
 def _divide_in_rounds(
     total: float, k: float, queues: Sequence[QueueShares], name: str
 ) -> tuple[float, dict[str, tuple[QueueShares, float]]]:
-    """Rounds by weight until nobody gets all that it wants; fractions that were cut off are remembered by queue."""
+    """Divide by weight in rounds until no queue gets its full request; fractions that were cut off are kept by
+    queue.
+    """
     fractions: dict[str, tuple[QueueShares, float]] = {}
     again = True
     while again and total != 0:
@@ -87,7 +91,7 @@ def _divide_in_rounds(
 
 
 def _weights(queues: Sequence[QueueShares], name: str, k: float) -> dict[str, float]:
-    """Weight of each queue that wants more: its part of all weights, shifted by how far its past use is from it."""
+    """Weight of each unsatisfied queue: its share of all weights, corrected by its past usage."""
     total = sum(queue.of[name].weight for queue in queues if _wanted(queue, name) > 0)
     if total == 0:
         return {}
@@ -106,7 +110,7 @@ def _wanted(queue: QueueShares, name: str) -> float:
 
 
 def _give_single_units(total: float, fractions: Mapping[str, tuple[QueueShares, float]], name: str) -> float:
-    """One unit each, by the largest fraction that was cut off, then the eldest, then by name."""
+    """Give single units by the largest fraction that was cut off, then to the oldest queue, then by name."""
     for queue, _ in sorted(fractions.values(), key=lambda item: (-item[1], item[0].created, item[0].uid)):
         if total == 0:
             break

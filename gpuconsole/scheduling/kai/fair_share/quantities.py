@@ -1,4 +1,4 @@
-"""Amounts of the three resources that queues share, -1 being without bound (KAI 0.13 proportion/resource_share)."""
+"""Amounts of the three resources that queues share; -1 is unlimited (KAI 0.13 proportion/resource_share)."""
 
 from collections.abc import Mapping
 
@@ -38,7 +38,7 @@ def less(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
 
 
 def within(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """True if no resource is above the other's; nothing is above what has no bound."""
+    """True if no resource exceeds the other's; nothing exceeds an unlimited one."""
     return all(_at_most(one.get(name, 0), other.get(name, 0)) for name in RESOURCES)
 
 

@@ -1,4 +1,4 @@
-"""Which of two queues is served first (KAI 0.13 proportion/queue_order)."""
+"""Order of queues: compares two queues for which one is served first (KAI 0.13 proportion/queue_order)."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 
 
 class Contender(Struct, frozen=True):
-    """A queue with what its next job asks for, and the jobs that would be taken from it."""
+    """A queue with the request of its next job, and the jobs that would be its victims."""
 
     queue: QueueShares
     needed: Quantities
@@ -30,7 +30,7 @@ class Contender(Struct, frozen=True):
 
     @property
     def without_share(self) -> bool:
-        """True if it would hold a resource of which it may hold nothing."""
+        """True if it would hold a resource of which its share is zero."""
         held, allowed = self.with_job, self.queue.allocatable
         return any(allowed[name] == 0 and held[name] > 0 for name in RESOURCES)
 

@@ -1,4 +1,4 @@
-"""Whether a job may reclaim, and whether these victims may be taken for it (KAI 0.13 proportion/reclaimable)."""
+"""Reclaim rules: whether a job may reclaim, and from which victims (KAI 0.13 proportion/reclaimable)."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ Queues = Mapping[str, QueueShares]
 
 
 class Reclaimer(Struct, frozen=True):
-    """The job that wants resources back: its queue, what it needs, and whether it can be preempted itself."""
+    """The reclaiming job: its queue, its request, and whether it is preemptible."""
 
     queue: str
     needed: ResourceAmounts
@@ -42,7 +42,7 @@ def may_reclaim(queues: Queues, reclaimer: Reclaimer) -> bool:
 def may_take_from(
     queues: Queues, reclaimer: Reclaimer, victims: Mapping[str, Sequence[ResourceAmounts]], multiplier: float = 1.0
 ) -> bool:
-    """True if every victim, in turn, may be taken, and the queues above the reclaimer stay in bounds afterwards."""
+    """True if every victim, in turn, may be reclaimed, and the queues above the reclaimer stay within bounds."""
     left: dict[str, Quantities] = {}
     touched: dict[str, set[str]] = {}
     needed = of_amounts(reclaimer.needed)
@@ -96,7 +96,7 @@ def _stays_below(
 
 
 def saturation(held: float, fair: float) -> float:
-    """How full a fair share is; without bound it is never full."""
+    """Allocation relative to the fair share; 0 where the share is unlimited."""
     if fair == 0:
         return math.inf if held > 0 else 0
     return 0 if fair == UNLIMITED else held / fair
@@ -111,13 +111,13 @@ def ancestry(queues: Queues, uid: str) -> Iterator[QueueShares]:
 
 
 def level_queues(queues: Queues, one: str, other: str) -> tuple[QueueShares, QueueShares]:
-    """The ancestors of both where their ways part; the last of the shorter way if they do not."""
+    """The two sibling ancestors below the lowest common one; the last of the shorter path if there are none."""
     pairs = list(zip([*ancestry(queues, one)][::-1], [*ancestry(queues, other)][::-1], strict=False))
     return next((pair for pair in pairs if pair[0].uid != pair[1].uid), pairs[-1])
 
 
 def resources_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
-    """Which of the shared resources are above zero in one of the amounts. MIG slices do not count as GPUs here."""
+    """Shared resources that are above zero in one of the amounts. MIG slices do not count as GPUs here."""
     return {
         name
         for item in amounts

@@ -1,4 +1,4 @@
-"""A queue's quota, limit, fair share and use, resource by resource (KAI 0.13 proportion/resource_share)."""
+"""Quota, limit, fair share and usage of a queue by resource (KAI 0.13 proportion/resource_share)."""
 
 from collections.abc import Callable
 
@@ -37,12 +37,12 @@ class ResourceShares:
 
     @property
     def requestable(self) -> float:
-        """What is asked for, as far as the limit lets it."""
+        """The request, capped by the limit."""
         return self.requested if self.limit == UNLIMITED else min(self.limit, self.requested)
 
     @property
     def allocatable(self) -> float:
-        """What the queue may hold for good: its quota or fair share, up to the limit."""
+        """The amount that the queue may hold permanently: its quota or fair share, up to the limit."""
         if self.deserved == UNLIMITED:
             return self.limit
         most = max(self.deserved, self.fair)
@@ -54,7 +54,7 @@ class ResourceShares:
 
 
 class QueueShares:
-    """The shares of one queue, and its place among the others. Mutates."""
+    """The shares of one queue, and its order among others. Mutates."""
 
     def __init__(
         self,
@@ -126,7 +126,9 @@ class QueueShares:
         return self._each(lambda share: share.allocatable)
 
     def dominant(self, total: Quantities, extra: Quantities | None = None) -> float:
-        """The largest part of an allocatable share that is held, with `extra` on top.
+        """The largest ratio of allocation plus `extra` to allocatable share.
+
+        Use of a resource with an allocatable share of zero counts a thousandfold.
 
         Use of a resource of which the queue may hold nothing counts a thousandfold.
         """
@@ -140,7 +142,7 @@ class QueueShares:
         return most
 
     def take(self, amounts: Quantities, *, preemptible: bool, sign: int = 1) -> None:
-        """Count an allocation that came or went."""
+        """Account for an allocation that was added or removed."""
         for name, share in self.of.items():
             share.allocated += sign * amounts[name]
             if not preemptible:

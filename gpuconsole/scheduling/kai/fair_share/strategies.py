@@ -1,4 +1,6 @@
-"""When a queue's resources may be taken for another queue (KAI 0.13 proportion/reclaimable/strategies)."""
+"""Reclaim strategies: conditions under which a queue's resources may be reclaimed (KAI 0.13
+proportion/reclaimable/strategies).
+"""
 
 from collections.abc import Mapping
 
@@ -7,7 +9,7 @@ from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 
 
 def maintains_fair_share(victim: QueueShares, left: Mapping[str, float]) -> bool:
-    """True if the victim's queue still holds more than it may for good."""
+    """True if the victim's queue still holds more than its allocatable share."""
     return not within(left, victim.allocatable)
 
 

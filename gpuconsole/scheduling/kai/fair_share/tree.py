@@ -1,4 +1,4 @@
-"""The division down the tree of queues, of what the nodes have (KAI 0.13 plugins/proportion)."""
+"""Division of the nodes' resources down the queue tree (KAI 0.13 plugins/proportion)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -26,7 +26,7 @@ GPU_WORKER_LABEL = "node-role.kubernetes.io/gpu-worker"
 
 
 def total_of(nodes: Iterable[KaiNodeInfo], parameters: Parameters) -> Quantities:
-    """What all nodes have for the queues."""
+    """Resources of all nodes that queues can use."""
     total = quantities()
     for node in nodes:
         for name, amount in offered(node, parameters).items():
@@ -35,7 +35,7 @@ def total_of(nodes: Iterable[KaiNodeInfo], parameters: Parameters) -> Quantities
 
 
 def offered(node: KaiNodeInfo, parameters: Parameters) -> Quantities:
-    """What a sound node has, less what pods of other schedulers hold of it."""
+    """Allocatable resources of a ready node, less what pods of other schedulers use."""
     if not ready(node.node):
         return quantities()
     amounts = of_amounts(node.allocatable)
@@ -48,12 +48,12 @@ def offered(node: KaiNodeInfo, parameters: Parameters) -> Quantities:
 
 
 def _utility(task: PodInfo) -> bool:
-    """True for a pod by which KAI itself reserves a GPU or asks for nodes."""
+    """True for a pod by which KAI itself reserves a GPU or scales up nodes."""
     return task.spec.labels.get("app") in (RESERVATION, "scaling-pod")
 
 
 def shares_of(queue: QueueState) -> QueueShares:
-    """A queue's quotas, limits, weights and past use, nothing being held or asked for."""
+    """Quotas, limits, weights and past usage of a queue, without allocations and requests."""
     return QueueShares(
         queue.uid,
         name=queue.name,
@@ -75,7 +75,7 @@ def _share(quota: KaiQueueQuota, usage: float, unit: int = 1) -> ResourceShares:
 
 
 def divide_tree(total: Mapping[str, float], k: float, queues: Mapping[str, QueueShares]) -> None:
-    """Divide over the top queues, and what each gets over its children, and so on."""
+    """Divide the total over the top queues, then each queue's share over its children."""
     _divide_level(total, k, [queue for queue in queues.values() if not queue.parent], queues)
 
 

@@ -1,4 +1,4 @@
-"""What victims lose: tasks above a gang's minimum one by one, those within it together (KAI 0.13 proportion)."""
+"""Victims' losses: tasks above a gang's minimum one by one, those within it together (KAI 0.13 proportion)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.functions import VictimJob
 
 
 def losses_by_queue(victims: Iterable[VictimJob], *, ignore_placed: bool) -> dict[str, list[ResourceAmounts]]:
-    """Losses of each queue in turn; `ignore_placed`: what found another place is not lost."""
+    """Losses by queue, in order; with `ignore_placed`, tasks that were placed again are not lost."""
     losses: dict[str, list[ResourceAmounts]] = {}
     for victim in victims:
         found = list(losses_of(victim, ignore_placed=ignore_placed))

@@ -1,4 +1,4 @@
-"""Plugins by the names that a scheduler configuration calls them by."""
+"""KAI's plugins by the names used in a scheduler configuration."""
 
 from collections.abc import Callable, Mapping
 

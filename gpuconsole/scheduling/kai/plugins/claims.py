@@ -1,4 +1,4 @@
-"""What resource claims say about a task: reasons against it, nodes that have the devices (KAI 0.13, DRA)."""
+"""Checks of a task's resource claims: errors, and nodes that have the devices (KAI 0.13, DRA)."""
 
 from gpuconsole.scheduling.kai.api.claims import ClaimInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
@@ -11,7 +11,7 @@ def claim_of(session: KaiSession, task: PodInfo, reference: ClaimRef) -> ClaimIn
 
 
 def trouble(session: KaiSession, task: PodInfo) -> str:
-    """Why the pod has to wait for its claims, whatever the node; empty if it has not."""
+    """Why the pod's claims make it unschedulable on every node; empty if they do not."""
     for reference in task.spec.claims:
         if claim_of(session, task, reference) is None:
             return f'waiting for resource claim "{reference.claim or reference.name}" to be created'
@@ -19,7 +19,7 @@ def trouble(session: KaiSession, task: PodInfo) -> str:
 
 
 def fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
-    """True if the node has the devices of every claim, or those that a claim holds already are there."""
+    """True if the node has the devices of every claim, including those already allocated."""
     held = session.claims
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)

@@ -1,4 +1,6 @@
-"""dynamicresources: claims get their devices as tasks are placed, and lose them as they go (KAI 0.13)."""
+"""dynamicresources plugin: allocates devices to claims as tasks are placed, and releases them on eviction (KAI
+0.13).
+"""
 
 from gpuconsole.scheduling.devices.dra_inventory import MOST_USERS
 from gpuconsole.scheduling.kai.api.claims import ClaimInfo
@@ -20,7 +22,7 @@ class DynamicResourcesPlugin:
 
 
 def refuse(session: KaiSession, task: PodInfo, job: PodGroupInfo) -> str | None:
-    """Why a claim of the task is out of the question."""
+    """Why a claim of the task cannot be satisfied."""
     for reference in task.spec.claims:
         if not reference.claim:
             pod = f"{task.namespace}/{task.name}"
@@ -53,7 +55,7 @@ def _wrong_queue(claim: ClaimInfo, reference: ClaimRef, job: PodGroupInfo, label
 
 
 def _allocate(session: KaiSession, task: PodInfo) -> None:
-    """Give the task's claims devices of its node: those that it had before, else the first free ones."""
+    """Allocate devices of its node to the task's claims: earlier ones if it had any, else the first free ones."""
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)
         if claim is None:

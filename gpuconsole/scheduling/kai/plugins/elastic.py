@@ -1,4 +1,4 @@
-"""elastic: jobs below their minimum come before those at it, and these before those above (KAI 0.13)."""
+"""elastic plugin: jobs below their minimum come first, then those at it, then those above (KAI 0.13)."""
 
 from enum import IntEnum
 
@@ -26,7 +26,7 @@ def compare(one: PodGroupInfo, other: PodGroupInfo) -> int:
 
 
 def size(job: PodGroupInfo) -> Size:
-    """Where the job is against its minimum; below it if one of its pod sets is."""
+    """Whether the job is below, at or above its minimum; below if one of its pod sets is."""
     placed = [(pod_set.active_allocated, pod_set.minimum) for pod_set in job.pod_sets.values()]
     if any(count < minimum for count, minimum in placed):
         return Size.BELOW

@@ -1,4 +1,4 @@
-"""gpupack and gpuspread: fill shared GPUs up, or take the emptiest, whole ones first (KAI 0.13)."""
+"""gpupack and gpuspread plugins: prefer the fullest shared GPU, or the emptiest, whole ones first (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
@@ -31,7 +31,7 @@ def spread(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
 
 
 def used_part(node: KaiNodeInfo, group: str) -> float:
-    """How much of a GPU's memory is used. Raises ValueError where the memory is not known."""
+    """Used fraction of a GPU's memory. Raises ValueError where the memory is unknown."""
     if node.gpu_memory < 100:
         raise ValueError(f"node <{node.name}> has invalid GPU memory")
     return node.shared.used.get(group, 0) / node.gpu_memory

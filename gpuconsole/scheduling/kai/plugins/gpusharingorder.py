@@ -1,4 +1,4 @@
-"""gpusharingorder: nodes with a shared GPU that has room come first (KAI 0.13)."""
+"""gpusharingorder plugin: nodes with a shared GPU that fits the task come first (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api import node_sharing
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo

@@ -1,4 +1,6 @@
-"""minruntime: jobs are no victims before they ran for their queue's minimum (KAI 0.13 plugins/minruntime)."""
+"""minruntime plugin: protects jobs from eviction until they ran for their queue's minimum (KAI 0.13
+plugins/minruntime).
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""nodeavailability: nodes where the task could start at once come first (KAI 0.13)."""
+"""nodeavailability plugin: nodes where the task could start at once come first (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo

@@ -1,4 +1,4 @@
-"""nodeplacement: fill nodes up, or spread over them, by GPUs or, for tasks without GPUs, by CPU (KAI 0.13)."""
+"""nodeplacement plugin: binpack or spread by GPUs or, for tasks without GPUs, by CPU (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.amounts import CPU, GPU
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
@@ -29,7 +29,7 @@ class NodePlacement:
         return spread(node, name) if self._strategies[name] == SPREAD else 0
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
-        """What is free of the resource that the task is packed by."""
+        """Free amount of the resource by which the task is packed."""
         name = resource_of(task)
         if self._strategies[name] == SPREAD or not node.allocatable.get(name):
             return None

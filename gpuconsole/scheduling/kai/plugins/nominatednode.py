@@ -1,4 +1,4 @@
-"""nominatednode: the node that a pod was nominated for beats all others (KAI 0.13)."""
+"""nominatednode plugin: a pod's nominated node gets the highest score (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo

@@ -8,14 +8,14 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState,
 
 
 class Neighbours:
-    """What a task meets around it, counted anew once the books of any node change. Mutates."""
+    """Affinity state of a task, recomputed after any node changes. Mutates."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
         self._found: tuple[str, int, InterPodAffinityState] | None = None
 
     def trouble(self, task: PodInfo, node: KaiNodeInfo) -> str:
-        """Why the pods around the node keep the task away; empty if they do not."""
+        """Why other pods exclude the node for the task; empty if they do not."""
         if not self._session.affine:
             return ""
         return inter_pod_affinity.refusal(task.spec.pod, node.node, self._near(task))

@@ -1,4 +1,6 @@
-"""Volumes of a session's tasks: kube-scheduler's VolumeBinding, and what tasks that have a node were promised.
+"""Volumes of a session's tasks: kube-scheduler's VolumeBinding, and volumes assumed for placed tasks.
+
+KAI's binder binds claims after the session; here no other task of the session gets an assumed volume.
 
 KAI's binder binds claims after the session; here no other task of the session gets what one was promised.
 """
@@ -10,7 +12,7 @@ from gpuconsole.scheduling.kube import volumes
 
 
 def refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
-    """Why the task's claims get no volumes on the node, or those that they have are not reached from there."""
+    """Why the node cannot provide or reach the volumes of the task's claims."""
     pod = task.spec.pod
     if not pod.template.volumes:
         return ()
@@ -19,7 +21,7 @@ def refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str,
 
 
 def hold(session: KaiSession, task: PodInfo) -> None:
-    """Keep the volumes for a task that got a node."""
+    """Assume the volumes of a placed task."""
     pod, seat = task.spec.pod, session.nodes.get(task.node)
     if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
         return
@@ -30,7 +32,7 @@ def hold(session: KaiSession, task: PodInfo) -> None:
 
 
 def release(session: KaiSession, task: PodInfo) -> None:
-    """The task lost its node: others may have the volumes."""
+    """Release the volumes of a task that lost its node."""
     plan = session.promised.pop(task.uid, None)
     if plan is not None:
         session.storage.release(plan)

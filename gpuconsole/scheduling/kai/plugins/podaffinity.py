@@ -1,4 +1,7 @@
-"""podaffinity: nodes near to pods that the task would like to be with, or that would like it there (KAI 0.13).
+"""podaffinity plugin: nodes near pods that the task prefers, or that prefer the task (KAI 0.13).
+
+Not one of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
+plugins; a required affinity of an existing pod counts as a preferred one.
 
 It is none of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
 plugins; a required affinity of a pod that is there counts as one that is liked.

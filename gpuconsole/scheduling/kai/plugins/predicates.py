@@ -1,4 +1,4 @@
-"""predicates: whether a node takes a task at all (KAI 0.13 plugins/predicates)."""
+"""predicates plugin: checks whether a node fits a task (KAI 0.13 plugins/predicates)."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ class Predicates:
         session.functions.deallocated.append(lambda task: pod_volumes.release(session, task))
 
     def _refuse(self, session: KaiSession, task: PodInfo) -> str | None:
-        """Why no node whatever takes the task."""
+        """Why the task fits no node at all."""
         lines = [
             f"{name}: {reason}.\n"
             for name, reason in (
@@ -66,7 +66,7 @@ class Predicates:
     def _all(
         self, session: KaiSession, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo
     ) -> Iterator[tuple[str, NodeError]]:
-        """Everything against the node, what counts first."""
+        """All reasons against the node, the most important first."""
         over = session.over_capacity_on(task, job, node)
         if over is not None:
             text = f"node does not have enough capacity. Reason: {over.reason}, Details: {over.message}"
@@ -97,14 +97,14 @@ class Predicates:
 
 
 def lets_in(task: PodInfo, node: KaiNodeInfo) -> bool:
-    """True if neither the node's condition nor its labels and taints keep the task away."""
+    """True if the node's conditions, labels and taints accept the task."""
     if conditions(node.node) or untolerated(task.spec, node.node) is not None:
         return False
     return node_matches(task.spec, node.node)
 
 
 def wrong_sort(task: PodInfo, node: KaiNodeInfo) -> str:
-    """Why the node's sort of GPUs is wrong for the task; empty if it is not (PredicateByNodeResourcesType)."""
+    """Why the node's GPU type does not match the task; empty if it does (PredicateByNodeResourcesType)."""
     if task.legacy_mig:
         return f"Legacy MIG jobs cannot be scheduled on node {node.name}"
     if not task.needs_gpu:

@@ -1,4 +1,4 @@
-"""proportion: fair shares of the queues, and every rule that follows from them (KAI 0.13 plugins/proportion)."""
+"""proportion plugin: fair shares of queues, and the rules based on them (KAI 0.13 plugins/proportion)."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Proportion:
-    """Keeps what every queue holds, as tasks come and go. Mutates."""
+    """Tracks the allocation of every queue. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.k = max(0.0, _number(arguments, "kValue"))
@@ -52,7 +52,7 @@ class Proportion:
         functions.queue_use.append(self._use)
 
     def _count(self, job: PodGroupInfo) -> None:
-        """Count what the job holds and asks for, for its queue and those above."""
+        """Add the job's allocation and request to its queue and the queues above."""
         for status, tasks in job.by_status.items():
             for task in tasks.values():
                 if status in ALLOCATED:
@@ -81,7 +81,7 @@ class Proportion:
             queue.take(held, preemptible=job.preemptible, sign=sign)
 
     def _start(self) -> None:
-        """Remember what queues hold before the trials for a job."""
+        """Save the queues' allocations before the trials for a job."""
         self._trial = {uid: shares.clone() for uid, shares in self.shares.items()}
 
     def _reclaimer(self, job: PodGroupInfo) -> Reclaimer:

@@ -1,4 +1,4 @@
-"""resourcetype: tasks without GPUs go to nodes without GPUs (KAI 0.13)."""
+"""resourcetype plugin: tasks without GPUs prefer nodes without GPUs (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo

@@ -1,4 +1,4 @@
-"""kubeflow and ray: the pod that leads a job comes first (KAI 0.13 plugins/kubeflow, plugins/ray)."""
+"""kubeflow and ray plugins: the leader pod of a job comes first (KAI 0.13 plugins/kubeflow, plugins/ray)."""
 
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.conf import KaiPluginArguments

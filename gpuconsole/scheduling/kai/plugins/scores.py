@@ -1,4 +1,4 @@
-"""How much each kind of score weighs: each band is above the sum of those below (KAI 0.13 plugins/scores)."""
+"""Weights of the score bands: each band exceeds the sum of the lower ones (KAI 0.13 plugins/scores)."""
 
 DENSITY = 9
 RESOURCE_TYPE = 10

@@ -1,4 +1,4 @@
-"""subgrouporder: pod sets below their minimum come first, then those with the lowest part of it (KAI 0.13)."""
+"""subgrouporder plugin: pod sets below their minimum come first, then those furthest from it (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo
 from gpuconsole.scheduling.kai.conf import KaiPluginArguments

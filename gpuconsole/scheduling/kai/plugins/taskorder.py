@@ -1,4 +1,4 @@
-"""taskorder: tasks by the number that a label gives them, highest first (KAI 0.13)."""
+"""taskorder plugin: orders tasks by the number in a label, highest first (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.conf import KaiPluginArguments

@@ -1,4 +1,4 @@
-"""topology: a sub-group's tasks stay in one domain of a level, or as close as they can (KAI 0.13)."""
+"""topology plugin: keeps a sub-group's tasks in one domain of a level, or as close as possible (KAI 0.13)."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence

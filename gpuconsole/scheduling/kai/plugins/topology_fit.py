@@ -1,4 +1,4 @@
-"""How many tasks fit a domain, and why not all of them (KAI 0.13 plugins/topology job_filtering)."""
+"""Number of tasks that fit a topology domain, and why not all do (KAI 0.13 plugins/topology job_filtering)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
 
 
 def countable(tasks: Sequence[PodInfo]) -> bool:
-    """True if the tasks are alike enough to be counted by the largest of them."""
+    """True if the tasks are similar enough to be counted by the largest of them."""
     with_gpus = sum(task.request.gpus > 0 for task in tasks)
     if with_gpus not in (0, len(tasks)):
         return False
@@ -79,7 +79,7 @@ def _together(some: ResourceRequirements, one: ResourceRequirements) -> Resource
 
 
 def misfit(domain: TopologyDomainInfo, needs: ResourceAmounts, tasks: int, group: str) -> JobError | None:
-    """Why the tasks do not fit the domain; None if they do, as far as can be seen."""
+    """Why the tasks do not fit the domain; None if no reason is found."""
     if domain.pods is None:
         return None if ratio(needs, domain) <= 1 else _too_little(domain, needs, group)
     if domain.pods >= tasks:

@@ -1,4 +1,4 @@
-"""The domains of a topology as a tree over the nodes of a session (KAI 0.13 plugins/topology)."""
+"""Tree of topology domains over the nodes of a session (KAI 0.13 plugins/topology)."""
 
 from __future__ import annotations
 

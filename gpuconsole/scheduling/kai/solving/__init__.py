@@ -1,1 +1,1 @@
-"""The search for victims: scenarios that grow one by one, each tried by a statement, until a job fits."""
+"""Victim search: scenarios that grow step by step, each tried in a statement, until the job fits."""

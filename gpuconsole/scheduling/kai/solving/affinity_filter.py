@@ -1,4 +1,4 @@
-"""Scenarios that cannot do as no node that comes into question matches a task's node affinity (KAI 0.13)."""
+"""Scenario filter by node affinity: rejects scenarios in which no candidate node matches a task (KAI 0.13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AffinityFilter:
     def of(
         cls, scenario: GrowingScenario, session: KaiSession, feasible: Mapping[str, KaiNodeInfo]
     ) -> AffinityFilter | None:
-        """The filter for a job; None if it does not mind where it runs."""
+        """The filter for a job; None if the job has no node affinity."""
         if not any(_choosy(task) for task in scenario.pending):
             return None
         return cls({name: node.node for name, node in session.nodes.items()}, feasible)

@@ -1,4 +1,4 @@
-"""Nodes that are worth looking at (KAI 0.13 actions/common feasible_nodes)."""
+"""Preselection of nodes for a job (KAI 0.13 actions/common feasible_nodes)."""
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo

@@ -1,4 +1,4 @@
-"""Scenarios that cannot do for want of GPUs, by node and by topology domain (KAI 0.13 scenario filters)."""
+"""Scenario filters by GPU count, per node and per topology domain (KAI 0.13 scenario filters)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _freed(task: PodInfo) -> float:
 
 
 class NotGrown(Exception):
-    """The scenario is not the one before with more victims; a filter that counted those cannot tell of it."""
+    """The scenario does not extend the previous one, so the filter's counts do not apply."""
 
 
 class IdleGpus:

@@ -1,4 +1,6 @@
-"""Jobs that failed, by what constrains them: a like one that asks for no less need not be tried (KAI 0.13).
+"""Failed jobs by scheduling constraints, to skip equivalent jobs that request no less (KAI 0.13).
+
+The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
 
 The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
 """
@@ -24,7 +26,7 @@ class FailedJobs:
         self._smallest: dict[Hashable, PodGroupInfo] = {}
 
     def would_fail(self, job: PodGroupInfo) -> bool:
-        """True if the job would fail as a like one did."""
+        """True if an equivalent job that requests no more has failed already."""
         if not self._used or not self._smallest:
             return False
         failed = self.smallest_like(job)

@@ -1,4 +1,4 @@
-"""What a victim is told (KAI 0.13 actions/utils GetMessageOfEviction)."""
+"""Eviction messages for victims (KAI 0.13 actions/utils GetMessageOfEviction)."""
 
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo

@@ -1,4 +1,4 @@
-"""Victims that are tried together for a job, by job and by node (KAI 0.13 solvers/scenario)."""
+"""A set of victims tried together for a job, by job and by node (KAI 0.13 solvers/scenario)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class GrowingScenario:
-    """Recorded victims, which an earlier task of the job needed already, and potential ones. Mutates."""
+    """Recorded victims, needed by earlier tasks of the job, and potential ones. Mutates."""
 
     def __init__(self, session: KaiSession, preemptor: PodGroupInfo, recorded: Sequence[PodGroupInfo]) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""Find victims for a job, task by task: what the tasks before needed is kept (KAI 0.13 job_solver, by_pod_solver)."""
+"""Victim search for a job, task by task; victims of earlier tasks are kept (KAI 0.13 job_solver, by_pod_solver)."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Solution(Struct, frozen=True):
-    """The victims that made room, those with another place among them, and what was done to see it."""
+    """The victims, those that were placed again, and the statement that shows it."""
 
     tasks: Sequence[PodInfo]
     jobs: Sequence[PodGroupInfo]
@@ -42,7 +42,7 @@ class Solver:
         self._nodes = {node.name: node for node in nodes}
 
     def carry_out(self, job: PodGroupInfo) -> bool:
-        """Decide on evictions and places for the job; False, and nothing is changed, if there are none."""
+        """Carry out evictions and placements for the job; False, with nothing changed, if there is no solution."""
         before = job.active_used
         solution = self._solve(job)
         if solution is None:
@@ -78,7 +78,7 @@ class Solver:
         return None
 
     def _try(self, scenario: GrowingScenario, nodes: dict[str, KaiNodeInfo]) -> Solution | None:
-        """Try the scenario on each node where the latest victim's job is; the first that has room decides."""
+        """Try the scenario on each node of the latest victim's job; the first that fits decides."""
         statement = KaiStatement(self._session)
         self._evict(statement, scenario.recorded, scenario.preemptor)
         latest = scenario.latest
@@ -115,7 +115,7 @@ class Solver:
         nodes: dict[str, KaiNodeInfo],
         victims: Sequence[PodInfo],
     ) -> bool:
-        """Place the job and, in the order of queues, those victims that still find a place."""
+        """Place the job, then the victims that still fit, in the order of queues."""
         session, preemptor = self._session, scenario.preemptor
         losers = {task.job: session.jobs[task.job] for task in victims}
         trying = {job.uid: job for job in session.jobs.values() if KaiPodStatus.PENDING in job.by_status}

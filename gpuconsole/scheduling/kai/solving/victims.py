@@ -1,4 +1,4 @@
-"""Scenarios with ever more victims, in the order of a queue of victims (KAI 0.13 pod_scenario_builder)."""
+"""Builder of scenarios with more and more victims, in the order of a victim queue (KAI 0.13 pod_scenario_builder)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
