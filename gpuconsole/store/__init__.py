@@ -1,1 +1,1 @@
-"""History in SQLite: every event is kept, nothing is lost on kill -9."""
+"""History in SQLite: every event is stored, and survives kill -9."""

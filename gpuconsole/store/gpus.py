@@ -1,4 +1,4 @@
-"""How busy GPUs of live clusters were in the last hour, for the next console; no more than that is kept."""
+"""Stored GPU utilization samples of live clusters; only the last hour is kept."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _PLACES = msgspec.msgpack.Decoder(tuple[DevicePlace, ...])
 
 
 def keep(db: sqlite3.Connection, source: str, samples: Sequence[UtilizationSample]) -> None:
-    """Write samples of a cluster, and forget what is older than an hour, and the oldest beyond `MOST`."""
+    """Store samples of a cluster; delete those older than an hour, and the oldest beyond `MOST`."""
     rows = [(source, one.node, one.time, msgspec.msgpack.encode(one.places), one.percents) for one in samples]
     db.executemany("insert or replace into gpu_samples values (?, ?, ?, ?, ?)", rows)
     db.execute("delete from gpu_samples where time <= ?", (max(one.time for one in samples) - HOUR,))
@@ -28,7 +28,7 @@ def keep(db: sqlite3.Connection, source: str, samples: Sequence[UtilizationSampl
 
 
 def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time) -> list[UtilizationSample]:
-    """What was kept of nodes of a cluster, the oldest first; what makes no sense is left out."""
+    """The stored samples of nodes of a cluster, the oldest first; invalid ones are omitted."""
     rows = db.execute(
         "select node, time, places, percents from gpu_samples"
         " where source = ? and node in (select value from json_each(?)) and time > ? order by time",

@@ -1,4 +1,4 @@
-"""The history of this session as one: what is stored already, and what still waits to be written."""
+"""The history of this session: stored lines together with those not written yet."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ ENDLESS = 2**62
 
 @contextmanager
 def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
-    """The history beside its writer. Raises HistoryError, for what is asked as well."""
+    """The history, opened beside its writer. Raises HistoryError, also for queries."""
     with history_errors(recorder.path), closing(open_for_reading(recorder.path)) as db:
         yield db
 
@@ -29,7 +29,7 @@ def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
 
 
 def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
-    """The newest preemptions and what became of them, oldest line first. Raises HistoryError."""
+    """The newest preemptions with their outcomes, oldest line first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
     with _reading(recorder) as db:
         stored = queries.preemptions(db, recorder.session, limit)
@@ -37,14 +37,14 @@ def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
 
 
 def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[HistoryEvent, ...]:
-    """The lines from the `limit`-th last preemption on, as far as they tell of preemptions."""
+    """Preemption lines from the `limit`-th last preemption on."""
     needed = [line for line in lines if line.what in NEEDED]
     chosen = [place for place, line in enumerate(needed) if line.what is HistoryEventKind.PREEMPTED]
     return tuple(needed[chosen[-limit:][0] :]) if chosen else ()
 
 
 def losses(recorder: Recorder) -> Losses:
-    """The work that this session lost, by queue and workload. Raises HistoryError."""
+    """The work lost in this session, by queue and workload. Raises HistoryError."""
     fresh = recorder.unflushed()
     with _reading(recorder) as db:
         stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
@@ -52,9 +52,9 @@ def losses(recorder: Recorder) -> Losses:
 
 
 def last_hour(recorder: Recorder, now: Time) -> LastHour:
-    """The totals of the hour before `now`, by all that this session recorded. Raises HistoryError.
+    """Totals of the hour before `now` in this session. Raises HistoryError.
 
-    Of a live cluster these are also lines about the time before the session, as far as Kubernetes' Events tell it.
+    On a live cluster these include the time before the session, as far as Kubernetes' Events record it.
     """
     fresh = recorder.unflushed()
     with _reading(recorder) as db:
@@ -63,7 +63,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
 
 
 def preemption_count(recorder: Recorder) -> int:
-    """How many preemptions this session recorded. Raises HistoryError."""
+    """Number of recorded preemptions in this session. Raises HistoryError."""
     fresh = recorder.unflushed()
     with _reading(recorder) as db:
         stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
@@ -71,7 +71,7 @@ def preemption_count(recorder: Recorder) -> int:
 
 
 def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
-    """All that happened to a workload, and what it did to others, oldest first. Raises HistoryError."""
+    """All events of a workload, and its effects on others, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
     with _reading(recorder) as db:
         stored = queries.of_workload(db, recorder.session, workload)
@@ -79,7 +79,7 @@ def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
 
 
 def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
-    """What was foretold of starts on a live cluster in this session and earlier ones, oldest first.
+    """Estimated starts on a live cluster in this session and earlier ones, oldest first.
 
     Raises HistoryError.
     """

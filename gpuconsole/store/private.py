@@ -1,4 +1,4 @@
-"""Files that only their owner may read, as they name workloads, teams and changes of a cluster."""
+"""Files readable by their owner only, because they name workloads, teams and changes of a cluster."""
 
 import os
 from contextlib import suppress
@@ -11,7 +11,7 @@ _OURS = ("history.db", "gpuconsole.log")
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, or close an existing one, unless it holds more than our files. Raises OSError."""
+    """Create a private folder, or restrict an existing one if it holds only our files. Raises OSError."""
     if not folder.exists():
         folder.mkdir(parents=True, mode=OWNER_ONLY_FOLDER, exist_ok=True)
     if all(entry.name.startswith(_OURS) for entry in folder.iterdir()):
@@ -19,7 +19,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make a file, or close an existing one and those whose names begin with its own. Raises OSError."""
+    """Create a private file, or restrict an existing one and files with its name as prefix. Raises OSError."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, OWNER_ONLY_FILE))
     for entry in path.parent.iterdir():
         # `history.db-wal`, `gpuconsole.log.1`

@@ -1,7 +1,7 @@
-"""Questions to the history: one function each, plain SQL, structs as answers. They raise
-HistoryError for a line that cannot be read, and sqlite3.Error for a file that cannot.
+"""Queries of the history: one function each, plain SQL, structs as results.
 
-An answer's lines come with their number in the session, by which they can be merged with lines that are not stored yet.
+They raise HistoryError for an invalid line, and sqlite3.Error for an unreadable file. Lines have their number in the
+session, by which they can be merged with lines that are not stored yet.
 """
 
 import sqlite3
@@ -80,17 +80,17 @@ _CHOICE = msgspec.json.Decoder(PreemptionTrace)
 
 
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
-    """The newest preemptions of a session, and what became of victims and preemptors afterwards."""
+    """The newest preemptions of a session, with the later outcomes of victims and preemptors."""
     return _lines(db.execute(_PREEMPTIONS, {"session": session, "limit": limit}))
 
 
 def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
-    """All that happened to a workload in a session, and what it did to others."""
+    """All events of a workload in a session, and its effects on others."""
     return _lines(db.execute(_OF_WORKLOAD, {"session": session, "workload": workload}))
 
 
 def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
-    """The work that a session lost by its lines before this number; a preemption only repeats an eviction."""
+    """Lost work of a session in its lines before this number; a preemption only repeats an eviction."""
     rows = db.execute(_LOSSES, {"session": session, "before": before})
     return {
         (clean(queue), clean(owner)): LostWork(float(hours), float(cost), times, unknown, unpriced)
@@ -112,7 +112,7 @@ select min(:bins - 1, (time - :start) * :bins / :hour) as bin, sum(what = 'admit
 
 
 def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> LastHour:
-    """The totals of the hour before `now` by the session's lines before this number."""
+    """Totals of the hour before `now` in the session's lines before this number."""
     start = now - HOUR
     named = {"session": session, "start": start, "before": before, "bins": BINS, "hour": HOUR}
     rows = db.execute(_LAST_HOUR, named).fetchall()
@@ -134,7 +134,7 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
 
 
 def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
-    """Count the preemptions among the session's lines before this number."""
+    """Count the preemptions in the session's lines before this number."""
     (number,) = db.execute(
         "select count(*) from events indexed by events_preempted where session = ? and n < ? and what = 'preempted'",
         (session, before),
@@ -143,7 +143,7 @@ def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
 
 
 def count(db: sqlite3.Connection, session: int) -> int:
-    """How many lines a session has."""
+    """Number of lines of a session."""
     (number,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
     return int(number)
 
@@ -155,7 +155,7 @@ def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
 
 
 def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
-    """How the forecasts of all sessions compared with what Kueue did.
+    """Comparison of the forecasts of all sessions with Kueue's decisions.
 
     All decisions and causes are counted; the newest `limit` differences are listed, oldest first.
     """
@@ -176,7 +176,7 @@ def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
 
 
 def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstimate]:
-    """The newest estimates of starts of a live cluster, from all sessions on it, oldest first."""
+    """The newest estimated starts of a live cluster, from all its sessions, oldest first."""
     rows = db.execute(
         "select workload, asked, median, first, last, foretold.started from foretold join sessions on id = session"
         " where mode = 'live' and source = ? order by asked desc, workload desc limit ?",
@@ -211,7 +211,7 @@ def _difference(row: tuple[Any, ...]) -> ForecastDifference:
 
 
 def _cause(text: str) -> DifferenceCause:
-    """Map a cause that this version does not know to a disagreement."""
+    """The cause; one that this version does not know is a disagreement."""
     return DifferenceCause(text) if text in list(DifferenceCause) else DifferenceCause.DISAGREEMENT
 
 

@@ -1,6 +1,6 @@
-"""The recorder: takes in what happened at once, writes it each second in a thread of its own.
+"""The recorder: queues events, and writes them every second in its own thread.
 
-What was written stays, whatever happens to the process: a kill loses at most what came since the last write.
+Written data is durable: a kill loses at most the events since the last write.
 """
 
 import logging
@@ -43,7 +43,7 @@ _AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) v
 
 
 class Recorder:
-    """Writes one session's history. Mutates; methods may be called from any thread."""
+    """Writes one session's history. Mutates; thread-safe."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Recorder:
         interval: float = INTERVAL,
         capacity: int = CAPACITY,
     ) -> None:
-        """Open the history, bring it up to date, close what others left open, and begin. Raises HistoryError."""
+        """Open and migrate the history, close sessions that others left open, and begin one. Raises HistoryError."""
         self.path = path
         self._wall = wall
         self._interval = interval
@@ -88,7 +88,7 @@ class Recorder:
         self._thread.start()
 
     def record(self, lines: Sequence[HistoryEvent]) -> None:
-        """Take in lines. Waits for room where writing is slow; never raises, and counts what it has to drop."""
+        """Queue lines. Waits while the queue is full; never raises, and counts dropped lines."""
         with self._room:
             if not self.failed:
                 self._room.wait_for(lambda: len(self._waiting) + len(lines) <= self._capacity, PATIENCE)
@@ -99,41 +99,41 @@ class Recorder:
                 self._next += 1
 
     def saw(self, seen: Visibility) -> None:
-        """Take in what of the cluster is seen. What was not seen once is missing, also if it is seen later."""
+        """Record which resources are visible. One that was not visible once counts as missing, also if it is later."""
         if seen is not self._seen:
             with self._room:
                 self._seen = seen
                 self._unseen.update(dict.fromkeys(seen.missing_reasons(Workload, HistoryEvent)))
 
     def audit(self, time: Time, command: str, outcome: str, detail: str) -> None:
-        """Take in a line of the audit."""
+        """Queue a line of the audit."""
         with self._room:
             self._audits.append((self._wall(), time, command, outcome, detail))
 
     def compared(self, said: ForecastDifferences) -> None:
-        """Take in how a forecast compared with what Kueue did."""
+        """Queue a comparison of a forecast with Kueue's decisions."""
         with self._room:
             self._compared += said
 
     def add_estimates(self, estimates: Sequence[PastEstimate]) -> None:
-        """Take in estimates of starts: new ones, or such of which it is known by now what became of them."""
+        """Queue estimated starts: new ones, or ones whose outcome is now known."""
         with self._room:
             self._estimates += estimates
 
     def measured(self, source: str, samples: Sequence[UtilizationSample]) -> None:
-        """Take in how busy GPUs of a live cluster were."""
+        """Queue GPU utilization samples of a live cluster."""
         with self._room:
             waiting = self._measured.setdefault(source, [])
             waiting += samples
             del waiting[: -gpus.MOST_WAITING]
 
     def unflushed(self) -> Lines:
-        """What is not written yet, or is being written now."""
+        """Lines that are not written yet, or are being written."""
         with self._room:
             return dict(self._waiting)
 
     def flush(self) -> None:
-        """Write all that waits, now. What cannot be written keeps waiting, and `failed` says why."""
+        """Write all queued lines now. Lines that cannot be written stay queued, and `failed` says why."""
         with self._writing:
             lines, audits, said, estimates = self.unflushed(), list(self._audits), self._compared, list(self._estimates)
             try:
@@ -149,7 +149,7 @@ class Recorder:
             self._written(lines, audits, said, estimates)
 
     def close(self) -> None:
-        """Write what waits and end the session."""
+        """Write queued lines and end the session."""
         self._closing.set()
         self._thread.join()
         self.flush()
@@ -189,7 +189,7 @@ class Recorder:
             )
 
     def _keep_measured(self) -> None:
-        """What cannot be written is left out: it is worth nothing soon, and must not hold up what happened."""
+        """Write samples; on errors they are dropped, as they expire soon and must not delay events."""
         with self._room:
             measured, self._measured = self._measured, {}
         try:
@@ -214,7 +214,7 @@ class Recorder:
 
 
 def _row(line: HistoryEvent) -> tuple[object, ...]:
-    """The line as its columns; what it tells comes last, and is text."""
+    """The line as its columns; its details come last, as text."""
     *values, estimates, choice = msgspec.structs.astuple(line)
     return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (estimates, choice))
 

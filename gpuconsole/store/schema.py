@@ -1,4 +1,4 @@
-"""The history's tables, as migrations: a new one goes to the end, an old one is never edited."""
+"""Schema of the history, as migrations: new ones are appended, existing ones are never edited."""
 
 import sqlite3
 from collections.abc import Collection, Iterator
@@ -23,7 +23,7 @@ _FIRST = ("sessions", "events", "audit")
 
 
 def migrations() -> "Migrations":
-    """All migrations, in order. sqlite-utils takes a fifth of a second to import, so only those who write load it."""
+    """All migrations, in order. Imports sqlite-utils, which takes 0.2 s, so only writers call it."""
     from sqlite_utils import Migrations
 
     steps = Migrations(_SET)
@@ -56,17 +56,17 @@ def migrations() -> "Migrations":
 
     @steps()
     def announcements(db: "Database") -> None:
-        """The events of Kueue's recorder, as JSON; nothing where there were none."""
+        """Kueue's Events, as JSON; null without any."""
         db.execute("alter table events add column told text not null default ''")
 
     @steps()
     def losses(db: "Database") -> None:
-        """Straight to the few lines by which work was lost."""
+        """Index for the few lines with lost work."""
         db.execute("create index events_lost on events (session, n) where lost_gpu_seconds > 0")
 
     @steps()
     def forecasts(db: "Database") -> None:
-        """Where the forecast and Kueue differed, and how many decisions were compared."""
+        """Differences between forecast and Kueue, and the number of compared decisions."""
         db.execute(
             "create table differences (session integer not null references sessions(id), n integer not null,"
             " time integer not null, workload text not null, queue text not null, foreseen text not null,"
@@ -79,12 +79,12 @@ def migrations() -> "Migrations":
 
     @steps()
     def choices(db: "Database") -> None:
-        """How victims were chosen, as JSON; nothing where it was not told."""
+        """Victim selection, as JSON; null where it was not recorded."""
         db.execute("alter table events add column choice text not null default ''")
 
     @steps()
     def foretold(db: "Database") -> None:
-        """When workloads should start, as it was foretold first, and when they did."""
+        """First estimates of starts, with the actual starts."""
         db.execute(
             "create table foretold (session integer not null references sessions(id), workload text not null,"
             " asked integer not null, median integer not null, first integer not null, last integer not null,"
@@ -93,7 +93,7 @@ def migrations() -> "Migrations":
 
     @steps()
     def gpu_samples(db: "Database") -> None:
-        """How busy the GPUs of live clusters were in the last hour."""
+        """GPU utilization of live clusters in the last hour."""
         db.execute(
             "create table gpu_samples (source text not null, node text not null, time integer not null,"
             " places blob not null, percents blob not null, primary key (source, node, time)) without rowid"
@@ -102,12 +102,12 @@ def migrations() -> "Migrations":
 
     @steps()
     def unknown_losses(db: "Database") -> None:
-        """Whether what a line lost is unknown: the work went on before the console looked."""
+        """Whether the lost work of a line is unknown, as it began before the console observed it."""
         db.execute("alter table events add column lost_unknown integer not null default 0")
 
     @steps()
     def unseen(db: "Database") -> None:
-        """Why not everything that happened in a session was seen, as a list in JSON; nothing where it was."""
+        """Why the events of a session are incomplete, as a JSON list; empty if they are complete."""
         db.execute("alter table sessions add column unseen text not null default ''")
 
     @steps()
@@ -122,12 +122,12 @@ def migrations() -> "Migrations":
 
     @steps()
     def units(db: "Database") -> None:
-        """What the column `gpus` counts: GPUs, MIG instances, replicas, DRA devices."""
+        """The unit of the column `gpus`: GPUs, MIG instances, replicas, DRA devices."""
         db.execute("alter table events add column unit text not null default 'GPU'")
 
     @steps()
     def races(db: "Database") -> None:
-        """Which object changed between two looks at a live cluster, and how far the looks were apart."""
+        """The object that changed between two observations of a live cluster, and the time between them."""
         db.execute("alter table differences add column object text not null default ''")
         db.execute("alter table differences add column span integer not null default 0")
 
@@ -139,7 +139,7 @@ ELSEWHERE = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Open the history, made or brought up to date. Raises HistoryError with the user's next step.
+    """Open the history, create or migrate it. Raises HistoryError with the user's next step.
 
     A file that is not a history of this version or an earlier one is not changed.
     """
@@ -163,7 +163,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def history_errors(path: Path) -> Iterator[None]:
-    """Raise errors of this file as a HistoryError with the remedy."""
+    """Convert errors of this file to a HistoryError with the remedy."""
     try:
         yield
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
@@ -176,7 +176,7 @@ def history_errors(path: Path) -> Iterator[None]:
 
 
 def _refuse_foreign(path: Path, known: Collection[str]) -> None:
-    """Raise HistoryError unless the file can become or is a history; `known` are the names of our migrations."""
+    """Raise HistoryError unless the file is a history or can become one; `known` are the names of our migrations."""
     if path.is_dir():
         raise HistoryError(f"{path}: this is a directory; {ELSEWHERE}")
     if not path.exists() or path.stat().st_size == 0:
@@ -197,7 +197,7 @@ def _refuse_foreign(path: Path, known: Collection[str]) -> None:
 
 
 def _applied(db: sqlite3.Connection) -> dict[str, set[str]]:
-    """Set of migrations → names of those that were applied."""
+    """Set of migrations → names of the applied ones."""
     found: dict[str, set[str]] = {}
     for migrations_of, name in db.execute(f"select migration_set, name from {_MIGRATIONS}"):
         found.setdefault(migrations_of, set()).add(name)
@@ -206,9 +206,9 @@ def _applied(db: sqlite3.Connection) -> dict[str, set[str]]:
 
 @contextmanager
 def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
-    """The history that sessions before this process left, to be asked. Raises HistoryError, for what is asked as well.
+    """Open the history of earlier sessions for queries. Raises HistoryError, also for queries.
 
-    It is opened for writing, as it may have to be brought up to date.
+    It is opened for writing, because it may have to be migrated.
     """
     with history_errors(path), closing(open_for_writing(path)) as db:
         yield db

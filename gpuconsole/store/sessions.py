@@ -1,4 +1,4 @@
-"""Sessions: one run of the console each. One that has no end, and whose process is gone, ended without closing."""
+"""Sessions: one per run of the console. One without an end whose process is gone was not closed."""
 
 import os
 import sqlite3
@@ -13,7 +13,7 @@ from gpuconsole.model.text import clean
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """What is known of a session when it begins."""
+    """The data of a session at its start."""
 
     version: str
     mode: str = ""
@@ -22,7 +22,7 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
-    """A session that ended without closing, and what of it is safe."""
+    """A session that was not closed, with the time up to which it was stored."""
 
     session: int
     lines: int
@@ -34,7 +34,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """A session of which there are lines."""
+    """A session with stored lines."""
 
     number: int
     mode: str
@@ -46,7 +46,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 def newest(db: sqlite3.Connection) -> Kept | None:
-    """The last session that has lines, if any. Raises HistoryError for one that cannot be read."""
+    """The last session with lines, if any. Raises HistoryError for an invalid one."""
     row = db.execute(
         "select id, mode, source, unseen, (select time from events where session = id order by n desc limit 1) as last"
         " from sessions where last is not null order by id desc limit 1"
@@ -61,7 +61,7 @@ def newest(db: sqlite3.Connection) -> Kept | None:
 
 
 def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
-    """Note a new session; returns its number."""
+    """Store a new session; returns its number."""
     with db:
         row = db.execute(
             "insert into sessions (pid, version, mode, source, seed, started, flushed) values (?, ?, ?, ?, ?, ?, ?)",
@@ -76,7 +76,7 @@ def end(db: sqlite3.Connection, session: int, wall: Time) -> None:
 
 
 def recover(db: sqlite3.Connection) -> list[Recovered]:
-    """Close the sessions whose process is gone; says what each kept. SQLite itself has replayed its log by now."""
+    """Close the sessions whose process is gone; returns what each kept. SQLite has replayed its log by then."""
     rows = db.execute("select id, pid, flushed from sessions where ended is null order by id").fetchall()
     gone = [(session, flushed) for session, pid, flushed in rows if not _lives(pid)]
     with db:
