@@ -39,7 +39,7 @@ class CyclesResult(Struct):
 
     reserved: dict[str, ForecastReservation] = field(default_factory=dict)
     said: dict[str, Condition] = field(default_factory=dict)
-    """Why other workloads are pending, if the engine's message differs from the stored condition."""
+    """Conditions of other pending workloads, if the engine's message differs from the stored condition."""
     preempted: list[Preempt] = field(default_factory=list)
     assumptions: QueueAssumptions = NO_ASSUMPTIONS
     """Assumptions about Kueue's queues at the start."""

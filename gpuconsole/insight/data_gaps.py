@@ -39,9 +39,9 @@ class IdleBound(StrEnum):
 
     EXACT = "exact"
     AT_LEAST = "at least"
-    """Some nodes are unknown: they may have idle GPUs, too."""
+    """Some nodes are unknown and may have idle GPUs, too."""
     AT_MOST = "at most"
-    """Some pods are unknown: they may use GPUs that look idle."""
+    """Some pods are unknown and may use GPUs that look idle."""
 
 
 def bound_of_idle(snapshot: Snapshot) -> IdleBound | None:

@@ -34,7 +34,7 @@ class SchedulerText(Struct, frozen=True, kw_only=True):
     headline: str
     """One sentence."""
     remedy: str = ""
-    """What would unblock it."""
+    """Change that would unblock it."""
 
 
 class _Form(Struct, frozen=True):

@@ -75,7 +75,7 @@ class Eta(Struct, frozen=True, kw_only=True):
     start: Estimate | None = None
     """None if it is not pending, and until the runs end. An admitted workload without nodes counts as pending."""
     blocker: PendingExplanation | None = None
-    """Why it is pending, if no run saw it start."""
+    """Reason why it is pending, if it started in no run."""
     by_runs: SimulatedStarts | None = None
     """The start in each run."""
     goes_by: str = ""

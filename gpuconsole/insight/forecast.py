@@ -58,10 +58,10 @@ class WorkloadForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     """Its preemptor."""
     rule: str = ""
-    """Why it is a victim: the reason of Kueue's Preempted condition."""
+    """Rule by which it is a victim: the reason of Kueue's Preempted condition."""
     reason: str = ""
     message: str = ""
-    """Why it is pending: reason and message as Kueue would write them."""
+    """Reason and message of a pending workload, as Kueue would write them."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +69,7 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     time: Time = 0
     prospects: Mapping[str, WorkloadForecast] = {}
-    """By workload: all pending workloads and their victims."""
+    """Forecasts of all pending workloads and their victims, by workload."""
     assumed: tuple[str, ...] = ()
     """Assumptions about the cluster, in sentences."""
     queues: tuple[str, ...] = ()

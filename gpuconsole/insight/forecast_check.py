@@ -43,9 +43,9 @@ class ForecastDifference(Struct, frozen=True, kw_only=True):
     detail: str = ""
     """Evidence for the cause."""
     object: str = ""
-    """Of a race: kind and name of the object that changed between two observations."""
+    """Kind and name of the object that changed between two observations, of a race."""
     span: Span = 0
-    """Of a race: the time between the two observations."""
+    """Time between the two observations, of a race."""
 
 
 class ForecastDifferences(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class ForecastDifferences(Struct, frozen=True, kw_only=True):
     differences: tuple[ForecastDifference, ...] = ()
     """The newest ones."""
     earlier: Mapping[DifferenceCause, int] = {}
-    """How many earlier ones there were, by cause."""
+    """Number of earlier differences, by cause."""
     trace_lines: tuple[HistoryEvent, ...] = field(default=(), name="told")
     """Lines for the history: how Kueue chose its victims, as reconstructed by the engine."""
 
@@ -83,7 +83,7 @@ class ForecastDifferences(Struct, frozen=True, kw_only=True):
         return sum(one.cause is cause for one in self.differences) + self.earlier.get(cause, 0)
 
     def recent(self) -> "ForecastDifferences":
-        """The same counts with the newest differences only."""
+        """These counts with the newest differences only."""
         if len(self.differences) <= KEPT:
             return self
         cut = Counter(one.cause for one in self.differences[:-KEPT])

@@ -95,13 +95,14 @@ class Usefulness(Struct, frozen=True, kw_only=True):
     """Schedulable capacity of a cluster."""
 
     cluster: FlavorSlots
-    """Of whole GPUs, or of the first unit of the cluster."""
+    """Slots of whole GPUs, or of the first unit of the cluster."""
     others: tuple[FlavorSlots, ...] = ()
-    """Of the cluster's other units."""
+    """Slots of the cluster's other units."""
     flavors: tuple[FlavorSlots, ...]
-    """By name, and by unit where there are several; a node may be of several flavors."""
+    """Slots of each flavor, by name and unit; a node may be of several flavors."""
     domains: tuple[FlavorSlots, ...]
-    """By topology and level, from the top; hosts are left out. Where flavors share a topology, their nodes together."""
+    """Slots of each domain, by topology and level from the top, without hosts; flavors of one topology count together.
+    """
     fragments: Fragments
 
 

@@ -62,7 +62,7 @@ class MeasuredGpu(Struct, frozen=True, kw_only=True):
     pod: str = ""
     workload: str = ""
     since: Time = 0
-    """When its pod started."""
+    """Time at which its pod started."""
     unit: DeviceUnit = WHOLE_GPU
     """A GPU, a MIG instance, or a replica where the source names each replica."""
 

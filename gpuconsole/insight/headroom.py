@@ -18,7 +18,7 @@ class FlavorHeadroom(Struct, frozen=True):
     available: int
     """Could be admitted now, by nominal quota and borrowing, without preemption."""
     own_left: int
-    """Of these, within nominal quota: not reclaimable by other queues."""
+    """Part within nominal quota, which other queues cannot reclaim."""
     potential: int
     """Maximum capacity of the queue: a larger request never fits."""
     resource: str = GPU
@@ -34,7 +34,7 @@ class Headroom(Struct, frozen=True, kw_only=True):
     pending: int
     """Pending workloads in its ClusterQueue."""
     problem: str
-    """Why it admits no workload; empty if it does."""
+    """Reason why it admits no workload; empty if it does."""
 
     @property
     def key(self) -> str:

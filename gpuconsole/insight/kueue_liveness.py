@@ -14,9 +14,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 
 PATIENCE = 30.0
-"""Maximum seconds for which an admissible workload may stay pending, or a job without a Workload, while no status
-changes.
-"""
+"""Maximum seconds that an admissible workload stays pending, or a job without a Workload, while no status changes."""
 UNWATCHED = 60.0
 """Seconds between two observations after which the state in between is unknown: the console was suspended."""
 
@@ -36,7 +34,7 @@ class KueueWatch:
     def __init__(self) -> None:
         self._workloads = EMPTY.workloads
         self._changed = 0.0
-        """When the status of a Workload changed last, or watching began."""
+        """Time of the last change of a Workload's status, or of the first observation."""
         self._since: dict[str, float] = {}
         """Admissible workload → since when it is pending."""
         self._jobs = UnqueuedJobs()
@@ -109,7 +107,7 @@ class UnqueuedJobs:
         self._kinds: Counter[str] = Counter({"Job": 1})
         """Kinds that Kueue is known to manage: those with Workloads, and Job, which it manages by default."""
         self.created = 0.0
-        """When a Workload of a job came last, or watching began."""
+        """Time at which a Workload of a job was last created, or of the first observation."""
         self.since: dict[str, float] = {}
         """Key of a job → since when it is known to have no Workload."""
 

@@ -45,7 +45,7 @@ class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):
     flavor: str
     model: str
     unit: str
-    """What the pods request: `GPU`, `MIG 1g.10gb instance` …"""
+    """Unit that the pods request: `GPU`, `MIG 1g.10gb instance` …"""
     pods: int
     """Number of pods: the smaller of the two limits."""
     gpus: int

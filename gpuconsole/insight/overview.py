@@ -47,7 +47,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     by_nodes: int = 0
     """Admitted, or not queued, with unscheduled pods."""
     by_resource_quota: int = 0
-    """Likewise, but a ResourceQuota refuses some of their pods, and none is unscheduled."""
+    """Admitted, or not queued, without unscheduled pods, but a ResourceQuota refuses some of their pods."""
     units: Units = NO_UNITS
     """Accelerators that all pending work requests or has reserved, by unit."""
 
@@ -81,7 +81,7 @@ class LastHour(Struct, frozen=True, kw_only=True):
     losses: int = 0
     """Number of evictions with lost work."""
     unknown: int = 0
-    """Of these, evictions with unknown loss and cost."""
+    """Number of these evictions with unknown loss and cost."""
     unpriced: int = 0
     """Evictions with unknown cost."""
     since: Time

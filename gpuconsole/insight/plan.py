@@ -53,7 +53,7 @@ class PlanOption(Struct, frozen=True, kw_only=True):
 
 
 class PlanObstacle(Struct, frozen=True, kw_only=True):
-    """Why a requested workload does not run without a change."""
+    """Obstacle that keeps a requested workload from running without a change."""
 
     workload: str
     """Empty if it cannot be submitted."""
@@ -81,7 +81,7 @@ class CapacityPlan(Struct, frozen=True, kw_only=True):
     failed: tuple[PlanOption, ...]
     """Kinds that do not meet the target with the largest amount that was tried."""
     obstacles: tuple[PlanObstacle, ...] = ()
-    """Why they are pending at the horizon without a change."""
+    """Reasons why workloads are pending at the horizon without a change."""
 
     @property
     def best(self) -> PlanOption | None:
@@ -187,7 +187,7 @@ class _Search:
         return self._judged("nothing", "no change", (), 0.0, self._plain)
 
     def obstacles(self) -> Iterator[PlanObstacle]:
-        """Yield why workloads do not run at the horizon in the baseline, whose run has to be complete."""
+        """Yield why workloads do not run at the horizon in the baseline; its run has to be complete."""
         self._plain.simulation.show_inadmissible(self.subjects)
         later = self._plain.simulation.snapshot()
         for line in self._plain.course.lines:

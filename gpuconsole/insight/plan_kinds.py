@@ -34,7 +34,7 @@ class PlanChange(Struct, frozen=True):
     """One change to the cluster, with its amount and cost."""
 
     sort: str
-    """What is changed."""
+    """Subject of the change."""
     words: str
     commands: tuple[Command, ...]
     hourly: float = 0.0
@@ -61,7 +61,7 @@ class _Demand(Struct):
     """Requested amount of one kind of accelerator."""
 
     largest: int = 0
-    """By one pod."""
+    """Largest request of one pod."""
     total: int = 0
 
     @property

@@ -42,7 +42,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     """One preemption: victim ← preemptor."""
 
     time: Time
-    """When the victim was chosen."""
+    """Time at which the victim was chosen."""
     victim: str
     victim_queue: str
     gpus: int | None

@@ -65,7 +65,7 @@ class QuotaBreakdown(Struct, frozen=True, kw_only=True):
     levels: tuple[QuotaLevel, ...]
     """The levels from its ClusterQueue up to the root cohort."""
     blocked_at: str
-    """What limits it: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
+    """The limit: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
     keepers: tuple[LendingLimitGap, ...]
     """Members that could lend more, the largest amount first; only if no borrowing limit is the obstacle."""
     users: tuple[QuotaUser, ...]

@@ -48,7 +48,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     lending_limit: int | None = None
     """None = all of it may be lent."""
     available: int = 0
-    """What could be admitted now without preemption (Kueue's available, never below 0)."""
+    """Amount that could be admitted now without preemption (Kueue's available, never below 0)."""
     potential: int = 0
     """Maximum capacity: Kueue's potentialAvailable; the end of the bar."""
 
@@ -70,7 +70,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     gpus: QuotaUse = QuotaUse()
     """All accelerators of all flavors: GPUs, replicas of them, MIG instances, DRA devices."""
     unit: str = WHOLE_GPU.noun
-    """What `gpus` and `pending_gpus` count: `GPU`, `MIG 1g.10gb instance`; SEVERAL_UNITS where there are several."""
+    """Unit of `gpus` and `pending_gpus`: `GPU`, `MIG 1g.10gb instance`; SEVERAL_UNITS if there are several."""
     share_percent: float = 0.0
     """Usage ÷ potential capacity of the GPUs; of the most used resource where no GPU is covered."""
     weighted_share: int = 0
@@ -95,7 +95,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     starved: StarvedQueue | None = None
     """How the ClusterQueue is starved, if it is."""
     problem: str = ""
-    """Why it admits no workload."""
+    """Reason why it admits no workload."""
 
     @property
     def shut(self) -> str:

@@ -54,7 +54,7 @@ _STEP: Span = MINUTE
 _LOOK: Span = 15 * MINUTE
 """Simulated time between two progress reports of a run."""
 _LOOK_STEPS = 500
-"""Steps after which a run reports progress anyway, where many fall on one moment."""
+"""Steps after which a run reports progress even if simulated time has not advanced."""
 _RECORDED: Span = 10 * MINUTE
 """Minimum length of the recorded arrivals that are drawn again."""
 STREAM_RUN_TIMES = (
@@ -116,7 +116,7 @@ class Risk(Struct, frozen=True, kw_only=True):
     """The end of the time that the runs cover."""
     runs: int
     wanted_horizon: Time
-    """The end of the time that was asked for."""
+    """The requested end of the forecast."""
     wanted_runs: int
     workloads: tuple[WorkloadRisk, ...] = field(name="dangers")
     assumptions: tuple[str, ...]

@@ -33,7 +33,7 @@ class FlavorShortage(Struct, frozen=True, kw_only=True):
     own_left: int
     """Unused nominal quota of its ClusterQueue."""
     borrowable: int
-    """What it could borrow beyond that."""
+    """Amount that it could borrow beyond that."""
     borrowed: int
     borrowing_limit: int | None
     up_to: str = ""
@@ -62,7 +62,7 @@ class Holder(Struct, frozen=True, kw_only=True):
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int
-    """How many of these are borrowed."""
+    """Number of these that are borrowed."""
     ends: Time | None
     """Estimated end; None if unknown."""
 

@@ -55,7 +55,7 @@ class StartableGangs(Struct, frozen=True, kw_only=True):
     now: Counts
     """The least of the three."""
     text: str
-    """Why they differ."""
+    """Reason why the three numbers differ."""
 
 
 def slots(snapshot: Snapshot, bound: IdleBound) -> tuple[Usefulness, tuple[StartableGangs, ...]]:

@@ -33,7 +33,7 @@ class Starving(Struct, frozen=True, kw_only=True):
     borrowers: tuple[tuple[str, int], ...]
     """(ClusterQueue, how many it borrows), the largest first."""
     text: str
-    """Why the queue does not reclaim it."""
+    """Reason why the queue does not reclaim it."""
 
 
 def starving(snapshot: Snapshot, session: KueueSession) -> Iterator[Starving]:

@@ -145,7 +145,7 @@ class _NodeMeasurements(Struct, frozen=True, eq=False):
     parts: Mapping[str, _Part]
     """By workload."""
     teams: Mapping[tuple[str, Time], _Part]
-    """By namespace, and since when pods have run; of incomplete gangs, which wait for other pods, nothing counts."""
+    """By namespace and start of the pods; incomplete gangs, which wait for other pods, are left out."""
     odd: tuple[tuple[GpuAlarmRule, MeasuredGpu, str], ...]
     """Devices with an alarm, and its text."""
     idle: tuple[tuple[MeasuredGpu, Time], ...]

@@ -32,9 +32,9 @@ class UsableQuota(Struct, frozen=True):
     flavor: str
     resource: str
     available: int
-    """What could be admitted now without preemption."""
+    """Amount that could be admitted now without preemption."""
     usable: int
-    """How much of it the pending workloads that fit would use, in queue order."""
+    """Part of it that the pending workloads that fit would use, in queue order."""
     potential: int
     """Maximum capacity of the queue."""
 

@@ -24,7 +24,7 @@ class VisibilityPositions(Struct, frozen=True, kw_only=True):
     time: Time = 0
     places: Mapping[str, QueuePosition] = {}
     trouble: str = ""
-    """Why no positions are available."""
+    """Reason why no positions are available."""
 
 
 def position_text(standings: VisibilityPositions, workload: str, ours: Position | None, now: Time) -> str:

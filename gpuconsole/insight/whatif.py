@@ -1,4 +1,4 @@
-"""What-if: two forks of a simulation, with and without commands (baseline), and their comparison."""
+"""Simulation of a what-if: a changed fork and a baseline fork, and their comparison."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

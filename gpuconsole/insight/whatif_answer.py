@@ -139,7 +139,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """Time at which GPUs and shares are compared: when all requested work runs, otherwise the horizon."""
     horizon: Time
     refused: tuple[str, ...]
-    """Why commands could not be applied."""
+    """Reasons why commands could not be applied."""
     so_already: tuple[str, ...] = ()
     """Commands without effect, as the cluster already has that state."""
     closed: tuple[ClosedQueue, ...] = ()
@@ -165,7 +165,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     latency: str = ""
     """Assumed controller latencies, in a sentence; empty if they are not drawn."""
     median_wait_without: Span | None
-    """Of workloads that are admitted before the horizon; None if there are none."""
+    """Median wait of workloads that are admitted before the horizon; None if there are none."""
     median_wait: Span | None
     lost_gpu_hours_without: float
     lost_gpu_hours: float

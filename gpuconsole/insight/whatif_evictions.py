@@ -37,8 +37,7 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
     returns: Time | None
     """Time at which all its pods run again after the last eviction; None if not before the horizon."""
     released: Time | None = None
-    """When its quota is free after the first eviction; None if it is not before the horizon, or if only pods of it are
-    evicted."""
+    """Time of quota release after the first eviction; None if not before the horizon, or if only pods are evicted."""
     pods_gone: Time | None = None
     """Time at which the last of its pods has terminated after the first eviction; None as for `released`."""
 

@@ -46,7 +46,7 @@ Simulating = Callable[[], "Simulation"]
 PLACES = (PendingReason.GANG, PendingReason.NODES, PendingReason.DISRUPTION_BUDGET)
 """Pods wait for nodes: changes are tried in the simulation."""
 _OF_PODS = (*PLACES, PendingReason.QUOTA, PendingReason.EXCEEDS_MAX, PendingReason.WAITING_FOR_VICTIMS)
-"""The same for work without a Workload, as pod schedulers have queues, too."""
+"""Reasons of work without a Workload for which changes are tried in the simulation; pod schedulers have queues, too."""
 _RUNS = (
     PendingReason.NOT_WAITING,
     PendingReason.CHECKS,

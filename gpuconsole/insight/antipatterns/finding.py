@@ -38,7 +38,7 @@ _REQUIRED_ENGINE: Mapping[AntiPatternCode, tuple[type, ...]] = {
     AntiPatternCode.THRASH: (HistoryEvent,),
     AntiPatternCode.NEVER_FITS: (LocalQueue,),
 }
-"""Kinds whose findings hold whatever else is not visible."""
+"""Kinds whose findings are correct even if other objects are not visible."""
 
 
 def antipatterns(

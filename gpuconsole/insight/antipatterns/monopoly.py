@@ -26,7 +26,7 @@ class _Team(Struct):
 
     used: float = 0.0
     unqueued: float = 0.0
-    """Of what it holds, the part that belongs to no Kueue Workload."""
+    """Part of the held accelerators that belongs to no Kueue Workload."""
     wanted: float = 0.0
     blocked: bool = False
     """It has pending pods that fit on no node."""

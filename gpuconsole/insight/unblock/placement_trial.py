@@ -33,7 +33,7 @@ class PlacementProgress(Struct, frozen=True):
 
     placed: int
     needed: int
-    """How many have to start together; 0 if each starts independently."""
+    """Number of pods that have to start together; 0 if each starts independently."""
     total: int
 
     @property

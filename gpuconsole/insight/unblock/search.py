@@ -39,7 +39,7 @@ class Suggestions(Struct, frozen=True, kw_only=True):
 
     found: tuple[Suggestion, ...] = ()
     admitted_anyway: bool = False
-    """It is admitted without any change: there is nothing to suggest."""
+    """It is admitted without any change, so nothing is suggested."""
     landing: PlacementResult = UNTRIED
     """Outcome for its pods if it is admitted anyway."""
     tried: int = 0
