@@ -205,7 +205,7 @@ def _price(place: Reader, key: str) -> float | None:
         return None
     if isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw < 1_000_000:
         return float(raw)
-    place.report.error(place.at(key), f"{shown(raw)} is no such number", "write 0 or more", "bad-value")
+    place.report.error(place.at(key), f"{shown(raw)} is not a valid number", "write 0 or more", "bad-value")
     return None
 
 

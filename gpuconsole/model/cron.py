@@ -116,13 +116,13 @@ def _field(text: str, number: int) -> frozenset[int]:
     for part in text.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} is no {name}")
+            raise ValueError(f"{part!r} is not a valid {name}")
         first, last, step = match[1], match[2], int(match[3] or 1)
         every = first in "*?"
         start = low if every else _number(first, number)
         end = high if every or (match[3] and last is None) else start if last is None else _number(last, number)
         if not low <= start <= end <= high or not step:
-            raise ValueError(f"{part!r} is no {name}; it goes from {low} to {high}")
+            raise ValueError(f"{part!r} is not a valid {name}; the range is {low} to {high}")
         found.update(range(start, end + 1, step))
     return frozenset(found)
 
@@ -131,5 +131,5 @@ def _number(text: str, field: int) -> int:
     if text.isdigit():
         return int(text)
     if text not in _WORDS[field]:
-        raise ValueError(f"{text!r} is no {_FIELDS[field][0]}")
+        raise ValueError(f"{text!r} is not a valid {_FIELDS[field][0]}")
     return _WORDS[field][text]

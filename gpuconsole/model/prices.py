@@ -228,7 +228,7 @@ def _pairs(node: yaml.Node, what: str, problems: list[str]) -> Iterator[tuple[st
 
 def _number(node: yaml.Node, path: str, problems: list[str], at_most: float = math.inf) -> float:
     """Read a number from 0 to `at_most`; 0.0 and a problem if it is invalid."""
-    text = clean(node.value, 40) if isinstance(node, yaml.ScalarNode) else "no single value"
+    text = clean(node.value, 40) if isinstance(node, yaml.ScalarNode) else "not a single value"
     try:
         number = float(text)
     except ValueError:

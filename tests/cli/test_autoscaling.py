@@ -69,7 +69,7 @@ def test_pools_are_told_at_the_end(gpuconsole: Line, scenario: Path, tmp_path: P
 def test_a_catalogue_that_is_wrong_is_named_with_its_line(scenario: Path, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("zones: [z]\ntypes: {a.1: {onDemand: cheap}}\n")
-    with pytest.raises(FindingsError, match=r"wrong\.yaml:2: types\[a\.1\]\.onDemand: 'cheap' is no such number"):
+    with pytest.raises(FindingsError, match=r"wrong\.yaml:2: types\[a\.1\]\.onDemand: 'cheap' is not a valid number"):
         open_simulation(OpenRequest(files=(str(scenario),), seed=0, catalogue=file))
 
 

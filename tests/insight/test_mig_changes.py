@@ -47,7 +47,7 @@ def test_gpus_that_are_divided_as_pods_come_have_the_instances_of_their_pods() -
 def test_under_the_strategy_single_nothing_is_told() -> None:
     labels = {"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}
     (found,) = mig_changes(world(Node(name="n", labels=labels, allocatable={GPU: 7})), "all-7g.80gb")
-    assert (found.gpus, found.problem) == ((), "under the strategy single nobody tells which GPU an instance is on")
+    assert (found.gpus, found.problem) == ((), "MIG strategy single does not show which GPU an instance is on")
 
 
 def test_nodes_without_mig_are_left_out() -> None:

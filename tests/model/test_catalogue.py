@@ -118,15 +118,15 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a price below zero": (
         "zones: [a]\ntypes: {g.1: {onDemand: -1}}\n",
-        "c:2: types[g.1].onDemand: -1 is no such number; write 0 or more",
+        "c:2: types[g.1].onDemand: -1 is not a valid number; write 0 or more",
     ),
     "a price that is none": (
         "zones: [a]\ntypes: {g.1: {spot: {a: much}}}\n",
-        "c:2: types[g.1].spot.a: 'much' is no such number; write 0 or more",
+        "c:2: types[g.1].spot.a: 'much' is not a valid number; write 0 or more",
     ),
     "an endless price": (
         "zones: [a]\ntypes: {g.1: {spot: .inf}}\n",
-        "c:2: types[g.1].spot: '.inf' is no such number; write 0 or more",
+        "c:2: types[g.1].spot: '.inf' is not a valid number; write 0 or more",
     ),
     "an amount that is none": (
         "zones: [a]\ntypes: {g.1: {memory: lots}}\n",

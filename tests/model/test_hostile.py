@@ -33,8 +33,8 @@ TEXTS = {
     "a number with five thousand digits": (HEAD + QUOTA % ("9" * 5000), "bad-quantity", "quantities must match"),
     "a quota that is too large to print": (HEAD + QUOTA % "1e999", "huge-quantity", "larger than Kubernetes can hold"),
     "tabs": ("a:\n\tb: 1\n", "syntax", "indent with spaces"),
-    "a list": ("- a\n- b\n", "not-an-object", "a list stands where an object belongs"),
-    "a text": ("hello", "not-an-object", "a text stands where an object belongs"),
+    "a list": ("- a\n- b\n", "not-an-object", "expected an object, found a list"),
+    "a text": ("hello", "not-an-object", "expected an object, found a text"),
     "nothing": ("# nothing\n---\n", "no-manifest", "it holds no manifest"),
 }
 

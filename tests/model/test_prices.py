@@ -106,7 +106,7 @@ def test_everything_that_is_wrong_is_named_with_its_line() -> None:
 
     assert str(caught.value).splitlines() == [
         "mine.yaml:2: gpu-hour.l4 is cheap; must be USD per GPU-hour, 0 or more",
-        "mine.yaml:3: gpu-hour.a100 is no single value; must be USD per GPU-hour, 0 or more",
+        "mine.yaml:3: gpu-hour.a100 is not a single value; must be USD per GPU-hour, 0 or more",
         "mine.yaml:4: l4 is given twice",
         "mine.yaml:5: spot is 2; must be a number from 0 to 1",
         "mine.yaml:6: unknown key 'foo'; the keys are gpu-hour, other, spot",

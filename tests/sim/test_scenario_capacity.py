@@ -159,7 +159,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a wrong catalogue": (
         {"kind": "karpenter", "catalogue": {"zones": ["a"], "types": {"c.1": {"onDemand": -1}}}},
-        "engine.capacity.catalogue.types[c.1].onDemand: -1 is no such number; write 0 or more",
+        "engine.capacity.catalogue.types[c.1].onDemand: -1 is not a valid number; write 0 or more",
     ),
     "a group of a type that is not sold": (
         {**CA, "groups": [{"name": "g", "instanceType": "c.9"}]},

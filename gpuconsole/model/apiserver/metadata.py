@@ -33,7 +33,7 @@ def check_metadata(document: Mapping[str, Any], *, namespaced: bool) -> Iterator
     namespace = meta.get("namespace") or ""
     path: Path = (*_META, "namespace")
     if not namespaced and namespace:
-        yield forbidden(path, "not allowed on this type", "drop it: the object belongs to no namespace")
+        yield forbidden(path, "not allowed on this type", "remove it: the object is not namespaced")
     elif namespaced and not namespace:
         yield required(path, "", "name a namespace")
     elif namespace:

@@ -34,7 +34,7 @@ def name(
     text = place.required(key) if required else place.text(key, limit=LONGEST_KEY)
     raw = place.raw(key) if place.report.is_recorded else None
     if isinstance(raw, str) and raw and (len(raw) > limit or not form.fullmatch(raw)):
-        place.report.refused(place.at(key), f"{shown(raw)} is no valid name", _REMEDIES[form].format(limit), code)
+        place.report.refused(place.at(key), f"{shown(raw)} is not a valid name", _REMEDIES[form].format(limit), code)
     return text
 
 
@@ -63,7 +63,7 @@ def annotations(place: Reader) -> Mapping[str, str]:
 def _check_keys(place: Reader, key: str, found: Mapping[str, str]) -> None:
     for label in found if place.report.is_recorded else ():
         if not is_label_key(label):
-            problem = f"{shown(label)} is no valid key"
+            problem = f"{shown(label)} is not a valid key"
             place.report.refused(place.at(key, label), problem, _REMEDIES[KEY], "bad-label")
 
 
@@ -77,7 +77,7 @@ def labels(place: Reader, key: str = "labels") -> Mapping[str, str]:
         if not is_label_value(value):
             place.report.refused(
                 place.at(key, label),
-                f"{value[:80]!r} is no valid label value",
+                f"{value[:80]!r} is not a valid label value",
                 "use at most 63 letters, digits, '-', '_' and '.'",
                 "bad-label",
             )

@@ -69,7 +69,7 @@ class Reader:
 
     def wrong_type(self, key: Key, value: object, wanted: str) -> None:
         self.report.error(
-            self.at(key), f"{shown(value)} stands where {wanted} belongs", f"write {wanted} here", "wrong-type"
+            self.at(key), f"expected {wanted}, found {shown(value)}", f"write {wanted} here", "wrong-type"
         )
 
     def mapping(self, key: str) -> "Reader":
@@ -235,7 +235,9 @@ class Reader:
         try:
             return parse_time(text)
         except (ValueError, OverflowError):
-            self.report.error(self.at(key), f"{shown(text)} is no time", "write it as 2026-01-05T08:00:00Z", "bad-time")
+            self.report.error(
+                self.at(key), f"{shown(text)} is not a time", "write it as 2026-01-05T08:00:00Z", "bad-time"
+            )
             return None
 
     def span(self, key: str) -> Span | None:

@@ -133,7 +133,9 @@ def _instances(place: Reader) -> dict[str, int]:
         if _PROFILE.fullmatch(str(name)):
             found[str(name)] = place.number(name, 0, low=0, high=_MOST_INSTANCES)
         else:
-            place.report.error(place.at(str(name)), f"{shown(name)} is no profile", "write it as 1g.10gb", "bad-name")
+            place.report.error(
+                place.at(str(name)), f"{shown(name)} is not a MIG profile", "write it as 1g.10gb", "bad-name"
+            )
     return {name: count for name, count in found.items() if count}
 
 
@@ -156,7 +158,7 @@ def _filters(place: Reader) -> tuple[int, ...]:
     wrong = [text for text in texts if text and not _FILTER.fullmatch(text)]
     for text in wrong:
         place.report.error(
-            place.at("device-filter"), f"{shown(text)} is no PCI id", "write it as 0x20B210DE", "bad-value"
+            place.at("device-filter"), f"{shown(text)} is not a PCI ID", "write it as 0x20B210DE", "bad-value"
         )
     return tuple(int(text, 16) for text in texts if text and text not in wrong)
 

@@ -52,9 +52,7 @@ def mig_node_changes(
     if config is None:
         return MigNodeChange(node=node.name, problem=f"{model.name} has no configuration {name}")
     if node.labels.get("nvidia.com/mig.strategy") == "single" and "-MIG-" in node.labels["nvidia.com/gpu.product"]:
-        return MigNodeChange(
-            node=node.name, problem="under the strategy single nobody tells which GPU an instance is on"
-        )
+        return MigNodeChange(node=node.name, problem="MIG strategy single does not show which GPU an instance is on")
     gpus = tuple(_gpus(node, pods))
     try:
         wanted = mig_parted.divided(config, model, len(gpus))

@@ -116,7 +116,7 @@ def _check_fields(spec: Reader) -> None:
     for name, arguments in plugins.value.items():
         if not isinstance(arguments, list):
             plugins.report.refused(
-                plugins.at(name), f"{kind_of(arguments)} stands where a list belongs", "write []", "plugin-arguments"
+                plugins.at(name), f"expected a list, found {kind_of(arguments)}", "write []", "plugin-arguments"
             )
             continue
         wrong = [position for position, argument in enumerate(arguments) if not isinstance(argument, str)]

@@ -88,7 +88,7 @@ def scheduling_shard(reader: Reader, now: Time) -> SchedulingShard:
     partition = spec.text("partitionLabelValue")
     if not is_label_value(partition):
         path, remedy = spec.at("partitionLabelValue"), "use at most 63 letters, digits, '-', '_' and '.'"
-        spec.report.refused(path, f"{shown(partition)} is no valid label value", remedy, "bad-label")
+        spec.report.refused(path, f"{shown(partition)} is not a valid label value", remedy, "bad-label")
     strategy, least = spec.mapping("placementStrategy"), spec.mapping("minRuntime")
     strategy.only("cpu", "gpu")
     least.only(*_LEAST)

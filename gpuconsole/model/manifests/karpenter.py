@@ -131,7 +131,7 @@ def _budget(place: Reader) -> NodePoolBudget:
     reasons = place.texts("reasons", 50)
     for reason in reasons:
         if reason not in REASONS:
-            problem = f"{shown(reason)} is no reason of a disruption"
+            problem = f"{shown(reason)} is not a disruption reason"
             place.report.refused(place.at("reasons"), problem, f"it takes {', '.join(REASONS)}", "bad-value")
     return NodePoolBudget(_nodes(place), reasons, schedule, duration or 0)
 

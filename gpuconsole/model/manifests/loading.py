@@ -198,7 +198,7 @@ class _Loading:
         report = self._report(source, number, tree)
         root = Reader(value, report)
         if not isinstance(value, dict):
-            problem = f"{kind_of(value)} stands where an object belongs"
+            problem = f"expected an object, found {kind_of(value)}"
             report.error((), problem, "write an object (apiVersion:, kind:), or a scenario (steps:)", "not-an-object")
         elif is_snapshot(value):
             problem = "this is a saved snapshot, not a manifest"

@@ -169,8 +169,8 @@ def test_what_is_wrong_with_a_file_is_found_with_its_path() -> None:
         (7, "mig-configs.b[0].mig-enabled", "mig-enabled is missing"),
         (7, "mig-configs.b[0].mig-devices", "there are instances where MIG is off"),
         (9, "mig-configs.c[0].mig-devices", "no GPU can be divided into 2 × 3g.40gb + 1 × 1g.10gb"),
-        (11, "mig-configs.d[0].mig-devices.tiny", "'tiny' is no profile"),
-        (11, "mig-configs.d[0].device-filter", "'nvidia' is no PCI id"),
+        (11, "mig-configs.d[0].mig-devices.tiny", "'tiny' is not a MIG profile"),
+        (11, "mig-configs.d[0].device-filter", "'nvidia' is not a PCI ID"),
     ]
     assert read("- a")[1][0].problem == "a configuration is a mapping"
     assert len(read("a: [")[1]) == 1
