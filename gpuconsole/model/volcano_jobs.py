@@ -1,4 +1,4 @@
-"""What a Volcano Job says beyond its pods, and what its controller says of it (batch.volcano.sh/v1alpha1)."""
+"""Volcano Job: its fields beyond the pods, and its controller's status (batch.volcano.sh/v1alpha1)."""
 
 from collections.abc import Mapping
 from enum import StrEnum

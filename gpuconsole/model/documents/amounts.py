@@ -1,4 +1,4 @@
-"""Quantities in documents: read exactly, bounded, and whole where devices are counted."""
+"""Quantities in documents: exact, bounded, and whole numbers for devices."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,7 +27,7 @@ _DIVISIBLE = frozenset(f"{part}{name}" for part in ("", "requests.", "limits.") 
 
 
 def is_extended(resource: str) -> bool:
-    """True for resources that devices plugins offer: whole numbers, never overcommitted."""
+    """True for extended resources of device plugins: whole numbers, never overcommitted."""
     return "/" in resource and not resource.startswith("kubernetes.io/")
 
 
@@ -63,7 +63,7 @@ def quantity(reader: Reader, key: str, resource: str) -> int | None:
 
 @lru_cache(4096)
 def _plain(text: str, resource: str) -> int | None:
-    """The amount that a text names, if there is nothing to report about it: a cluster has few different ones."""
+    """Parse an amount that needs no report. Cached, because a cluster has few distinct texts."""
     try:
         exact = parse_quantity(text)
     except (ValueError, OverflowError):
@@ -119,7 +119,7 @@ def resources(reader: Reader, key: str) -> Resources:
 
 
 def fractions(reader: Reader, key: str) -> Mapping[str, str]:
-    """The devices of a resource list that are no whole number, as quantities; `resources` reports and rounds them."""
+    """Fractional device amounts of a resource list, as quantities; `resources` reports and rounds them."""
     values = reader.raw(key)
     if not isinstance(values, dict):
         return NO_LABELS
@@ -139,7 +139,7 @@ def _is_fraction(value: str | float) -> bool:
 
 
 def weight(reader: Reader) -> float:
-    """`spec.fairSharing.weight` as a float; 1 where there is none."""
+    """Read `spec.fairSharing.weight` as a float; 1 by default."""
     place = reader.mapping("fairSharing")
     value = place.raw("weight")
     if value is None:
@@ -158,7 +158,7 @@ def weight(reader: Reader) -> float:
 
 
 def billionths(reader: Reader, key: str) -> dict[str, int]:
-    """A resource list of a status whose amounts are finer than base units, as decayed ones are; in billionths."""
+    """Read a status's resource list with amounts finer than base units, such as decayed usage, in billionths."""
     place = reader.mapping(key)
     found = {}
     for name in place.value:

@@ -1,4 +1,4 @@
-"""What is wrong, odd or worth knowing in the input, each with its place and with what would be right."""
+"""Findings in input documents: position, problem, and remedy."""
 
 from collections.abc import Callable
 from enum import StrEnum

@@ -30,7 +30,7 @@ def name(
     required: bool = False,
     code: str = "bad-name",
 ) -> str:
-    """A text that names something; one that the API server does not take as a name is reported, and taken."""
+    """Read a name; one that the API server refuses is reported, and used."""
     text = place.required(key) if required else place.text(key, limit=LONGEST_KEY)
     raw = place.raw(key) if place.report.is_recorded else None
     if isinstance(raw, str) and raw and (len(raw) > limit or not form.fullmatch(raw)):
@@ -44,12 +44,12 @@ def key_name(place: Reader, key: str, *, required: bool = False) -> str:
 
 
 def is_label_key(text: str) -> bool:
-    """True for a text that may be the key of a label."""
+    """True for a valid label key."""
     return KEY.fullmatch(text) is not None
 
 
 def is_label_value(text: str) -> bool:
-    """True for a text that may be the value of a label."""
+    """True for a valid label value."""
     return len(text) <= LONGEST_LABEL and _VALUE.fullmatch(text) is not None
 
 
@@ -85,7 +85,7 @@ def labels(place: Reader, key: str = "labels") -> Mapping[str, str]:
 
 
 def unique(place: Reader, key: str, names: Sequence[str], field: str = "", *, fatal: bool = False) -> None:
-    """Report entries of the list under `key` (by their `field`) that name what an earlier one names.
+    """Report entries of the list under `key` (by their `field`) that repeat an earlier name.
 
     `fatal`: what is named alike cannot be told apart here either.
     """

@@ -1,4 +1,4 @@
-"""Where text comes from: files, folders, standard input; bounded, and decoded whatever is in it."""
+"""Input sources: files, folders and standard input, with limits on size, decoded tolerantly."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 class SourceText(Struct, frozen=True):
-    """A text and its name, with what was wrong with its bytes."""
+    """A text with its name, and the encoding problems in it."""
 
     name: str
     text: str
@@ -35,12 +35,12 @@ class SourceText(Struct, frozen=True):
 
     @property
     def is_manifest(self) -> bool:
-        """True if its name says that it is all YAML or JSON."""
+        """True if its file name has a YAML or JSON extension."""
         return self.name.lower().endswith(SUFFIXES)
 
     @property
     def is_prose(self) -> bool:
-        """True if its name says that manifests may stand among other text."""
+        """True if its file name is of a format that may embed manifests (such as Markdown)."""
         return self.name.lower().endswith(PROSE)
 
 
@@ -59,7 +59,7 @@ def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Seque
 
 
 def from_text(text: str, name: str) -> SourceText:
-    """A source from a text that is at hand."""
+    """Create a source from a text in memory."""
     if len(text) > MOST_BYTES:
         return SourceText(name, "", (_too_large(f"{len(text)} characters"),))
     return _cleaned(name, text.removeprefix("\ufeff"), ())
@@ -73,7 +73,7 @@ def _too_large(size: str) -> YamlProblem:
 
 
 def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[SourceText]:
-    """Manifests below a folder; where there are none, the texts in which manifests stand."""
+    """Yield the manifests below a folder; if it has none, texts that may embed manifests."""
     found = list(islice(_below(folder, SUFFIXES), MOST_FILES + 1))
     files = [file for file in found if not (ignore and matches(file, str(folder), ignore))]
     texts = [] if found else list(islice(_below(folder, PROSE), MOST_FILES + 1))

@@ -1,4 +1,4 @@
-"""What Kubernetes says of a text that is no label key, label value, DNS name or identifier (k8s.io/apimachinery)."""
+"""Error texts of Kubernetes for invalid label keys, label values, DNS names and identifiers (k8s.io/apimachinery)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What GPUs are: models, MIG profiles and where their instances may lie, sharing, and how a node wires them.
+"""GPU hardware: models, MIG profiles and placements, sharing, and interconnect.
 
 Numbers of slices and spans are those of `nvidia-smi mig -lgip` and `-lgipp`.
 """

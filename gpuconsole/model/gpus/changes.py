@@ -1,4 +1,4 @@
-"""Changes of a GPU's geometry, and who has to leave for them.
+"""Changes of a GPU's MIG layout, and the pods that must be evicted first.
 
 Turning MIG mode on or off resets the GPU, so all of it has to be idle; otherwise only instances that go have to be.
 """
@@ -11,7 +11,7 @@ from gpuconsole.model.gpus.mig import Layout, MigGeometry, MigPlacement, layouts
 
 
 class GeometryChange(Struct, frozen=True, kw_only=True):
-    """How a GPU comes from one layout to another."""
+    """Change of a GPU from one layout to another."""
 
     layout: Layout | None
     """What it has then; None with MIG mode off."""
@@ -21,7 +21,7 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
     """MIG mode is switched."""
 
     def leavers(self, owners: Mapping[MigPlacement, str], whole: Iterable[str] = ()) -> tuple[str, ...]:
-        """Who has to leave first, by name: owners of instances that go, or of the GPU (`whole`) that is reset."""
+        """Return the pods to evict first: owners of removed instances, or all of a GPU that is reset (`whole`)."""
         gone = (*whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
         return tuple(sorted({owner for owner in gone if owner}))
 
@@ -29,7 +29,7 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
 def change(
     geometry: MigGeometry, old: Layout | None, profiles: Iterable[str] | None, busy: Iterable[MigPlacement] = ()
 ) -> GeometryChange | None:
-    """The cheapest way from a layout to instances of these profiles (None: MIG mode off); None if there is no such way.
+    """Return the cheapest change to instances of these profiles (None: MIG mode off); None if impossible.
 
     Of the layouts with these profiles the one that removes fewest busy instances, then fewest at all.
     """

@@ -1,4 +1,4 @@
-"""The MIG instances of a node: how its GPUs are divided, read from what it offers and from its annotations.
+"""MIG instances of a node, read from its resources and annotations.
 
 A node that says nothing more than how many instances it offers is taken to be divided evenly if that works out, else
 GPU by GPU, big instances first.
@@ -23,7 +23,7 @@ _MOST = 512
 
 
 class Division(Struct, frozen=True, eq=False):
-    """How a node's GPUs are divided."""
+    """MIG layout of a node's GPUs."""
 
     geometry: MigGeometry
     gpus: int
@@ -36,13 +36,13 @@ class Division(Struct, frozen=True, eq=False):
         return not self.instances
 
     def profile(self, resource: str) -> str:
-        """The profile that a resource stands for; empty if it is none of this model's."""
+        """Return the profile of a resource; empty if this GPU model has none."""
         found = self.geometry.profile_of(resource)
         return "" if found is None else found.name
 
 
 def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Division | None:
-    """How a node's GPUs are divided; None if it offers no MIG instances, or such as no known model has."""
+    """Return the MIG layout of a node; None if it offers no MIG instances of a known GPU model."""
     offered = {
         name: min(amount, _MOST) for name, amount in allocatable.items() if name.startswith(MIG_PREFIX) and amount
     }
@@ -63,7 +63,7 @@ def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: 
 
 
 def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
-    """Which part of a GPU a MIG instance of this resource is: of seven that fit on one, a seventh; 1 if unknown."""
+    """Fraction of a GPU that a MIG instance is: 1/7 if seven fit on one; 1 if unknown."""
     geometry = _geometry({resource: 1}, labels)
     profile_found = geometry.profile_of(resource) if geometry is not None else None
     if geometry is None or profile_found is None:
@@ -73,7 +73,7 @@ def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
 
 
 def written(gpus: Iterable[Layout | None]) -> str:
-    """The annotation for GPUs that are divided so; None is a whole one."""
+    """Return the annotation for GPUs with these layouts; None stands for MIG mode off."""
     return " | ".join("-" if layout is None else " ".join(map(str, layout)) for layout in gpus)
 
 
@@ -89,7 +89,7 @@ def _resource(geometry: MigGeometry, profile: str) -> str:
 
 
 def _said(geometry: MigGeometry, text: str) -> tuple[MigInstance, ...]:
-    """What the annotation says; nothing if one of its GPUs could not be divided so."""
+    """Parse the annotation; empty if one of its layouts is illegal."""
     instances: list[MigInstance] = []
     for gpu, part in enumerate(text.split("|")[:_MOST]):
         words = [word.partition("@") for word in part.split() if word != "-"]
@@ -104,7 +104,7 @@ def _said(geometry: MigGeometry, text: str) -> tuple[MigInstance, ...]:
 
 @lru_cache(maxsize=256)
 def _laid(geometry: MigGeometry, offered: tuple[tuple[str, int], ...], count: str) -> tuple[MigInstance, ...]:
-    """Instances of the profiles that are offered, on as few GPUs as it takes, or evenly on `count`.
+    """Place the offered instances on as few GPUs as possible, or evenly on `count`.
 
     Kept, since most nodes of a cluster are divided alike.
     """

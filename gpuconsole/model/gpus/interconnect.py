@@ -1,4 +1,4 @@
-"""How a node wires its GPUs: which of them share an NVLink domain, a PCIe switch, a NUMA node.
+"""Interconnect of a node's GPUs: NVLink domains, PCIe switches, NUMA nodes.
 
 By an annotation, else as machines with that model of GPU are usually built: two GPUs a switch, half of them on each of
 two NUMA nodes. Of a model that is not known nothing is told apart.
@@ -29,7 +29,7 @@ Groups = tuple[int, ...]
 
 
 class Wiring(Struct, frozen=True):
-    """The groups of a node's GPUs, from the closest kind of neighbour to the farthest."""
+    """Groups of a node's GPUs, from the closest to the most distant connection."""
 
     nvlink: Groups
     switch: Groups
@@ -37,7 +37,7 @@ class Wiring(Struct, frozen=True):
 
 
 def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Wiring | None:
-    """How so many GPUs are wired on a node with these labels; None where nothing is told apart."""
+    """Return the interconnect of `gpus` GPUs on a node with these labels; None if unknown."""
     model = model_of(labels)
     said = annotations.get(WIRING, "")
     if not 1 < gpus <= _MOST or (model is None and not said):
@@ -46,20 +46,20 @@ def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, st
 
 
 def is_readable(text: str) -> bool:
-    """True if an annotation of this text says something, and nothing that makes no sense."""
+    """True if the annotation is valid."""
     words = text.split()
     found = [_GROUPS.fullmatch(word) for word in words]
     return bool(words) and all(match is not None and _read(match[2], 2) for match in found)
 
 
 def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
-    """GB/s by an annotation, else what is usual."""
+    """Return GB/s by an annotation, else the usual value."""
     text = annotations.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) else usual
 
 
 def nvlink_bandwidth(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """GB/s of a GPU inside its NVLink domain: by the node's annotation, else by its model of GPU."""
+    """Return GB/s of a GPU in its NVLink domain, by the node's annotation or its GPU model."""
     model = model_of(labels)
     return bandwidth(annotations, NVLINK_BANDWIDTH, model.nvlink if model is not None and model.nvlink else NVLINK)
 
@@ -77,7 +77,7 @@ def _wired(gpus: int, links: Links, built: bool, said: str) -> Wiring:
 
 
 def _read(text: str, gpus: int) -> Groups:
-    """`0-1,2+3` as the number of each GPU's group; GPUs that it leaves out are alone. Nothing if it makes no sense."""
+    """Parse `0-1,2+3` to the group number of each GPU; omitted GPUs are alone. Empty if invalid."""
     found: dict[int, int] = {}
     for number, part in enumerate(text.split(",")):
         for piece in part.split("+"):

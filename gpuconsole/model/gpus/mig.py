@@ -1,4 +1,4 @@
-"""MIG: profiles, where their instances may lie on a GPU, and which layouts are legal, maximal and still reachable.
+"""MIG: profiles, placements of instances on a GPU, and which layouts are legal, maximal and reachable.
 
 An instance covers a span of the GPU's memory slices. A layout is legal if no two spans overlap, its instances have no
 more compute slices than the GPU, and at most one of them has the media engines.
@@ -15,7 +15,7 @@ _MEDIA = "+me"
 
 
 class MigProfile(Struct, frozen=True, kw_only=True):
-    """A size of GPU instance."""
+    """A MIG profile, the size of a GPU instance."""
 
     name: str
     """`1g.10gb`, `1g.10gb+me`."""
@@ -34,17 +34,17 @@ class MigProfile(Struct, frozen=True, kw_only=True):
 
     @property
     def media(self) -> bool:
-        """True if it has the media engines, of which a GPU has one set to give."""
+        """True if it has the media engines; a GPU has one set."""
         return self.name.endswith(_MEDIA)
 
     @property
     def resource(self) -> str:
-        """What the device plugin calls it under the strategy mixed: `nvidia.com/mig-1g.10gb.me`."""
+        """Resource name by the device plugin under the strategy mixed: `nvidia.com/mig-1g.10gb.me`."""
         return MIG_PREFIX + self.name.replace("+", ".")
 
 
 class MigPlacement(Struct, frozen=True, order=True):
-    """An instance of a profile at a place on a GPU."""
+    """Placement of an instance: its profile and first memory slice."""
 
     profile: str
     start: int
@@ -70,7 +70,7 @@ Mix = tuple[str, ...]
 
 
 class MigGeometry(Struct, frozen=True, eq=False, dict=True):
-    """How one model of GPU may be divided. Compared by identity: there is one for each model."""
+    """MIG profiles and placements of one GPU model. Compared by identity: one per model."""
 
     compute: int
     """Compute slices that its instances may have together."""
@@ -85,20 +85,20 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def plain(self) -> tuple[MigProfile, ...]:
-        """Those that NVIDIA's own count of layouts is about: without double memory and media engines."""
+        """Profiles without double memory and media engines, which NVIDIA's count of layouts covers."""
         return tuple(profile for profile in self.profiles if not profile.doubled and not profile.media)
 
     @cached_property
     def sized(self) -> tuple[MigProfile, ...]:
-        """All but those with media engines, which cover the same spans as those without."""
+        """Profiles without media engines; those with them cover the same spans."""
         return tuple(profile for profile in self.profiles if not profile.media)
 
     def profile_of(self, resource: str) -> MigProfile | None:
-        """The profile that a resource's name stands for."""
+        """Return the profile of a resource name."""
         return next((profile for profile in self.profiles if profile.resource == resource), None)
 
     def objection(self, layout: Iterable[MigPlacement]) -> str:
-        """Why a layout is not legal; empty if it is."""
+        """Return why a layout is illegal; empty if it is legal."""
         taken = compute = media = 0
         for placement in layout:
             profile = self.by_name.get(placement.profile)
@@ -117,12 +117,12 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
         return "only one instance can have the media engines" if media > 1 else ""
 
     def places(self, layout: Iterable[MigPlacement], profile: MigProfile) -> tuple[int, ...]:
-        """Where one more instance of a profile may begin."""
+        """Return the possible start slices of one more instance of a profile."""
         others = tuple(layout)
         return tuple(s for s in profile.starts if not self.objection((*others, MigPlacement(profile.name, s))))
 
     def pack(self, names: Iterable[str]) -> Layout | None:
-        """A legal layout of these profiles, None if there is none; big ones are laid first, at their best place.
+        """Return a legal layout of these profiles, largest first at their best placement; None if there is none.
 
         Of several layouts the one that leaves most of the GPU's maximal mixes reachable, step by step.
         """
@@ -149,12 +149,12 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
         return None
 
     def open_to(self, layout: Layout, profile: MigProfile, start: int) -> int:
-        """How many maximal mixes stay reachable if an instance is put there."""
+        """Count the maximal mixes that stay reachable after placing an instance there."""
         return reachable(self, ordered((*layout, MigPlacement(profile.name, start))))
 
 
 def ordered(layout: Iterable[MigPlacement]) -> Layout:
-    """The layout in order of its starts."""
+    """Sort a layout by start slice."""
     return tuple(sorted(layout, key=lambda placement: (placement.start, placement.profile)))
 
 
@@ -182,7 +182,7 @@ def maximal(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[La
 
 @lru_cache(maxsize=65536)
 def reachable(geometry: MigGeometry, layout: Layout) -> int:
-    """How many distinct mixes among the maximal ones can still be made without removing an instance.
+    """Count the distinct maximal mixes that can be reached without removing an instance.
 
     Media engines do not matter for it, and double memory only where the layout has it.
     """
@@ -203,5 +203,5 @@ def _grown(geometry: MigGeometry, options: list[tuple[int, MigProfile]], layout:
 
 
 def _span(profile: MigProfile, start: int) -> int:
-    """The memory slices that an instance covers, as bits."""
+    """Memory slices that an instance covers, as a bit mask."""
     return ((1 << profile.span) - 1) << start

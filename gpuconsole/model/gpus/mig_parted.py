@@ -1,4 +1,4 @@
-"""Configurations of NVIDIA's mig-parted: which GPUs of a node are divided into what.
+"""Configurations of NVIDIA's mig-parted: the MIG layouts of a node's GPUs.
 
 Read from YAML as the MIG manager reads it, or known by name: all-disabled, all-enabled, all-balanced, all-<profile>.
 """
@@ -22,7 +22,7 @@ _MOST_CONFIGS, _MOST_GPUS, _MOST_INSTANCES = 1000, 64, 8
 
 
 class MigConfigSpec(Struct, frozen=True, kw_only=True):
-    """What becomes of some of the GPUs of a node."""
+    """One entry of a configuration: the MIG mode and instances of some of a node's GPUs."""
 
     enabled: bool
     instances: Mapping[str, int] = {}
@@ -33,7 +33,7 @@ class MigConfigSpec(Struct, frozen=True, kw_only=True):
     """PCI device and vendor ids; none is any."""
 
     def concerns(self, model: GpuModel, index: int) -> bool:
-        """True if it is about this GPU."""
+        """True if the entry applies to this GPU."""
         fits = not self.filters or any(pci in self.filters for pci in model.pci)
         return fits and (self.devices is None or index in self.devices)
 
@@ -46,7 +46,7 @@ class MigConfigError(ValueError):
 
 
 def divided(config: Config, model: GpuModel, count: int) -> tuple[Layout | None, ...]:
-    """The layouts of a node's GPUs under a configuration; MIG is off (None) where it says nothing of one.
+    """Return the layouts of a node's GPUs under a configuration; None (MIG off) for GPUs it does not mention.
 
     Raises ConfigError if a GPU cannot be divided so. Of several parts that concern a GPU the last counts.
     """
@@ -67,7 +67,7 @@ def _divided(config: Config, model: GpuModel, index: int) -> Layout | None:
 
 
 def known(model: GpuModel, name: str) -> Config | None:
-    """A configuration that mig-parted ships for a model of GPU; None if there is none of that name."""
+    """Return a configuration that mig-parted ships for a GPU model; None if it has none of that name."""
     if name == "all-disabled":
         return (MigConfigSpec(enabled=False),)
     if name == "all-enabled":
@@ -84,14 +84,14 @@ def known(model: GpuModel, name: str) -> Config | None:
 
 
 def _balanced(mig: MigGeometry) -> Mapping[str, int]:
-    """Two of the smallest, one of the next and, where there is a 3g, one of that."""
+    """Two instances of the smallest profile, one of the next and, if there is a 3g profile, one of that."""
     one, two, *more = mig.plain
     three = [profile.name for profile in more if profile.compute == 3]
     return {one.name: 2, two.name: 1, **dict.fromkeys(three, 1)}
 
 
 def read(text: str, source: str = "mig-parted") -> tuple[dict[str, Config], list[Finding]]:
-    """Read configurations by name from YAML, and what is wrong with them."""
+    """Read named configurations from YAML, and the findings."""
     try:
         tree = read_yaml(text)
     except FormError as error:
@@ -152,7 +152,7 @@ def _devices(place: Reader) -> tuple[int, ...] | None:
 
 
 def _filters(place: Reader) -> tuple[int, ...]:
-    """One id or several, each as `0x20B210DE`."""
+    """Read one PCI ID or several, each as `0x20B210DE`."""
     said = place.raw("device-filter")
     texts = (said,) if isinstance(said, str) else place.texts("device-filter")
     wrong = [text for text in texts if text and not _FILTER.fullmatch(text)]
@@ -164,7 +164,7 @@ def _filters(place: Reader) -> tuple[int, ...]:
 
 
 def _check(part: MigConfigSpec, place: Reader) -> None:
-    """Some GPU that the part concerns must be divisible so."""
+    """Report an entry that no GPU model it applies to supports."""
     models = [m for m in MODELS.values() if m.mig is not None and (not part.filters or set(part.filters) & set(m.pci))]
     wanted = tuple(Counter(part.instances).elements())
     if models and wanted and not any(m.mig is not None and m.mig.pack(wanted) is not None for m in models):

@@ -1,4 +1,4 @@
-"""Dividing a node's GPUs anew: which instances go, and which pods have to leave first."""
+"""MIG reconfiguration of a node: which instances are removed, and which pods must be evicted first."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from gpuconsole.model.gpus.sharing import device, replicas
 
 
 class MigGpuChange(Struct, frozen=True, kw_only=True):
-    """One GPU of a node that would be divided anew."""
+    """One GPU that a MIG reconfiguration would change."""
 
     gpu: int
     now: str
@@ -27,7 +27,7 @@ class MigGpuChange(Struct, frozen=True, kw_only=True):
 
 
 class MigNodeChange(Struct, frozen=True, kw_only=True):
-    """A node that would be divided anew; no GPUs if it is divided so already."""
+    """Changes of a node by a MIG reconfiguration; no GPUs if nothing changes."""
 
     node: str
     gpus: tuple[MigGpuChange, ...] = ()
@@ -36,7 +36,7 @@ class MigNodeChange(Struct, frozen=True, kw_only=True):
 
 
 class _Gpu(Struct, frozen=True):
-    """A GPU as it is: how it is divided (None: it is whole), and who owns what."""
+    """Current state of a GPU: its layout (None: MIG mode off), and the owners."""
 
     layout: Layout | None
     owners: Mapping[MigPlacement, str]
@@ -46,7 +46,7 @@ class _Gpu(Struct, frozen=True):
 def mig_node_changes(
     node: Node, model: GpuModel, pods: tuple[Pod, ...], name: str, configs: Mapping[str, mig_parted.Config]
 ) -> MigNodeChange:
-    """What a configuration of mig-parted would change on a node of this model (which has MIG) with these pods."""
+    """Return the changes by a mig-parted configuration on a node of this MIG-capable model with these pods."""
     assert model.mig is not None
     config = configs.get(name) or mig_parted.known(model, name)
     if config is None:

@@ -1,4 +1,4 @@
-"""Models of GPU: memory, multiprocessors, MIG profiles and NVLink, by the labels that describe a node.
+"""GPU models: memory, streaming multiprocessors, MIG profiles and NVLink, found by node labels.
 
 Memory of MIG instances is what `nvidia-smi mig -lgip` shows for A100 and H100 (80 GB); elsewhere it is the share of the
 model's memory that the slices make. Multiprocessors of instances are 0 where NVIDIA's tables are not at hand.
@@ -26,7 +26,7 @@ _QUARTERS: tuple[tuple[int, int, tuple[int, ...]], ...] = ((1, 1, (0, 1, 2, 3)),
 
 
 class Links(StrEnum):
-    """Which GPUs of a node NVLink joins."""
+    """NVLink topology of a node's GPUs."""
 
     ALL = "all"
     PAIRS = "pairs"
@@ -52,7 +52,7 @@ class GpuModel(Struct, frozen=True, kw_only=True):
 
 
 def model_of(labels: Mapping[str, str]) -> GpuModel | None:
-    """The model of GPU that a node's labels name; None if it is not known here."""
+    """Return the GPU model that a node's labels name; None if unknown."""
     product = labels.get("nvidia.com/gpu.product", "").lower().replace("-", " ")
     if "rtx pro 6000" in product:
         return MODELS["rtx-pro-6000"]
@@ -63,7 +63,7 @@ def model_of(labels: Mapping[str, str]) -> GpuModel | None:
 
 
 def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] = ()) -> Iterator[MigProfile]:
-    """The profiles of a model with eight memory slices; `gigabytes` are the six sizes in their names."""
+    """Profiles of a model with eight memory slices; `gigabytes` are the six sizes in their names."""
     sizes = [int(size) for size in gigabytes.split()]
     for n, (compute, span, starts) in enumerate(_EIGHTHS):
         plain = MigProfile(
@@ -83,7 +83,7 @@ def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] 
 
 
 def _quarters(gigabytes: str, sms: tuple[int, ...] = (), media: tuple[int, ...] = ()) -> Iterator[MigProfile]:
-    """The profiles of a model with four memory slices; those of `media` compute slices come with media engines, too."""
+    """Profiles of a model with four memory slices; those with `media` compute slices also exist with media engines."""
     sizes = [int(size) for size in gigabytes.split()]
     for n, (compute, span, starts) in enumerate(_QUARTERS):
         name, size, units = f"{compute}g.{sizes[n]}gb", sizes[n] * 1024, sms[n] if sms else 0

@@ -1,4 +1,4 @@
-"""Sharing of GPUs by time-slicing and MPS, as NVIDIA's device plugin does it: every device is offered several times.
+"""GPU sharing by time-slicing and MPS, as NVIDIA's device plugin does it: each device is offered as several replicas.
 
 What a node shares is read from the labels that GPU feature discovery writes. Time-slicing divides neither memory nor
 faults; MPS limits each client to its part of the memory and of the threads.
@@ -49,12 +49,12 @@ class Sharing(Struct, frozen=True, kw_only=True):
 
     @property
     def strict(self) -> bool:
-        """True if a pod gets at most one."""
+        """True if a pod may request at most one replica."""
         return self.fail_requests_greater_than_one or self.kind is SharingKind.MPS
 
 
 class Client(Struct, frozen=True):
-    """What MPS leaves to one client of a GPU."""
+    """Limits of one MPS client of a GPU."""
 
     memory: int
     """MiB, pinned."""
@@ -63,7 +63,7 @@ class Client(Struct, frozen=True):
 
 
 def shared(capacity: Resources, sharing: Sharing) -> dict[str, int]:
-    """What a node offers: each shared device as often as it has replicas."""
+    """Return a node's capacity with each shared device multiplied by its replicas."""
     found = dict(capacity)
     for resource in sharing.resources:
         count = found.pop(resource.name, 0)
@@ -73,7 +73,7 @@ def shared(capacity: Resources, sharing: Sharing) -> dict[str, int]:
 
 
 def labelled(labels: Mapping[str, str], capacity: Resources, sharing: Sharing) -> dict[str, str]:
-    """The labels of a node with this capacity that shares so: replicas, strategy, and `-SHARED` unless renamed."""
+    """Return the labels of a node with this sharing: replicas, strategy, and `-SHARED` unless renamed."""
     found = dict(labels)
     for resource in sharing.resources:
         if capacity.get(resource.name, 0):
@@ -86,18 +86,18 @@ def labelled(labels: Mapping[str, str], capacity: Resources, sharing: Sharing) -
 
 
 def replicas(labels: Mapping[str, str], resource: str = GPU) -> int:
-    """How often each device of a resource is offered on a node with these labels; 1 where it is not shared."""
+    """Number of replicas per device of a resource on a node with these labels; 1 if not shared."""
     text = labels.get(f"{resource.removesuffix('.shared')}.replicas", "")
     return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
 
 
 def device(index: int, offered: int, labels: Mapping[str, str]) -> int:
-    """Which GPU of a node stands behind the index that a pod owns; replicas go round all GPUs before a second lap."""
+    """Return the GPU behind the replica index that a pod holds; replicas are spread over all GPUs in turn."""
     return index % max(1, offered // replicas(labels))
 
 
 def client(labels: Mapping[str, str]) -> Client | None:
-    """What a pod may use of a GPU that it shares by MPS; None where nothing limits it."""
+    """Return a pod's limits on a GPU shared by MPS; None if it has none."""
     memory = labels.get("nvidia.com/gpu.memory", "")
     if labels.get(STRATEGY) != SharingKind.MPS or not (memory.isascii() and memory.isdigit() and len(memory) < 12):
         return None
@@ -106,12 +106,12 @@ def client(labels: Mapping[str, str]) -> Client | None:
 
 
 def may_refuse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """False where the node refuses no pod, whatever it asks for."""
+    """False if the node never refuses a pod for its number of replicas."""
     return annotations.get(FAIL) == "true" or labels.get(STRATEGY) == SharingKind.MPS
 
 
 def refusal(requests: Resources, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Why the node refuses a pod that asks for several shared devices, in the kubelet's words; empty if it does not.
+    """Return the kubelet's message for a pod that requests several shared devices; empty if it is accepted.
 
     Such a pod has a node already, and does not try another one (k8s-device-plugin, Allocate).
     """

@@ -1,4 +1,4 @@
-"""What a node with divided GPUs offers under MIG_STRATEGY none, single and mixed: resources and labels.
+"""Resources and labels of a MIG node under MIG_STRATEGY none, single and mixed.
 
 As NVIDIA's device plugin counts and GPU feature discovery labels. A GPU's layout is None where MIG mode is off.
 """
@@ -26,7 +26,7 @@ class MigStrategy(StrEnum):
 
 
 class MigStrategyResources(Struct, frozen=True):
-    """What a node offers, and how it is labelled; `problem` says why single offers nothing."""
+    """Resources and labels of a node; `problem` says why single offers nothing."""
 
     resources: dict[str, int]
     labels: dict[str, str]
@@ -34,7 +34,7 @@ class MigStrategyResources(Struct, frozen=True):
 
 
 def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> MigStrategyResources:
-    """What a node with these GPUs offers. `product` is its GPUs' own name (`NVIDIA-A100-SXM4-80GB`)."""
+    """Return what a node with these GPUs offers. `product` is the full product name (`NVIDIA-A100-SXM4-80GB`)."""
     labels = {
         "nvidia.com/gpu.product": product,
         "nvidia.com/gpu.count": str(len(gpus)),
@@ -66,7 +66,7 @@ def _single(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -
 
 
 def _objection(gpus: Gpus) -> str:
-    """Why the strategy single does not take these GPUs (the device plugin's reasons)."""
+    """Return why the strategy single does not support these GPUs (the device plugin's reasons)."""
     if any(layout is None for layout in gpus):
         return "all devices on the node must be configured with the same migEnabled value"
     if not all(gpus):
@@ -85,14 +85,14 @@ def _mixed(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) ->
 
 
 def _instances(model: GpuModel, gpus: Gpus) -> dict[MigProfile, int]:
-    """How many instances of each profile there are, the smallest profiles first."""
+    """Count the instances of each profile, the smallest profiles first."""
     assert model.mig is not None
     counts = Counter(placement.profile for layout in gpus if layout for placement in layout)
     return {profile: counts[profile.name] for profile in model.mig.profiles if counts[profile.name]}
 
 
 def _described(prefix: str, product: str, profile: MigProfile, count: int) -> dict[str, str]:
-    """The labels that tell of instances of one profile."""
+    """Labels for the instances of one profile."""
     labels = {
         f"{prefix}.product": f"{product}-MIG-{profile.name.replace('+', '.')}",
         f"{prefix}.count": str(count),

@@ -1,4 +1,4 @@
-"""Job kinds as pod sets, and what Kueue makes of them."""
+"""Job kinds: their manifests as pod sets, and the Workloads that Kueue creates for them."""
 
 from gpuconsole.model.jobs.naming import pod_name, workload_name
 from gpuconsole.model.jobs.workloads import workload_of

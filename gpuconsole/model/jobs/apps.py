@@ -1,4 +1,4 @@
-"""What serves until it is deleted: apps/v1 Deployment and StatefulSet, and the LeaderWorkerSet."""
+"""Manifests of services: apps/v1 Deployment and StatefulSet, and LeaderWorkerSet."""
 
 from msgspec.structs import replace
 
@@ -31,21 +31,21 @@ _GROUP_FIELDS = (
 
 
 def deployment(reader: Reader, now: Time) -> Job:
-    """A Deployment: so many pods, each for itself; Kueue admits each by a Workload of its own."""
+    """Read a Deployment: independent pods; Kueue admits each with its own Workload."""
     spec = reader.mapping("spec")
     spec.only(*_DEPLOYMENT_FIELDS)
     return _served(reader, now, "Deployment", _replicas(spec), ReplicaRules())
 
 
 def replica_set(reader: Reader, now: Time) -> Job:
-    """A ReplicaSet: so many pods, each for itself; Kueue has no integration for it."""
+    """Read a ReplicaSet: independent pods; Kueue has no integration for it."""
     spec = reader.mapping("spec")
     spec.only("minReadySeconds", "replicas", "selector", "template")
     return replace(_served(reader, now, "ReplicaSet", _replicas(spec), ReplicaRules()), queue="")
 
 
 def stateful_set(reader: Reader, now: Time) -> Job:
-    """A StatefulSet: numbered pods, one after the other; Kueue admits all of them by one Workload."""
+    """Read a StatefulSet: pods started in order; Kueue admits all of them with one Workload."""
     spec = reader.mapping("spec")
     spec.only(*_STATEFUL_SET_FIELDS)
     policy = spec.one_of("podManagementPolicy", "OrderedReady", ("OrderedReady", "Parallel"))
@@ -53,7 +53,7 @@ def stateful_set(reader: Reader, now: Time) -> Job:
 
 
 def leader_worker_set(reader: Reader, now: Time) -> Job:
-    """A LeaderWorkerSet: its pod sets are those of one group; Kueue admits each group by a Workload of its own."""
+    """Read a LeaderWorkerSet: its pod sets are those of one group; Kueue admits each group with its own Workload."""
     spec = reader.mapping("spec")
     spec.only(*_LWS_FIELDS)
     spec.one_of("startupPolicy", "LeaderCreated", ("LeaderCreated", "LeaderReady"))
@@ -90,7 +90,7 @@ def _served(
 
 
 def _replicas(spec: Reader, index: str = "") -> tuple[PodSet, ...]:
-    """The pods of a Deployment or StatefulSet, whose selector has to select them."""
+    """Pods of a Deployment or StatefulSet; reports a selector that does not match them."""
     template = spec.mapping("template")
     policy = template.mapping("spec").raw("restartPolicy")
     if policy not in (None, "Always"):

@@ -1,4 +1,4 @@
-"""workload.codeflare.dev AppWrapper: jobs and whatever belongs to them, admitted as one, as Kueue 0.19 counts them."""
+"""workload.codeflare.dev AppWrapper: several objects admitted together, as Kueue 0.19 counts them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ _PHASES: Mapping[str, JobPhase] = {
 
 
 def app_wrapper(reader: Reader, now: Time) -> Job:
-    """An AppWrapper: the pod sets of its components do one work together, which lasts as long as the longest of them.
+    """Read an AppWrapper: the pod sets of its components run together, as long as the longest of them.
 
     One that wraps nothing but services serves until it is deleted.
     """
@@ -58,7 +58,7 @@ def app_wrapper(reader: Reader, now: Time) -> Job:
 
 
 def _pods(component: Mapping[str, Any]) -> list[WrappedPods]:
-    """The pod sets of a component, those that can be read: declared ones come before inferred ones."""
+    """Return the readable pod sets of a component; declared ones take precedence over inferred ones."""
     try:
         known = declared(component) or inferred(component)
     except PathError:
@@ -89,7 +89,7 @@ def _place(component: Reader, path: str) -> Reader:
 
 
 def _duration(reader: Reader, components: list[Reader]) -> Span | None:
-    """How long it takes: its own annotation, else the longest of its components'."""
+    """Duration: its own annotation, else the longest of its components'."""
     own = positive_span(reader.down("metadata", "annotations"), DURATION)
     if own is not None:
         return own

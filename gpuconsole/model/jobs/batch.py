@@ -29,7 +29,7 @@ _JOBSET_FIELDS = (
 
 
 def batch_job(reader: Reader, now: Time) -> Job:
-    """A Job: min(parallelism, completions) pods at once (Kueue 0.19 job integration podsCount)."""
+    """Read a Job: min(parallelism, completions) pods at once (Kueue 0.19 job integration podsCount)."""
     spec, notes = reader.mapping("spec"), reader.down("metadata", "annotations")
     status, suspended = reader.mapping("status"), spec.flag("suspend")
     pods = job_pods(spec, notes)
@@ -51,7 +51,7 @@ def batch_job(reader: Reader, now: Time) -> Job:
 
 
 def job_pods(spec: Reader, notes: Reader) -> PodSet:
-    """The pods that a Job's spec has at once; `notes` are the annotations of the Job."""
+    """Return the pods that a Job runs at once; `notes` are the annotations of the Job."""
     spec.only(*_JOB_FIELDS)
     count = _pods_at_once(spec)
     pods = pod_set(spec, "main", count, restarts=True, min_count=_min_count(notes, count), index=COMPLETION_INDEX)
@@ -61,7 +61,7 @@ def job_pods(spec: Reader, notes: Reader) -> PodSet:
 
 
 def clean_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels of a pod template without those that the Job's controller makes, but for the Job's name."""
+    """Remove the labels that the Job controller adds to a pod template, except the Job's name."""
     return {key: value for key, value in labels.items() if key not in _MADE_LABELS}
 
 
@@ -83,7 +83,7 @@ def _min_count(notes: Reader, count: int) -> int | None:
 
 
 def jobset(reader: Reader, now: Time) -> Job:
-    """A JobSet: one pod set a replicated job, with replicas × min(parallelism, completions) pods."""
+    """Read a JobSet: one pod set per replicated job, with replicas × min(parallelism, completions) pods."""
     spec = reader.mapping("spec")
     spec.only(*_JOBSET_FIELDS)
     pod_sets = replicated_jobs(spec)

@@ -1,4 +1,4 @@
-"""When a batch/v1 Job is done, when it gives up, and how far it is (Kubernetes' Job API and its validation)."""
+"""Completion and failure rules of a batch/v1 Job, and its progress (Kubernetes' Job API and its validation)."""
 
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.documents.reader import INT32, Reader
@@ -49,12 +49,12 @@ def batch_rules(spec: Reader, pods: PodSet, notes: Reader) -> BatchRules:
 
 
 def backoff_limit(spec: Reader) -> int:
-    """How many failures end a Job; without bounds where each index has its own."""
+    """Return the number of failures that fail a Job; unlimited if each index has its own limit."""
     return spec.number("backoffLimit", INT32 if "backoffLimitPerIndex" in spec else BACKOFF_LIMIT, low=0)
 
 
 def batch_status(status: Reader, rules: BatchRules) -> BatchStatus:
-    """How far a Job is that runs already; one without indexes says only how many pieces are done."""
+    """Read the progress of a running Job; without indexes only the number of completions is known."""
     completed = status.text("completedIndexes", limit=65536)
     succeeded = status.number("succeeded", 0, low=0)
     if not rules.indexed and not parse_intervals(completed) and succeeded:
@@ -73,20 +73,20 @@ def _seconds(place: Reader, key: str, low: int = 0) -> Span | None:
 
 
 def _own_duration(spec: Reader) -> Span | None:
-    """How long one pod takes, as its template says."""
+    """Duration of one pod by its template's annotation."""
     span = spec.down("template", "metadata", "annotations").span(DURATION)
     return span if span is not None and span > 0 else None
 
 
 def _is_gang(pods: PodSet, notes: Reader) -> bool:
-    """True for pods that are placed all or none: they name a PodGroup, or the Job says so."""
+    """True for gang-scheduled pods: they name a PodGroup, or the Job's annotations say so."""
     template = pods.template
     named = any(template.labels.get(label) for label in _GANG_LABELS) or template.annotations.get(_GANG_ANNOTATION)
     return bool(named) or notes.text(GANG) in TRUE or notes.text(ELASTIC) == "true" or min_member(notes) is not None
 
 
 def min_member(notes: Reader) -> int | None:
-    """How many pods Volcano starts together, where the Job says so; a single one is no gang."""
+    """Minimum number of pods that Volcano starts together, by the Job's annotation; 1 is not a gang."""
     text = notes.text(MIN_MEMBER)
     least = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
     return least if least > 1 else None

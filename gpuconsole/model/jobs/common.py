@@ -1,4 +1,4 @@
-"""What all kinds of jobs share: queue, priority, time limits, how long they run, and their pods' rules."""
+"""Fields common to all job kinds: queue, priority, time limits, durations, and pod rules."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ MOST_POD_SETS = 18
 
 
 def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **own: Any) -> Job:
-    """Build the Job of any kind from its metadata, its pod sets and what is its `own`."""
+    """Build a Job of any kind from its metadata, its pod sets and its kind's `own` fields."""
     reader.only(*TOP)
     place = reader.mapping("metadata")
     labels, notes = place.mapping("labels"), place.mapping("annotations")
@@ -46,7 +46,7 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
 
 
 def _maker(place: Reader, namespace: str) -> str:
-    """The key of the job that made this one, if one did."""
+    """Return the key of the job that owns this one; empty if there is none."""
     for reference in place.items("ownerReferences"):
         if reference.flag("controller"):
             group, kind = reference.text("apiVersion").rpartition("/")[0], reference.text("kind")
@@ -55,7 +55,7 @@ def _maker(place: Reader, namespace: str) -> str:
 
 
 def check_spans(reader: Reader) -> None:
-    """Report durations that cannot be read in the annotations of an object that keeps them as they stand."""
+    """Report invalid durations in the annotations of an object."""
     if not reader.report.is_recorded:
         return
     notes = reader.down("metadata", "annotations")
@@ -64,7 +64,7 @@ def check_spans(reader: Reader) -> None:
 
 
 def positive_span(notes: Reader, key: str) -> Span | None:
-    """A duration in an annotation; one of zero or less is reported and left out."""
+    """Read a duration in an annotation; zero or less is reported and ignored."""
     span = notes.span(key)
     if span is not None and span <= 0:
         notes.report.error(notes.at(key), f"{key} is not positive", "write it as 90s, 30m or 1h30m", "bad-span")
@@ -73,7 +73,7 @@ def positive_span(notes: Reader, key: str) -> Span | None:
 
 
 def max_execution(labels: Reader) -> Span | None:
-    """How long Kueue lets the Workload of a job with these labels run."""
+    """Return Kueue's maximum execution time for a job with these labels."""
     if MAX_EXECUTION not in labels:
         return None
     seconds = whole(labels, MAX_EXECUTION, 1, INT32, "is too large")
@@ -124,7 +124,7 @@ def _check_restart_policy(spec: Reader, default: str) -> None:
 
 
 def pods(place: Reader, key: str, default: int = 1) -> int:
-    """A number of pods. More than the simulator can hold is an error, and cut."""
+    """Read a number of pods. More than the simulator supports is an error, and clamped."""
     count = place.number(key, default, low=0)
     if count > MOST_PODS:
         place.report.error(
@@ -137,7 +137,7 @@ def pods(place: Reader, key: str, default: int = 1) -> int:
 
 
 def phase(reader: Reader, suspended: bool) -> JobPhase:
-    """The phase that a job's status shows; a manifest has none and is pending or suspended."""
+    """Return the phase in a job's status; a manifest without status is pending or suspended."""
     status = reader.mapping("status")
     for condition in status.items("conditions"):
         if condition.text("status") == "True":

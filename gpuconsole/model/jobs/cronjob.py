@@ -40,7 +40,7 @@ _FIELDS = (
 
 
 def cron_job(reader: Reader, now: Time) -> Job:
-    """A CronJob: its pods are those of the Jobs that it makes; the queue is the one that these name."""
+    """Read a CronJob: its pods and queue are those of the Jobs that it creates."""
     spec = reader.mapping("spec")
     spec.only(*_FIELDS)
     template = spec.mapping("jobTemplate")
@@ -65,7 +65,7 @@ def cron_job(reader: Reader, now: Time) -> Job:
 
 
 def volcano_cron_job(reader: Reader, now: Time) -> Job:
-    """Volcano's CronJob: it makes Volcano Jobs (Volcano 1.15 controllers/cronjob)."""
+    """Read Volcano's CronJob, which creates Volcano Jobs (Volcano 1.15 controllers/cronjob)."""
     spec = reader.mapping("spec")
     spec.only(*_FIELDS)
     template = spec.mapping("jobTemplate")
@@ -87,7 +87,7 @@ def volcano_cron_job(reader: Reader, now: Time) -> Job:
 
 
 def ray_cron_job(reader: Reader, now: Time) -> Job:
-    """KubeRay's RayCronJob: it makes RayJobs, which have none of its labels (raycronjob_controller constructRayJob)."""
+    """Read KubeRay's RayCronJob, whose RayJobs do not get its labels (raycronjob_controller constructRayJob)."""
     spec = reader.mapping("spec")
     spec.only("jobTemplate", "schedule", "suspend", "timeZone")
     template = spec.mapping("jobTemplate")
@@ -128,7 +128,7 @@ def scheduled_spark_application(reader: Reader, now: Time) -> Job:
 
 
 def _when(reader: Reader, spec: Reader) -> CronRules:
-    """The schedule of the jobs, and the concurrency policy."""
+    """Read the schedule and the concurrency policy."""
     deadline = spec.optional("startingDeadlineSeconds", low=0)
     return CronRules(
         schedule=_schedule(spec),
@@ -148,7 +148,7 @@ def _cron(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], ru
 
 
 def _times(notes: Reader) -> dict[str, int]:
-    """How long its Jobs take, where their own annotations say so."""
+    """Durations of its Jobs by their own annotations."""
     read = {"duration": positive_span(notes, DURATION), "checkpoint_interval": positive_span(notes, CHECKPOINT)}
     return {name: span for name, span in read.items() if span is not None}
 

@@ -1,4 +1,4 @@
-"""flow.volcano.sh: JobTemplates, and the JobFlows that make Jobs of them one after another."""
+"""flow.volcano.sh: JobTemplates, and the JobFlows that create Jobs from them in order."""
 
 from gpuconsole.model.apiserver.volcano.flows import check_job_flow
 from gpuconsole.model.apiserver.volcano.objections import report
@@ -18,14 +18,14 @@ _PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": 
 
 
 def job_template(reader: Reader, now: Time) -> Job:
-    """A JobTemplate: the spec of a Volcano Job, which runs only as a part of JobFlows."""
+    """Read a JobTemplate: the spec of a Volcano Job, which only JobFlows run."""
     tasks, volcano = job_parts(reader)
     rules = TemplateRules(volcano=volcano)
     return job(reader, now, "JobTemplate", tasks, queue="", rules=rules, backoff_limit=volcano.max_retry)
 
 
 def job_flow(reader: Reader, now: Time) -> Job:
-    """A JobFlow: JobTemplates of its namespace, and which of them wait for which."""
+    """Read a JobFlow: JobTemplates of its namespace, and their dependencies."""
     spec = reader.mapping("spec")
     spec.only("flows", "jobRetainPolicy")
     flows = tuple(_flow(place) for place in spec.items("flows", MOST_FLOWS))

@@ -17,7 +17,7 @@ _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")
 
 
 class Replicas(Struct, frozen=True, kw_only=True):
-    """The types of replicas that one kind has (Kueue 0.19 OrderedReplicaTypes), and which of them decide."""
+    """Replica types of one kind (Kueue 0.19 OrderedReplicaTypes), and which of them decide its success."""
 
     kind: str
     field: str
@@ -67,7 +67,7 @@ ALL = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)
 
 
 def decoder(replicas: Replicas) -> Callable[[Reader, Time], Job]:
-    """What reads the jobs of one kind."""
+    """Return the reader for one kind."""
 
     def decode(reader: Reader, now: Time) -> Job:
         return _kubeflow_job(reader, now, replicas)
@@ -76,7 +76,7 @@ def decoder(replicas: Replicas) -> Callable[[Reader, Time], Job]:
 
 
 def _kubeflow_job(reader: Reader, now: Time, kind: Replicas) -> Job:
-    """A job of any of these kinds; a schedulingPolicy.minAvailable says how many of its pods have to start."""
+    """Read a job of any of these kinds; schedulingPolicy.minAvailable is the size of its gang."""
     spec = reader.mapping("spec")
     spec.only(kind.field, "runPolicy", *kind.fields)
     place, policy = spec.mapping(kind.field), spec.mapping("runPolicy")

@@ -1,4 +1,4 @@
-"""Labels and annotations that say how a job is queued and how it runs."""
+"""Labels and annotations that control queueing and simulated runtime of jobs."""
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"

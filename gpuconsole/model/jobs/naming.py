@@ -1,4 +1,4 @@
-"""Names that controllers give: Kueue's names of Workloads, and stable names of pods."""
+"""Names that controllers generate: Kueue's names of Workloads, and stable names of pods."""
 
 from hashlib import sha1
 

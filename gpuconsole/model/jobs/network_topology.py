@@ -1,11 +1,11 @@
-"""How close pods have to be by Volcano's hyper nodes: the same words in jobs, tasks, PodGroups and their sub-groups."""
+"""Network topology constraints by Volcano's HyperNodes, in jobs, tasks, PodGroups and sub-groups."""
 
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.volcano import NetworkTopology
 
 
 def network_topology(place: Reader) -> NetworkTopology | None:
-    """What `networkTopology` says, if it is there."""
+    """Read `networkTopology`; None if absent."""
     if "networkTopology" not in place:
         return None
     asked = place.mapping("networkTopology")

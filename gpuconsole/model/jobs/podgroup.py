@@ -27,7 +27,7 @@ ROLE_HASH = 8
 
 
 def is_managed(document: Reader) -> bool:
-    """True for a pod that Kueue's pod integration would hold back: it names a queue and has no owner and no node."""
+    """True for a pod that Kueue's pod integration gates: it names a queue and has no owner and no node."""
     place = document.mapping("metadata")
     return (
         QUEUE in place.mapping("labels")
@@ -37,7 +37,7 @@ def is_managed(document: Reader) -> bool:
 
 
 def pod_job(reader: Reader, now: Time) -> Job:
-    """A plain pod as a job of one pod; `group_of` says whether it is a part of a group."""
+    """Read a plain pod as a job of one pod; `group_of` returns its pod group."""
     template = pod_template(reader)
     request = topology_request(reader, 1, index=POD_INDEX)
     found = job(reader, now, POD, (PodSet(template=template, topology=request),))
@@ -52,18 +52,18 @@ def pod_job(reader: Reader, now: Time) -> Job:
 
 
 def group_of(pod: Job) -> str:
-    """Name of the pod group that a pod belongs to, or nothing."""
+    """Return the pod group of a pod; empty if it has none."""
     return pod.labels.get(GROUP) or pod.annotations.get(GROUP, "")
 
 
 def total_of(reader: Reader) -> int | None:
-    """How many pods the group of this pod says it has."""
+    """Return the total count of this pod's group by its annotation."""
     notes = reader.down("metadata", "annotations")
     return whole(notes, TOTAL, 1, MOST_PODS, f"{MOST_PODS} pods are the most") if TOTAL in notes else None
 
 
 def pod_group(name: str, pods: Sequence[Job], total: int) -> Job:
-    """Put the pods of a group together: one pod set a role, sorted by the role's hash (Kueue 0.19 pod integration).
+    """Combine the pods of a group: one pod set per role, sorted by the role's hash (Kueue 0.19 pod integration).
 
     With fast admission the first pod's shape stands for all `total` of them. Pods beyond `total` are left out.
     """
@@ -85,7 +85,7 @@ def _role(pod: Job) -> str:
 
 
 def role_hash(template: PodTemplate) -> str:
-    """Eight hex digits that are equal for pods that ask for the same; labels, annotations and images do not count."""
+    """Eight hex digits, equal for pods with the same requests; labels, annotations and images do not count."""
     bare = tuple(replace(container, image="") for container in template.containers)
     shape = replace(template, labels=NO_LABELS, annotations=NO_LABELS, containers=bare)
     return sha256(msgspec.json.encode(shape, order="deterministic")).hexdigest()[:ROLE_HASH]

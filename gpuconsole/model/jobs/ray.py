@@ -55,7 +55,7 @@ _MODES = (K8S_JOB_MODE, "HTTPMode", "InteractiveMode", "SidecarMode")
 
 
 def ray_job(reader: Reader, now: Time, configured: str = "") -> Job:
-    """A RayJob; one that selects an existing cluster is not managed by Kueue."""
+    """Read a RayJob; Kueue does not manage one that selects an existing cluster."""
     spec = reader.mapping("spec")
     cluster = spec.mapping("rayClusterSpec")
     mode = spec.one_of("submissionMode", _MODES[0], _MODES)
@@ -92,7 +92,7 @@ def ray_job(reader: Reader, now: Time, configured: str = "") -> Job:
 
 
 def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
-    """The pods of the RayJob spec in a RayCronJob's template, which has no labels and no manager."""
+    """Read the pods of the RayJob spec in a RayCronJob's template, which has no labels and no manager."""
     mode = spec.one_of("submissionMode", _MODES[0], _MODES)
     if "clusterSelector" in spec:
         return _submitter(spec, mode)
@@ -105,14 +105,14 @@ def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
 
 
 def ray_cluster(reader: Reader, now: Time, configured: str = "") -> Job:
-    """A RayCluster: it works until it is deleted; a worker that is lost is replaced while the others go on."""
+    """Read a RayCluster: it runs until it is deleted; a lost worker is replaced alone."""
     spec = reader.mapping("spec")
     spec.only(*_CLUSTER_FIELDS)
     return _served(reader, now, "RayCluster", spec, configured)
 
 
 def ray_service(reader: Reader, now: Time, configured: str = "") -> Job:
-    """A RayService: a cluster that serves, described in its rayClusterConfig."""
+    """Read a RayService: a serving cluster, described in its rayClusterConfig."""
     spec = reader.mapping("spec")
     spec.only(*_SERVICE_FIELDS)
     if "rayClusterConfig" not in spec:
@@ -165,7 +165,7 @@ def _ray_pods(cluster: Reader, spec: Reader | None, mode: str, *, tolerant: bool
 
 
 def _head(cluster: Reader, head: PodSet, mode: str, tolerant: bool) -> PodSet:
-    """The head with what the operator adds to it."""
+    """Return the head with what the operator adds to it."""
     containers = head.template.containers
     if tolerant and not containers:
         problem = "cannot account for Redis cleanup resources: head pod template must include the Ray container"
@@ -223,5 +223,5 @@ RAY_KINDS: Mapping[str, Callable[[Reader, Time, str], Job]] = {
 
 
 def is_of_scheduler(finding: Finding) -> bool:
-    """True for what is said of a Ray job because of its batch scheduler."""
+    """True for a finding about a Ray job's batch scheduler."""
     return finding.severity is Severity.WARNING and finding.code in (SUBMISSION, SELECTOR)

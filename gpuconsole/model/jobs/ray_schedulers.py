@@ -72,7 +72,7 @@ CONFIGURED: Mapping[str, BatchScheduler | None] = {
 
 
 class RayWorkerGroup(Struct, frozen=True):
-    """A group of equal pods of a Ray cluster, as its operator counts them."""
+    """A worker group of a Ray cluster, as KubeRay counts its pods."""
 
     pods: PodSet
     desired: int
@@ -149,7 +149,7 @@ def group_of(reader: Reader, ray: RayPods, pod_sets: tuple[PodSet, ...], configu
 
 
 def needs_of(template: PodTemplate) -> Resources:
-    """What the containers of a pod ask for; init containers and overhead do not count (CalculatePodResource)."""
+    """Sum the requests of a pod's containers; init containers and overhead do not count (CalculatePodResource)."""
     return add(*(container.effective for container in template.containers))
 
 
@@ -165,7 +165,7 @@ def _topology(labels: Reader) -> NetworkTopology | None:
 
 
 def _scheduler_of(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str) -> BatchScheduler | None:
-    """The scheduler that the operator is configured for, else as far as labels show it; None where they show none."""
+    """Return the configured scheduler, else the one that labels show; None if unknown."""
     if configured:
         return CONFIGURED[configured]
     labels = reader.down("metadata", "labels")

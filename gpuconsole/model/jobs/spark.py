@@ -35,7 +35,7 @@ _PHASES: Mapping[str, JobPhase] = {
 
 
 def spark_application(reader: Reader, now: Time) -> Job:
-    """A SparkApplication: it ends with its driver, and its executors go then.
+    """Read a SparkApplication: it ends with its driver, and its executors are then removed.
 
     Resources are those that the operator requests for its pods: coreRequest, memory, gpu, sidecars. Templates of pods
     give labels and annotations only (Kueue 0.19 sparkapplication_podset.go mutateSparkPod).
@@ -68,7 +68,7 @@ def spark_pods(spec: Reader, *, queued: bool) -> tuple[PodSet, PodSet]:
 
 
 def _executors(spec: Reader, *, queued: bool) -> int:
-    """How many executors start. How many dynamic allocation asks for later depends on tasks that nobody knows here.
+    """Number of executors at the start; dynamic allocation's later requests depend on tasks, which are unknown here.
 
     Dynamic allocation starts with the most of instances, initialExecutors and minExecutors, and maxExecutors at the
     most (Spark Utils.getDynamicAllocationInitialExecutors; Kueue numInitialExecutors). Without it and without a number

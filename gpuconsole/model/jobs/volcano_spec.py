@@ -1,4 +1,4 @@
-"""What a Volcano Job says beyond its pods, as Volcano's mutating webhook leaves it (Volcano 1.15 jobs/mutate)."""
+"""Fields of a Volcano Job beyond its pods, as Volcano's mutating webhook leaves them (Volcano 1.15 jobs/mutate)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What Kueue makes of a job: its Workload."""
+"""Workloads that Kueue creates for jobs."""
 
 from msgspec.structs import replace
 
