@@ -13,8 +13,9 @@ NO_TARGETS = -1
 def targets_for_amount(
     state: KueueState, cluster_queue: str, flavor: str, resource: str, amount: int, priority: int
 ) -> list[tuple[str, PreemptionRule]] | None:
-    """Workloads and the rule by which each would go; none where the amount is free, None where nobody can be evicted
-    for it. The one that asks is the newest of its priority.
+    """Return the victims and rules for an amount of a flavor; empty if it is free, None if no preemption helps.
+
+    The supposed preemptor is the newest workload of its priority.
     """
     rules, context = state.setup.queues.get(cluster_queue), state.context()
     usage = context.snapshot.usage

@@ -1,4 +1,4 @@
-"""Heads that were not admitted: what they are told, when they are tried again, and where their search goes on.
+"""Requeues heads that were not admitted: their refusal, the time of the next attempt, and the state of their search.
 
 Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
 """
@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.workloads import backoff_ended
 
 
 def resume(state: KueueState, request: WorkloadRequest) -> Resume | None:
-    """Where the search for flavors goes on, or None where it starts anew."""
+    """Return the position from which the search for flavors continues; None to start from the first flavor."""
     last = state.progress.get(request.id)
     if last is None:
         return None
@@ -31,7 +31,7 @@ def resume(state: KueueState, request: WorkloadRequest) -> Resume | None:
 
 
 def requeue(state: KueueState, entry: CycleEntry) -> bool:
-    """Put an entry back; True if it is parked now."""
+    """Requeue an entry; True if it is inadmissible now."""
     request = entry.request
     if entry.round:
         note(state, request.id, request.workload, entry.round)
@@ -52,9 +52,9 @@ def requeue(state: KueueState, entry: CycleEntry) -> bool:
 
 
 def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Iterable[str]) -> None:
-    """Put heads back as another scheduler did: those that it refused are inadmissible, and with them their shapes.
+    """Requeue heads as another scheduler did: refused ones become inadmissible with their equivalence class.
 
-    Those to be tried again are so whatever became of their shapes. In a StrictFIFO queue nobody is inadmissible.
+    Those to be tried again stay admissible whatever their class is. In a StrictFIFO queue none is inadmissible.
     """
     again = list(_waiting(state, tried_again))
     for request in _waiting(state, refused):
@@ -75,7 +75,7 @@ def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Ite
 
 
 def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
-    """True if a refusal names some flavors of the ClusterQueue and not all, and the search may go round and round.
+    """True if a refusal names only some flavors of the ClusterQueue and the search may start again repeatedly.
 
     The next cycles go on with the others. With one pod set that is over within moments; with several, one may begin
     anew whenever another comes to its end, and the workload stays the head meanwhile.
@@ -89,7 +89,7 @@ def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
 
 
 def set_preemptors(state: KueueState, preemptors: Iterable[str]) -> None:
-    """Note whose victims are terminating; of several in a ClusterQueue the last one."""
+    """Keep workloads whose victims are terminating at the head; the last one of each ClusterQueue counts."""
     for request in _waiting(state, preemptors):
         state.workload_index.queue(request.cluster_queue).set_sticky(request)
 
@@ -100,13 +100,13 @@ def _waiting(state: KueueState, workloads: Iterable[str]) -> Iterator[WorkloadRe
 
 
 def _current_request(state: KueueState, request: WorkloadRequest) -> WorkloadRequest:
-    """The workload of a head as it is by now: it may have changed while the cycle waited."""
+    """Return the current request of a head, which may have changed while the cycle waited."""
     record = state.workload_index.records[request.id]
     return record if isinstance(record, WorkloadRequest) else request
 
 
 def rejection(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
-    """What the workload is told; one that has quota already and only lacks a place keeps it."""
+    """Return the refusal of an entry; one that already has quota and only lacks a topology assignment keeps it."""
     workload = entry.request.workload
     if entry.round:
         return KeepWaiting(workload.key, entry.message)
@@ -123,10 +123,10 @@ def rejection(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
 
 
 def is_message_only(answer: Refuse | KeepWaiting) -> bool:
-    """True if it changes nothing but what the workload says of why it waits."""
+    """True if the refusal changes only the workload's pending reason."""
     return isinstance(answer, Refuse) and not (answer.requeued or answer.gated)
 
 
 def _shape(state: KueueState, request: WorkloadRequest) -> bytes:
-    """What would have to stay the same for progress to count; nothing while shapes are not looked at."""
+    """Return the scheduling hash that search progress depends on; empty while hashing is off."""
     return request.scheduling_hash if state.gates.hashing else b""

@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 def can_always_reclaim(rules: ClusterQueueConfig) -> bool:
-    """A queue that may reclaim from anybody needs nothing kept."""
+    """True if the queue may reclaim from any workload, so that no capacity needs to be reserved."""
     return rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.ANY
 
 

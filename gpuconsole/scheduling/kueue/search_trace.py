@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kueue.requests import Holding
 
 
 class SearchTrace:
-    """One search: its candidates in order, and what became of each. Mutates."""
+    """Record of one search: its candidates in order, and the verdict on each. Mutates."""
 
     __slots__ = ("verdicts",)
 
@@ -18,7 +18,7 @@ class SearchTrace:
         """Id of the workload → the workload, and what became of it."""
 
     def begin(self, candidates: Iterable[Holding]) -> None:
-        """A new attempt: nobody is needed so far."""
+        """Start a new attempt with these candidates."""
         self.verdicts = {candidate.id: (candidate, CandidateVerdict.NOT_NEEDED) for candidate in candidates}
 
     def record(self, candidate: Holding, verdict: CandidateVerdict) -> None:
@@ -26,7 +26,7 @@ class SearchTrace:
 
 
 class FinishedTrace(Struct, frozen=True):
-    """A search that is over."""
+    """Record of a finished search."""
 
     victims: frozenset[int]
     by_share: str

@@ -15,12 +15,12 @@ _LONGEST = 30 * SECOND
 
 
 def pause(round: int) -> Span:
-    """How long the `round`-th attempt is waited for: 1 s, doubled each time, at most 30 s."""
+    """Return the delay before the `round`-th attempt: 1 s, doubled each time, at most 30 s."""
     return min(_LONGEST, SECOND << min(round - 1, 5))
 
 
 def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
-    """Remember a workload that needs the second pass, once; True if it was not remembered before.
+    """Note a workload that needs a second pass; True if it was not noted before.
 
     After an attempt (`round`) a workload that needs none any more is forgotten. Before the first one it is kept, and
     left out when its turn comes, so that a pause that has begun is not begun again (QueueSecondPassIfNeeded).
@@ -36,12 +36,12 @@ def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> 
 
 
 def has_due(state: KueueState) -> bool:
-    """True if somebody's turn has come."""
+    """True if any second pass is due."""
     return any(waits.at <= state.now for waits in state.second_passes.values())
 
 
 def take_due(state: KueueState) -> list[tuple[Holding, int]]:
-    """Take out the workloads whose turn has come, by name, each with the number of its attempt."""
+    """Take out the workloads whose second pass is due, by name, each with the number of its attempt."""
     due = [(number, waits.round) for number, waits in state.second_passes.items() if waits.at <= state.now]
     found = []
     for number, round in due:

@@ -45,7 +45,7 @@ class KueueSession:
         return self._state.config
 
     def apply(self, obj: Object, now: Time) -> None:
-        """Take in an object that appeared or changed; kinds that admission does not look at are ignored."""
+        """Apply a new or changed object; kinds that admission does not use are ignored."""
         table = TABLES[type(obj)]
         if isinstance(obj, Workload):
             place(self._at(now), obj)
@@ -56,11 +56,11 @@ class KueueSession:
             config_events.store(self._state, table, obj.key, obj)
 
     def written_again(self, obj: Object, now: Time, *, respecified: bool) -> None:
-        """Take in that an object was written with nothing new in it for admission; `respecified`: its spec changed."""
+        """Apply a write that changed nothing that admission depends on; `respecified`: the spec changed."""
         config_events.written_again(self._at(now), obj, respecified=respecified)
 
     def delete(self, table: str, key: str, now: Time) -> None:
-        """An object is gone; `table` as in `model.objects.TABLES`."""
+        """Delete an object; `table` as in `model.objects.TABLES`."""
         if table == "workloads":
             leave(self._at(now), key)
             afs_charges.forget(self._state, key)
@@ -71,7 +71,7 @@ class KueueSession:
             config_events.store(self._state, table, key, None)
 
     def follow(self, event: Event, now: Time) -> None:
-        """Take in what happened to an object, as `apply` and `delete` do."""
+        """Apply an event, as `apply` and `delete` do."""
         match event:
             case Applied(_, obj):
                 self.apply(obj, now)
@@ -88,17 +88,17 @@ class KueueSession:
         report: ReportRefusals = ReportRefusals.EVERY,
         stays_open: bool = False,
     ) -> list[AdmissionDecision]:
-        """Try the head of every open queue once; the decisions in the order in which they were taken.
+        """Run one scheduling cycle; returns the decisions in the order in which they were made.
 
-        With `choices` preemptions say how their victims were chosen, and `told` says of whom there are refusals; both
-        change no other decision. With `stays_open` a cycle in which waitForPodsReady blocks admission waits: the next
-        call goes on with it. Without, its heads go back to their queues and are tried anew.
+        With `choices` preemptions include how their victims were chosen, and `report` selects the refusals that are
+        returned; both change no other decision. With `stays_open` a cycle in which waitForPodsReady blocks admission
+        waits: the next call continues it. Without, its heads return to their queues and are retried.
         """
         return cycle.run_cycle(self._at(now), choices=choices, report=report, stays_open=stays_open)
 
     @property
     def waits_in_cycle(self) -> bool:
-        """True if a cycle waits until all who are admitted are ready, and they are not."""
+        """True if an open cycle waits for admitted workloads to be ready."""
         state = self._settled
         return state.open_cycle is not None and any(
             not h.workload.is_true("PodsReady") for h in state.workload_index.holders
@@ -110,41 +110,41 @@ class KueueSession:
         return self._state.open_cycle is not None
 
     def observe_only(self, workloads: Iterable[str]) -> None:
-        """Of all that are known by now only these are told why they wait, where `run_cycle` leaves refusals out.
+        """Keep exact pending reasons only for these and for future workloads.
 
-        Others hear it, if ever, when they are tried for another reason. What is decided is the same.
+        Others may be stale where `run_cycle` leaves refusals out. Decisions are the same.
         """
         roster = self._settled.workload_index
         known = (workload for workload in workloads if roster.get(workload) is not None)
         self._state.observed = ObservedWorkloads(len(roster.records), frozenset(map(roster.id_of, known)))
 
     def observe_all(self) -> None:
-        """Whoever waits is told why again."""
+        """Keep exact pending reasons for all workloads again."""
         self._state.observed = None
 
     def skip_idle_cycles(self) -> int:
-        """Count at once the cycles to come in which heads would only hear what they know; how many they are.
+        """Count at once the coming cycles in which heads would only repeat refusals; returns their number.
 
-        Only where `run_cycle` tells no refusals but OTHER ones. Nothing changes but whose turn it is.
+        Only where `run_cycle` reports CHANGED_REASON refusals. Only the order of the heads advances.
         """
         return skip_idle_cycles(self._settled)
 
     def examine(self, now: Time, first: str = "") -> list[CycleEntry]:
-        """What the next cycle would make of every head; with `first` of that workload, wherever it stands.
+        """Return the entries of the next cycle; with `first` that workload is tried as if it were the head.
 
         Nothing changes: it happens in a fork.
         """
         return cycle.examine(self.fork()._at(now), first)
 
     def heads_in_processing_order(self, now: Time) -> list[CycleEntry]:
-        """Who would be tried first in each open queue if everything was woken now, in the order of their turns.
+        """Return the head of each open queue after all inadmissible workloads are requeued, in processing order.
 
         Nothing changes: it happens in a fork.
         """
         return cycle.heads_in_processing_order(self.fork()._at(now))
 
     def rejected_claims(self) -> list[Refuse]:
-        """Workloads that cannot be queued for what their claims ask for; each refusal is given once."""
+        """Return the refusals of workloads that cannot be queued because of their claims, each once."""
         state = self._settled
         found = [r for n, r in state.rejected_claims.items() if isinstance(state.workload_index.records[n], Workload)]
         state.rejected_claims.clear()
@@ -152,9 +152,10 @@ class KueueSession:
 
     @property
     def has_progressed(self) -> bool:
-        """False if another cycle would decide what the last one did, as long as nothing is applied.
+        """False if another cycle would decide the same as the last one, as long as nothing is applied.
 
-        True after a cycle that admitted, preempted or parked somebody, and while some head has flavors left to try.
+        True after a cycle that admitted, preempted or marked a workload inadmissible, and while some head has flavors
+        left to try.
         """
         state = self._state
         return not state.idle or (bool(state.progress) and state.idle <= state.setup.most_flavors)
@@ -170,22 +171,22 @@ class KueueSession:
 
     @property
     def has_active(self) -> bool:
-        """True if some queue that is open has a workload that would be tried."""
+        """True if any open queue has a head, or a second pass is due."""
         state = self._settled
         return has_due(state) or has_head(state)
 
     @property
     def places_pods(self) -> bool:
-        """True if some flavor has a topology, so that pods and their nodes matter."""
+        """True if any flavor has a topology, so that pods and their nodes matter."""
         return bool(self._settled.setup.topologies)
 
     @property
     def has_requeue_due(self) -> bool:
-        """Something happened that may let parked workloads in; `wake` moves them back."""
+        """True if inadmissible workloads must be requeued by `requeue_inadmissible`."""
         return bool(self._settled.due)
 
     def requeue_inadmissible(self, now: Time) -> None:
-        """Move the parked workloads of every tree in which something happened back to their queues."""
+        """Requeue the inadmissible workloads of every tree that had a relevant change."""
         state = self._at(now)
         woken = _queues_of(state, state.due)
         state.due.clear()
@@ -195,19 +196,20 @@ class KueueSession:
             self._wake_queue(state.setup.queues[name])
 
     def workload(self, key: str) -> Workload | None:
-        """A workload as it was applied last; None for one that is gone."""
+        """Return a workload as applied last; None if it is gone."""
         record = self._state.workload_index.get(key)
         return record if record is None or isinstance(record, Workload) else record.workload
 
     def tree_name(self, local_queue: str) -> str:
-        """The cohort tree that a LocalQueue leads to, as `take_due` names it; nothing where it leads nowhere."""
+        """Return the cohort tree of a LocalQueue, as `take_due` names it; empty if there is none."""
         state = self._settled
         return state.tree_name(state.setup.cluster_queue_of(local_queue))
 
     def tree_woken_by_status(self, local_queue: str) -> str:
-        """The tree that is woken by the status of the ClusterQueue that a LocalQueue leads to, or nothing.
+        """Return the tree that is requeued when the status of a LocalQueue's ClusterQueue is written; empty if none.
 
-        Kueue writes there how many workloads wait and hold quota, and looks at the Cohorts above it at every write.
+        Kueue writes the numbers of pending and reserving workloads there, and reconciles the Cohorts above at every
+        write.
         """
         state = self._settled
         if not (local_queue and state.objects.cohorts):
@@ -217,14 +219,14 @@ class KueueSession:
         return state.tree_name(rules.name) if rules is not None and looked_at else ""
 
     def take_due(self) -> list[str]:
-        """The trees that `wake` would wake; it will not, unless they are noted again."""
+        """Return and clear the trees whose inadmissible workloads are to be requeued."""
         state = self._settled
         due = list(state.due)
         state.due.clear()
         return due
 
     def note_due(self, trees: Iterable[str]) -> None:
-        """Have these trees woken by the next `wake`."""
+        """Let the next `requeue_inadmissible` include these trees."""
         self._settled.due.update(dict.fromkeys(trees))
 
     def mark_unrefused_classes_admissible(self, trees: Iterable[str]) -> None:
@@ -234,15 +236,15 @@ class KueueSession:
             state.workload_index.queue(name).mark_unrefused_classes_admissible()
 
     def requeue_observed(self, *, refused: Iterable[str], tried_again: Iterable[str]) -> None:
-        """Take in how another scheduler put heads back: as inadmissible, with all of their shape, or back in queues."""
+        """Requeue heads as another scheduler did: inadmissible with their class, or back in their queues."""
         requeue.requeue_observed(self._settled, refused, tried_again)
 
     def set_preemptors(self, preemptors: Iterable[str]) -> None:
-        """Take in for whom another scheduler evicted victims; the last one of a ClusterQueue counts."""
+        """Set the workloads for which another scheduler evicted victims; the last one of a ClusterQueue counts."""
         requeue.set_preemptors(self._settled, preemptors)
 
     def requeue_all_inadmissible(self, now: Time) -> None:
-        """Move all parked workloads back to their queues, whatever happened."""
+        """Requeue all inadmissible workloads, whether anything changed or not."""
         state = self._at(now)
         for name in state.setup.queues:
             state.notify(name)
@@ -250,22 +252,22 @@ class KueueSession:
 
     @property
     def next_sample(self) -> Time | None:
-        """When `sample` is due: admission fair sharing looks at what a LocalQueue uses. None = not at all."""
+        """Return the time of the next usage sample of admission fair sharing; None if there is none."""
         return min(self._state.samples.values(), default=None)
 
     def sample(self, now: Time) -> None:
-        """Look at what LocalQueues use whose interval is over; `used_lately` tells what came of it."""
+        """Sample the usage of LocalQueues whose interval is over."""
         afs_charges.sample(self._at(now))
 
     def look_at_local_queue(self, key: str, now: Time) -> Span | None:
-        """One look of Kueue's controller at a LocalQueue; how long until the next one, None for none.
+        """Reconcile a LocalQueue as Kueue's controller does; returns the time to the next one, None if none is due.
 
-        Where admission fair sharing is on, and somebody else keeps the time of these looks.
+        For admission fair sharing where the caller schedules these samples.
         """
         return afs_charges.sample_local_queue(self._at(now), key)
 
     def afs_usage_changes(self) -> list[LocalQueueUsageReport]:
-        """What LocalQueues are charged with, of those for which it changed since it was asked for last."""
+        """Return the usage reports of LocalQueues that changed since the last call."""
         return afs_charges.take_usage_changes(self._settled) if self._state.charging else []
 
     @property
@@ -275,15 +277,15 @@ class KueueSession:
         return min([*state.backoffs.values(), *(again.at for again in state.second_passes.values())], default=None)
 
     def is_stale(self, now: Time) -> bool:
-        """True where what it was told does not make it what a new one would be by now: time has passed in it.
+        """True if a new session of the same objects would differ by now because time has passed.
 
-        A backoff has ended, or usage is forgotten little by little.
+        A backoff has ended, or usage has decayed.
         """
         due = self.next_requeue
         return self.config.admission_fair_sharing is not None or (due is not None and due <= now)
 
     def pending(self, cluster_queue: str) -> list[Pending]:
-        """Everything that waits in a ClusterQueue, in queue order, parked workloads included."""
+        """Return all pending workloads of a ClusterQueue in queue order, inadmissible ones included."""
         state = self._settled
         queue, rules = state.workload_index.peek(cluster_queue), state.setup.queues.get(cluster_queue)
         listing = queue.listing(afs_charges.usage_in(state, rules)) if queue is not None and rules is not None else []
@@ -293,14 +295,14 @@ class KueueSession:
         ]
 
     def is_inadmissible(self, workload: str) -> bool:
-        """True if the workload waits until its tree wakes."""
+        """True if the workload is inadmissible until its tree changes."""
         roster = self._settled.workload_index
         record = roster.get(workload)
         queue = roster.peek(record.cluster_queue) if isinstance(record, WorkloadRequest) else None
         return isinstance(record, WorkloadRequest) and queue is not None and queue.is_inadmissible(record.id)
 
     def count_inadmissible(self, trees: Iterable[str] | None = None) -> int:
-        """Count workloads that wait until their trees wake, of all trees or of some, without those in a backoff."""
+        """Count inadmissible workloads of all trees or of some, without those in a backoff."""
         state = self._settled
         names = state.setup.queues if trees is None else _queues_of(state, trees)
         queues = {name: queue for name in names if (queue := state.workload_index.peek(name)) is not None}
@@ -309,7 +311,7 @@ class KueueSession:
         return sum(queue.inadmissible_count for queue in queues.values()) - backing_off
 
     def newly_inadmissible(self) -> list[str]:
-        """Who waits until its tree wakes, and came or changed since it was named here; each is named once."""
+        """Return the workloads that became inadmissible since the last call, each once."""
         return [request.workload.key for request in self._settled.workload_index.newly_inadmissible()]
 
     def look_up_queues(self, workload: Workload) -> QueueLookup:
@@ -340,7 +342,7 @@ class KueueSession:
         return self._settled.snapshot.usage
 
     def available(self, cluster_queue: str, flavor: str, resource: str) -> int:
-        """How much this queue could use now without preemption, in base units; 0 where nothing is known."""
+        """Return the quota that this queue can use now without preemption, in base units; 0 if unknown."""
         usage = self.tree
         node, column = usage.tree.queues.get(cluster_queue), usage.tree.numbers.get((flavor, resource))
         if node is None or column is None:
@@ -354,29 +356,29 @@ class KueueSession:
     def targets_for_amount(
         self, cluster_queue: str, flavor: str, resource: str, amount: int, *, priority: int
     ) -> list[tuple[str, PreemptionRule]] | None:
-        """Whom a workload of this queue would evict for an amount of a flavor, and by which rule.
+        """Return the victims and rules for an amount of a flavor that a workload of this queue would need.
 
-        Nobody where it is free; None where evicting others does not help, or the rules forbid it.
+        Empty if it is free; None if preemption does not help or is forbidden.
         """
         return targets_for_amount(self._settled, cluster_queue, flavor, resource, amount, priority)
 
     def fork(self) -> "KueueSession":
-        """A session that starts equal and never touches this one."""
+        """Return an equal, independent session."""
         twin = KueueSession.__new__(KueueSession)
         twin._state = self._state.fork()
         twin.assumptions = self.assumptions
         return twin
 
     def dump(self) -> SessionState:
-        """What applying all objects again would not bring back; `recall` takes it in."""
+        """Return the state that applying all objects again would not restore; `load` restores it."""
         return dump(self._state)
 
     def load(self, memory: SessionState) -> None:
-        """Go on as the session did that gave this memory; its objects must have been applied before."""
+        """Restore a state from `dump`; the objects must have been applied before."""
         load(self._state, memory)
 
     def load_queues(self, other: "KueueSession") -> None:
-        """Go on with the queues of a session that was told the same objects earlier; time has passed since then."""
+        """Copy the queues of a session that got the same objects earlier; time has passed since then."""
         load_queues(self._state, other._state)
 
     @property
@@ -389,7 +391,7 @@ class KueueSession:
         return self._settled
 
     def _occupied(self, moves: Moves) -> None:
-        """Pods that no topology placed came or went; where they made room, waiting workloads are woken."""
+        """Update the usage of non-TAS pods; requeues pending workloads where capacity became free."""
         state = self._state
         state.snapshot.sites.occupy(moves)
         freed = [node for node, _, sign in moves if sign < 0]

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState, Se
 
 
 class ClusterQueueState(Struct, frozen=True):
-    """One ClusterQueue's: workloads by key, shapes as they are."""
+    """State of one ClusterQueue: workloads by key, scheduling hashes as they are."""
 
     inadmissible: tuple[str, ...] = field(default=(), name="parked")
     closed: tuple[tuple[bytes, str], ...] = ()
@@ -24,7 +24,7 @@ class ClusterQueueState(Struct, frozen=True):
 
 
 class SessionState(Struct, frozen=True, kw_only=True):
-    """A session's; encodes with msgspec."""
+    """State of a session; encodes with msgspec."""
 
     now: Time = 0
     cycles: int = 0
@@ -43,7 +43,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
 
 
 def dump(state: KueueState) -> SessionState:
-    """Everything that applying the objects again would not bring back."""
+    """Return the state that applying the objects again would not restore."""
     config_events.recompile(state)
     state.end_batches()
     names = {
@@ -78,9 +78,9 @@ def dump(state: KueueState) -> SessionState:
 
 
 def load_queues(state: KueueState, other: KueueState) -> None:
-    """Take in who is inadmissible and who preempts, of a session that was told the same objects earlier.
+    """Copy the inadmissible workloads and preemptors of a session that got the same objects earlier.
 
-    Those whose backoff has ended since then wait in their queues again.
+    Those whose backoff has ended since then are pending again.
     """
     config_events.recompile(state)
     kept = dump(other).queues
@@ -100,7 +100,7 @@ def _load_queue(state: KueueState, name: str, kept: ClusterQueueState) -> None:
 
 
 def load(state: KueueState, memory: SessionState) -> None:
-    """Take in what was remembered; the objects must have been applied before, and nothing else done."""
+    """Restore a saved state; the objects must have been applied before, and nothing else done."""
     state.now = max(state.now, memory.now)
     config_events.recompile(state)
     state.cycles, state.idle = memory.cycles, memory.idle

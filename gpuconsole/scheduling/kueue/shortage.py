@@ -21,7 +21,7 @@ _Needs = list[tuple[int, int]]
 
 
 class QuotaShortage(Struct, frozen=True):
-    """Amounts by column."""
+    """Missing and available amounts by column."""
 
     short: tuple[tuple[int, int], ...]
     available: tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class QuotaShortage(Struct, frozen=True):
 def shortage_of(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment
 ) -> QuotaShortage | None:
-    """What is short for the head, and what is not; None where that is not plain."""
+    """Return what is short for a refused head, and what is available; None if that is not clear."""
     if len(request.pod_sets) != 1 or request.pod_sets[0].pod_set.min_count is not None:
         return None
     (result,) = assignment.pod_sets
@@ -53,7 +53,7 @@ def shortage_of(
 
 
 def persists(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, shortage: QuotaShortage) -> bool:
-    """True if on the accounts as they are the head would lack the same."""
+    """True if the head would have the same shortage with the current usage."""
     return lack(context, rules, ((request, column, amount) for column, amount in shortage.short), shortage.available)
 
 
@@ -63,7 +63,7 @@ def lack(
     short: Iterable[tuple[WorkloadRequest, int, int]],
     there: Iterable[tuple[int, int]],
 ) -> bool:
-    """True if these heads could not have these amounts of a column, whoever left, while the others are there."""
+    """True if these heads could not get these amounts by any preemption, while the others stay available."""
     if not exceeds_bound(context, rules, short):
         return False
     available, node = context.snapshot.usage.available, rules.node
@@ -73,7 +73,7 @@ def lack(
 def _by_flavor(
     context: Context, rules: ClusterQueueConfig, result: PodSetResult, searched: FlavorSearch
 ) -> Iterator[tuple[_Needs, _Needs]]:
-    """Of each flavor that was judged by its quota: what is short, and what is there."""
+    """Yield short and available amounts for each flavor that was checked against quota."""
     usage, group = context.snapshot.usage, rules.group_of[searched.resource]
     for noted in searched.noted:
         if noted.cause is GranularReason.NO_MATCHING_FLAVOR:
@@ -90,5 +90,5 @@ def _by_flavor(
 
 
 def _excluded(searched: FlavorSearch) -> int:
-    """How many flavors are out of the question whatever the quota."""
+    """Count the flavors that can never fit, whatever the quota."""
     return sum(noted.cause is GranularReason.NO_MATCHING_FLAVOR for noted in searched.noted)

@@ -1,4 +1,4 @@
-"""All that a session knows, and how it is forked and brought up to date after the configuration changed.
+"""The state of a session, its forks, and its update after configuration changes.
 
 `State` mutates; the modules beside it change it: `workloads` for workloads, `changes` for everything else.
 """
@@ -37,7 +37,7 @@ COHORT, QUEUE = "Cohort/", "ClusterQueue/"
 
 
 class FlavorScanProgress(Struct, frozen=True):
-    """Where a workload's search for flavors goes on, and when that was recorded."""
+    """Position of a workload's search for flavors, and when it was recorded."""
 
     resume: Resume
     generation: int
@@ -47,10 +47,10 @@ class FlavorScanProgress(Struct, frozen=True):
     """Of the workload; empty where that is not known."""
 
     def outdated(self, generation: int, cycle: int, shape: bytes, *, preserve: bool) -> bool:
-        """True if the search has to start anew, as things are now (lastAssignmentOutdated).
+        """True if the search must start from the first flavor (lastAssignmentOutdated).
 
-        With `preserve` (gate FlavorFungibilityPreserveScanProgress) what the last cycle recorded stands, whoever came
-        or went since, unless the workload took another shape.
+        With `preserve` (gate FlavorFungibilityPreserveScanProgress) the progress of the last cycle stays valid, unless
+        the workload's scheduling hash changed.
         """
         if preserve:
             if self.scheduling_hash and shape and self.scheduling_hash != shape:
@@ -61,7 +61,7 @@ class FlavorScanProgress(Struct, frozen=True):
 
 
 class SecondPass(Struct, frozen=True):
-    """When a workload that holds quota is tried again, because it lacks a place; `round` counts the attempts."""
+    """Time of the next attempt of a workload that has quota but no topology assignment; `round` counts attempts."""
 
     at: Time
     round: int
@@ -208,12 +208,12 @@ class KueueState:
         return twin
 
     def weight_of(self, local_queue: str) -> float:
-        """What a LocalQueue's usage is divided by; one that is gone has the usual weight (ResolveLQWeight)."""
+        """Return the fair sharing weight of a LocalQueue; the default for a deleted one (ResolveLQWeight)."""
         queue = self.objects.local_queues.get(local_queue)
         return 1.0 if queue is None else queue.fair_weight
 
     def used_lately(self, local_queue: str) -> float:
-        """One number for what a LocalQueue used, to compare it with others by (CalcLocalQueueFSUsage)."""
+        """Return the recent usage of a LocalQueue as one comparable number (CalcLocalQueueFSUsage)."""
         settings, ledger = self.config.usage_based, self.local_queue_usage.get(local_queue)
         assert settings is not None
         weight = self.weight_of(local_queue)
@@ -225,32 +225,32 @@ class KueueState:
         return usage(ledger.consumed, penalty, weight, settings.resource_weights)
 
     def own_objects(self) -> ConfigObjects:
-        """The configuration, to be changed."""
+        """Return the configuration objects for changes; copies them first if a fork shares them."""
         if self._objects_shared:
             self.objects, self._objects_shared = self.objects.copy(), False
         return self.objects
 
     def end_batches(self) -> None:
-        """Take those back to their queues whose turn has not come."""
+        """Stop all batches and make their uncounted heads admissible again."""
         for name, passing in self.batches.items():
             passing.stop(self.workload_index.queue(name))
         self.batches.clear()
 
     def compile(self, extra: Iterable[Column] = ()) -> None:
-        """Build the setup and the accounts anew; columns keep their numbers."""
+        """Compile the configuration and the usage again; columns keep their numbers."""
         self.setup = CompiledConfig(self.objects, self.config, [*self.setup.tree.columns, *extra])
         self._rebuild_snapshot()
         self.stale = self.nodes_stale = self.devices_stale = False
 
     def rebuild_tas(self) -> None:
-        """Take in that nodes changed; without a topology it does not matter which nodes there are."""
+        """Rebuild the topologies after nodes changed."""
         if self.setup.topologies:
             self.setup = self.setup.with_nodes(self.objects)
             self._rebuild_snapshot()
         self.nodes_stale = False
 
     def rebuild_devices(self) -> None:
-        """Take in that device classes, claim templates or devices changed."""
+        """Rebuild the catalogue after device classes, claim templates or devices changed."""
         self.setup = self.setup.with_devices(self.objects, self.config)
         self.devices_stale = False
 
@@ -268,12 +268,12 @@ class KueueState:
         return CycleSnapshot(UsageTree(self.setup.tree), sites)
 
     def is_waiting(self, request: WorkloadRequest) -> bool:
-        """True if the workload of a head still waits in the ClusterQueue in which it was taken."""
+        """True if the workload of a head is still pending in the same ClusterQueue."""
         record = self.workload_index.records[request.id]
         return isinstance(record, WorkloadRequest) and record.cluster_queue == request.cluster_queue
 
     def hold(self, holding: Holding) -> None:
-        """A workload holds quota, or holds other quota than before."""
+        """Record that a workload holds quota, or changed quota."""
         old = self.workload_index.records[holding.id]
         self.snapshot.add(holding)
         self.workload_index.hold(holding)
@@ -282,17 +282,17 @@ class KueueState:
         self.mark_changed(holding.cluster_queue)
 
     def mark_changed(self, cluster_queue: str) -> None:
-        """Something happened to somebody who holds quota in a ClusterQueue: its tree is at rest no more."""
+        """Note that a quota holder of a ClusterQueue changed, so that its tree is evaluated again."""
         node = self.setup.tree.queues.get(cluster_queue)
         if node is not None:
             self.unchanged_cohorts.pop(self.setup.tree.root(node), None)
 
     def bump_generation(self, cluster_queue: str) -> None:
-        """What the queue can give changed: searches for flavors that were recorded earlier start anew."""
+        """Note that a queue's capacity changed: recorded searches for flavors start again."""
         self.generations[cluster_queue] = self.generations.get(cluster_queue, 0) + 1
 
     def context(self) -> Context:
-        """What the next cycle works on; the accounts are a copy."""
+        """Return the working state of the next cycle, with a copy of the usage."""
         return Context(
             config=self.config,
             gates=self.gates,
@@ -306,7 +306,7 @@ class KueueState:
         )
 
     def _heaviest_first(self) -> Callable[[str], Sequence[Holding]]:
-        """Who holds quota in a ClusterQueue; where LocalQueues take turns, the one that used most loses first."""
+        """Return a function that lists quota holders; under admission fair sharing the greatest usage first."""
         used = cache(self.used_lately)
 
         @cache
@@ -319,17 +319,17 @@ class KueueState:
         return ranked
 
     def notify(self, cluster_queue: str) -> None:
-        """Have the parked workloads of a ClusterQueue's whole tree tried again at the next wake-up.
+        """Note that the inadmissible workloads of a ClusterQueue's tree are to be requeued.
 
-        The tree is the one of now, whatever becomes of it until then. A tree whose cohorts lead in a circle is left
-        alone (Kueue 0.19 pkg/cache/queue/inadmissible_workloads.go: notifyRetryInadmissibleWithoutLock).
+        The tree is the current one, whatever becomes of it until then. A tree with a cycle of cohorts is left alone
+        (Kueue 0.19 pkg/cache/queue/inadmissible_workloads.go: notifyRetryInadmissibleWithoutLock).
         """
         name = self.tree_name(cluster_queue)
         if name:
             self.due[name] = None
 
     def tree_name(self, cluster_queue: str) -> str:
-        """A ClusterQueue's tree as `due` names it; nothing where there is no such queue."""
+        """Return the name of a ClusterQueue's tree as used in `due`; empty if there is no such queue."""
         tree = self.setup.tree
         node = tree.queues.get(cluster_queue)
         if node is None:
@@ -345,7 +345,7 @@ class KueueState:
             self.due[f"{COHORT}{tree.names[tree.root(node)]}"] = None
 
     def notify_about(self, workload: Workload) -> None:
-        """`notify` of the ClusterQueue that a workload's LocalQueue leads to; a stopped LocalQueue leads nowhere.
+        """`notify` for the ClusterQueue of a workload's LocalQueue, unless that is stopped.
 
         Kueue 0.19 manager.go: QueueAssociatedInadmissibleWorkloadsAfter.
         """

@@ -17,7 +17,7 @@ _REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
 
 
 class UnchangedCohort(Struct, frozen=True):
-    """A tree at rest."""
+    """A cohort tree in which another cycle would change nothing."""
 
     entries: list[CycleEntry]
     versions: list[int]
@@ -25,7 +25,7 @@ class UnchangedCohort(Struct, frozen=True):
 
 
 def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:
-    """Root → the heads of a tree that is still at rest; the others are forgotten."""
+    """Return root → heads for trees that are still unchanged; forgets the others."""
     for root, cohort in list(state.unchanged_cohorts.items()):
         if cohort.versions != _versions(state, cohort.entries):
             del state.unchanged_cohorts[root]
@@ -33,7 +33,7 @@ def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:
 
 
 def note_if_unchanged(state: KueueState, heads: CohortHeads, *, others: Container[int]) -> None:
-    """See whether a tree whose heads are back in their queues is at rest; `others` are roots where more happened."""
+    """Note a tree as unchanged if another cycle would repeat this one; `others` are roots with further heads."""
     entries = heads.entries
     root = state.setup.tree.root(entries[0].rules.node)
     if (
@@ -46,7 +46,7 @@ def note_if_unchanged(state: KueueState, heads: CohortHeads, *, others: Containe
 
 
 def _comes_back_unchanged(state: KueueState, entry: CycleEntry) -> bool:
-    """True if the head was refused, and comes again as it came."""
+    """True if the head was refused and returns to its queue unchanged."""
     queue, number = state.workload_index.peek(entry.rules.name), entry.request.id
     return (
         entry.status in _REFUSED

@@ -5,7 +5,7 @@ from gpuconsole.scheduling.kueue.context import Context
 
 
 class UsageKey:
-    """Of one ClusterQueue on the accounts as they are."""
+    """Cache key and bounds of one ClusterQueue for the current usage."""
 
     __slots__ = ("max_available", "number")
 
@@ -17,7 +17,7 @@ class UsageKey:
 
 
 def usage_key_for(context: Context, node: int) -> UsageKey:
-    """What the heads of the queue at this node are judged by."""
+    """Return the usage key of the queue at this node."""
     known = context.cohort_cache(node)
     found: UsageKey | None = known.get(node)
     if found is None:

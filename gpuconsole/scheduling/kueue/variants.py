@@ -26,7 +26,7 @@ def is_parent(workload: Workload) -> bool:
 
 
 def same_flavors(old: ClusterQueue, new: ClusterQueue) -> bool:
-    """True if a change of a ClusterQueue leaves the variants of its workloads as they are."""
+    """True if a change of a ClusterQueue keeps the variants of its workloads."""
     before, after = ([[f.name for f in group.flavors] for group in queue.resource_groups] for queue in (old, new))
     return before == after
 
@@ -79,7 +79,7 @@ def allows(workload: Workload, flavor: str) -> bool:
 
 
 def flavor_of(variant: Workload) -> str:
-    """The flavor that a variant stands for, or nothing."""
+    """Return the flavor of a variant; empty for other workloads."""
     return next(iter(allowed_flavors(variant)), "")
 
 
@@ -90,7 +90,7 @@ def ranking(queue: ClusterQueue) -> Mapping[str, int]:
 
 
 class Siblings(NamedTuple):
-    """Admitted variants of the same parent, where there are any."""
+    """Admitted variants of the same parent."""
 
     better: Holding | None = None
     worse: Holding | None = None
@@ -118,7 +118,7 @@ def _rank(variant: Workload, other: Workload, ranks: Mapping[str, int]) -> int |
 
 
 def may_migrate(variant: Workload, queue: ClusterQueue) -> bool:
-    """True if the policy lets an admitted sibling make way for this variant's flavor."""
+    """True if the policy lets this variant replace an admitted sibling."""
     policy = queue.concurrent_admission
     if policy is None or not policy.last_acceptable_flavor:
         return True

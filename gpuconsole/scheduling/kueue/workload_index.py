@@ -18,7 +18,7 @@ _rank = attrgetter("rank")
 
 
 class WorkloadIndex:
-    """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
+    """Workloads by id. Mutates by its methods only; `fork` returns an independent copy."""
 
     __slots__ = (
         *("_active_queues", "_changed", "_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues"),
@@ -73,16 +73,16 @@ class WorkloadIndex:
 
     @property
     def holdings(self) -> Mapping[str, Mapping[int, Holding]]:
-        """ClusterQueue → id → who holds quota there."""
+        """ClusterQueue → id → quota holder."""
         return self._holdings
 
     @property
     def holders(self) -> Iterator[Holding]:
-        """Everybody who holds quota."""
+        """Iterate over all quota holders."""
         return chain.from_iterable(held.values() for held in self._holdings.values())
 
     def ranked(self, name: str) -> tuple[Holding, ...]:
-        """Who holds quota in a ClusterQueue, in the order in which they would be preempted."""
+        """Return the quota holders of a ClusterQueue in preemption order."""
         found = self._ranked.get(name)
         if found is None:
             found = self._ranked[name] = tuple(sorted(self._holdings.get(name, {}).values(), key=_rank))
@@ -110,7 +110,7 @@ class WorkloadIndex:
         self.records[holding.id] = None
 
     def _held(self, name: str) -> dict[int, Holding]:
-        """Who holds quota in a ClusterQueue, to be changed."""
+        """Return the mutable quota holders of a ClusterQueue."""
         if name not in self._own_holdings:
             self._holdings[name] = self._holdings.get(name, {}).copy()
             self._own_holdings.add(name)
@@ -127,7 +127,7 @@ class WorkloadIndex:
         self._changed.add(name)
 
     def queue(self, name: str) -> ClusterQueueHeap:
-        """A ClusterQueue's queue, to be changed."""
+        """Return a ClusterQueue's queue for changes."""
         self._maybe_newly_inadmissible.add(name)
         self._changed.add(name)
         return self._own(name)
@@ -139,7 +139,7 @@ class WorkloadIndex:
         return self._queues[name]
 
     def newly_inadmissible(self) -> list[WorkloadRequest]:
-        """Who is parked and came, or changed, since it was named here; each is named once."""
+        """Return the workloads that became inadmissible since the last call, each once."""
         found = [
             r
             for name in self._maybe_newly_inadmissible & self._queues.keys()
@@ -149,7 +149,7 @@ class WorkloadIndex:
         return found
 
     def active_queues(self) -> Sequence[str]:
-        """The ClusterQueues, in order, in whose queues somebody may be next."""
+        """Return the ClusterQueues, in order, whose queues may have a head."""
         if self._changed:
             found = {*self._active_queues}.difference(self._changed)
             found.update(name for name in self._changed & self._queues.keys() if not self._queues[name].idle)
@@ -157,7 +157,7 @@ class WorkloadIndex:
         return self._active_queues
 
     def peek(self, name: str) -> ClusterQueueHeap | None:
-        """A ClusterQueue's queue, only to be read."""
+        """Return a ClusterQueue's queue, read-only."""
         return self._queues.get(name)
 
     @property

@@ -30,7 +30,7 @@ from gpuconsole.scheduling.kueue.state import KueueState
 
 
 def place(state: KueueState, workload: Workload) -> None:
-    """Put a workload where its conditions say that it belongs."""
+    """Queue a workload or count its quota, as its conditions require."""
     before = state.workload_index.get(workload.key) if state.charging else None
     _place(state, workload)
     if state.charging:
@@ -53,7 +53,7 @@ def _place(state: KueueState, workload: Workload) -> None:
 
 
 def leave(state: KueueState, key: str) -> None:
-    """The workload is gone: finished, stopped or deleted. Its tree is to be woken."""
+    """Remove a workload that finished, stopped or was deleted, and requeue its tree's inadmissible workloads."""
     if state.workload_index.get(key) is not None:
         number = state.workload_index.id_of(key)
         _detach(state, number)
@@ -63,7 +63,7 @@ def leave(state: KueueState, key: str) -> None:
 
 
 def assume(state: KueueState, request: WorkloadRequest, admission: Admission) -> None:
-    """Count an admission that was decided just now; it is confirmed when the admitted workload is applied."""
+    """Count an admission that was just decided; applying the admitted workload confirms it."""
     old = state.workload_index.records[request.id]
     if isinstance(old, Holding):
         state.snapshot.remove(old)
@@ -96,7 +96,7 @@ def _hold(state: KueueState, number: int, workload: Workload) -> None:
 
 
 def enqueue(state: KueueState, request: WorkloadRequest, *, brought_back: bool = False) -> None:
-    """Queue a workload; before the end of its backoff it is parked, unless its LocalQueue brought it back."""
+    """Queue a workload; before its backoff ends it is inadmissible, unless its LocalQueue brought it back."""
     state.workload_index.records[request.id] = request
     queue = state.workload_index.queue(request.cluster_queue)
     if brought_back:
@@ -113,7 +113,7 @@ def enqueue(state: KueueState, request: WorkloadRequest, *, brought_back: bool =
 def queue_up(
     state: KueueState, number: int, workload: Workload, cluster_queue: str, *, brought_back: bool = False
 ) -> None:
-    """Queue a workload, if there is a ClusterQueue for it and its devices can be charged."""
+    """Queue a workload if it has a ClusterQueue and its devices can be charged."""
     request = _wanted(state, number, workload, cluster_queue) if cluster_queue else None
     if request is None:
         state.workload_index.records[number] = workload
@@ -122,7 +122,7 @@ def queue_up(
 
 
 def _wanted(state: KueueState, number: int, workload: Workload, cluster_queue: str) -> WorkloadRequest | None:
-    """What a waiting workload asks for; None if its devices cannot be charged: that is to be told."""
+    """Return the request of a pending workload; None, with a refusal noted, if its devices cannot be charged."""
     if not needs_devices(workload, state.setup.devices, state.config):
         return request_of(state, workload, number, cluster_queue)
     found = charges(workload, state.setup.devices, state.config)
@@ -138,14 +138,14 @@ def _wanted(state: KueueState, number: int, workload: Workload, cluster_queue: s
 def request_of(
     state: KueueState, workload: Workload, number: int, cluster_queue: str, devices: Charges = NO_CHARGES
 ) -> WorkloadRequest:
-    """What a workload asks for, with the defaults of its namespace."""
+    """Return the request of a workload, with the defaults of its namespace."""
     setup = state.setup
     limits = setup.limits_of(workload.namespace)
     return WorkloadRequest(workload, number, cluster_queue, state.config, limits, devices, setup.overheads)
 
 
 def renew(state: KueueState, old: WorkloadRequest) -> None:
-    """What a waiting workload asks for may have changed though it did not; if so, a parked one comes back."""
+    """Recompute the request of an unchanged pending workload; a changed request makes it admissible again."""
     new = _wanted(state, old.id, old.workload, old.cluster_queue)
     if new is None:
         _turn_away(state, old, old.workload)
@@ -154,7 +154,7 @@ def renew(state: KueueState, old: WorkloadRequest) -> None:
 
 
 def _turn_away(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
-    """A workload that waited in a queue cannot be charged any more."""
+    """Remove a queued workload whose devices can no longer be charged."""
     _unqueue(state, old)
     state.workload_index.records[old.id] = workload
 
@@ -168,7 +168,7 @@ def backoff_ended(workload: Workload, now: Time) -> bool:
 
 
 def route(state: KueueState, workload: Workload) -> str:
-    """The ClusterQueue that takes a workload which holds no quota, or nothing."""
+    """Return the ClusterQueue of a workload without quota; empty if none takes it."""
     if queue_inadmissible_reason(state.setup, workload, state.config) is not None:
         return ""
     target = state.setup.cluster_queue_of(workload.local_queue)
@@ -201,12 +201,12 @@ def _wait(state: KueueState, number: int, workload: Workload) -> None:
 
 
 def _backs_off(workload: Workload, now: Time) -> bool:
-    """True if a workload that gave quota back is queued later, when its controller finds that its back-off is over."""
+    """True if a workload that lost its quota is queued only when its backoff ends."""
     return workload.requeue.at is not None and workload.requeue.at > now
 
 
 def _rested(workload: Workload) -> Workload:
-    """Once its devices can be charged, a workload waits for nobody to requeue it."""
+    """Drop the Requeued=False condition of a workload with devices to charge."""
     requeued = workload.condition(REQUEUED)
     if requeued is None or requeued.status:
         return workload
@@ -214,7 +214,7 @@ def _rested(workload: Workload) -> Workload:
 
 
 def _update(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
-    """A waiting workload changed; one that is parked comes back only for a change that could matter."""
+    """Update a pending workload; an inadmissible one is requeued only for a change that could matter."""
     if old.id in state.in_flight:
         state.workload_index.records[old.id] = _wanted(state, old.id, workload, old.cluster_queue) or workload
         return
@@ -241,7 +241,7 @@ def _replace(state: KueueState, old: WorkloadRequest, new: WorkloadRequest) -> N
 
 
 def same_for_scheduling(old: Workload, new: Workload) -> bool:
-    """True if nothing changed that could bring a parked workload back to its queue."""
+    """True if no change could make an inadmissible workload admissible."""
     return (
         (old.pod_sets is new.pod_sets or old.pod_sets == new.pod_sets)
         and (old.priority, old.priority_class, old.queue, old.created, old.uid)
@@ -307,7 +307,7 @@ def _unqueue(state: KueueState, request: WorkloadRequest) -> None:
 
 
 def _detach(state: KueueState, number: int) -> None:
-    """Take a workload out of its queue or its quota, and note that its tree is to be woken."""
+    """Remove a workload from its queue or its quota, and note that its tree is to be requeued."""
     match state.workload_index.records[number]:
         case WorkloadRequest() as old:
             _unqueue(state, old)

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.requests import Holding
 
 
 def fair_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
-    """The victims that make room fairly, as few as it takes, or nobody."""
+    """Return the fewest victims that free enough quota under fair sharing; empty if there are none."""
     candidates = _candidates(search)
     if not candidates:
         return []
@@ -46,7 +46,7 @@ def _candidates(search: PreemptionSearch) -> list[Holding]:
 
 
 class FairPreemption:
-    """The search for victims by one strategy after the other. Mutates the accounts."""
+    """Search for victims by one strategy after the other. Mutates the usage."""
 
     def __init__(self, search: PreemptionSearch, candidates: list[Holding]) -> None:
         self._search = search
@@ -57,7 +57,7 @@ class FairPreemption:
         """Candidates that the first strategy spared."""
 
     def first_strategy(self) -> bool:
-        """Take victims until the preemptor fits; False if it does not."""
+        """Choose victims until the preemptor fits; False if it does not."""
         order = self._order
         entitled = self._within_nominal()
         for node in order.turns():
@@ -74,7 +74,7 @@ class FairPreemption:
         return False
 
     def second_strategy(self) -> bool:
-        """Give the spared a second look: at most one more victim of each queue."""
+        """Try the skipped candidates again: at most one more victim of each queue."""
         if len(self._strategies) < 2:
             return False
         order = self._order = TargetClusterQueueOrdering(self._search, self._retry)
@@ -90,7 +90,7 @@ class FairPreemption:
         return False
 
     def _take_fair(self, node: int) -> bool:
-        """Take the queue's first candidate that the strategy allows; the others are spared for now."""
+        """Choose the queue's first candidate that the strategy allows; skips the others for now."""
         mine, theirs = self._order.shares(node)
         # Beyond every weighted share: whoever left, the target's share would not reach it.
         unfixable = mine.infinite and not theirs.infinite

@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 
 
 class ShareComparison(Struct, frozen=True):
-    """A workload, the share of its branch without it, and whether it may be taken."""
+    """A candidate, the share of its branch without it, and whether it may be preempted."""
 
     workload: str
     share: str
@@ -51,7 +51,7 @@ def share_text(share: DominantResourceShare) -> str:
 
 
 def is_enabled() -> bool:
-    """True if somebody reads this log."""
+    """True if the log is enabled."""
     return LOG.isEnabledFor(logging.DEBUG)
 
 

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 
 
 def find_targets(search: PreemptionSearch) -> Sequence[PreemptionTarget]:
-    """The workloads to evict so that the preemptor fits, or nobody. The accounts are as before afterwards."""
+    """Return the victims that let the preemptor fit; empty if there are none. The usage is unchanged afterwards."""
     context, key = search.context, search.key
     found = context.search_results
     if key not in found or search.trace is not None:
@@ -28,7 +28,7 @@ def find_targets(search: PreemptionSearch) -> Sequence[PreemptionTarget]:
 def possibility(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int, amount: int
 ) -> ModeAndHeight:
-    """Whether preemption could free `amount` of one column, and from what height the queue would borrow then.
+    """Return whether preemption could free `amount` of one column, and the borrowing level after it.
 
     The victims found here are not the final ones: those are searched for all columns together
     (PreemptionOracle.SimulatePreemption).

@@ -16,7 +16,7 @@ _BUFFER = 5 * MINUTE
 
 
 def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
-    """Says of candidates whether the policy lets the preemptor evict them (SatisfiesPreemptionPolicy)."""
+    """Return a test of whether the policy lets the preemptor preempt a candidate (SatisfiesPreemptionPolicy)."""
     mine = search.request.priority
     match policy:
         case PreemptionPolicy.ANY:
@@ -52,7 +52,7 @@ def candidates_of(search: PreemptionSearch, cluster_queue: str, policy: Preempti
 
 
 def dependence(search: PreemptionSearch, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
-    """What of the preemptor matters to who is a candidate, and on what ground: its priority, its age, or neither."""
+    """Return the parts of the preemptor that decide its candidates: priority, age, or neither."""
     by_age = reclaim == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
     anyone = reclaim in (PreemptionPolicy.ANY, PreemptionPolicy.NEVER) and borrow.policy == PreemptionPolicy.NEVER
     return 0 if anyone else search.request.priority, search.request.timestamp if by_age else 0

@@ -15,14 +15,14 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class PreemptionTarget(Struct, frozen=True):
-    """A victim, and the rule that allows it; a slice that the preemptor takes over from is no victim and has none."""
+    """A victim with the rule that allows it; a replaced slice of the same job has no rule."""
 
     holding: Holding
     rule: PreemptionRule | None
 
 
 class PreemptionSearch:
-    """What a preemptor needs, and in which columns somebody has to make room for it."""
+    """The request of a preemptor and the columns in which it needs preemption."""
 
     __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
 
@@ -56,7 +56,7 @@ class PreemptionSearch:
         return self.context.snapshot.usage
 
     def fits(self, *, borrowing: bool) -> bool:
-        """True if the preemptor fits now and finds places; without `borrowing` also within its own nominal quota."""
+        """True if the preemptor fits now, its topology included; without `borrowing` also within nominal quota."""
         node, usage = self.rules.node, self.usage
         if not borrowing and any(usage.over(node, column, amount) for column, amount in self.uses):
             return False

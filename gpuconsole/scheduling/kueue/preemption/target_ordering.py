@@ -33,7 +33,7 @@ class TargetClusterQueueOrdering:
         """Share of a target's branch without some usage of the target, as victims are often alike."""
 
     def turns(self) -> Iterator[int]:
-        """Nodes of ClusterQueues, one at a time, until nobody is left."""
+        """Yield the nodes of ClusterQueues one at a time until no candidate is left."""
         own = self._search.rules.node
         root = self._tree.root(own)
         while root not in self._pruned:
@@ -51,11 +51,11 @@ class TargetClusterQueueOrdering:
         return self._waiting[node].pop()
 
     def drop(self, node: int) -> None:
-        """The queue gets no further turn."""
+        """Offer no further candidates of this queue."""
         self._pruned.add(node)
 
     def removed(self, victim: Holding) -> None:
-        """A victim is gone: shares on its path have to be looked at again."""
+        """Note a removed victim: shares on its path are computed again."""
         node = self._tree.queues[victim.cluster_queue]
         for changed in (node, *self._tree.paths[node]):
             self._shares.pop(changed, None)

@@ -18,7 +18,7 @@ MAX_CANDIDATES_IN_TRACE = 24
 
 
 def find_targets_with_trace(search: PreemptionSearch, traces: SearchTraces) -> Sequence[PreemptionTarget]:
-    """What `find_targets` finds; how it was found is added to the stories."""
+    """Return the result of `find_targets`, and add its record to the traces."""
     search.trace = trace = SearchTrace()
     targets = find_targets(search)
     if targets:

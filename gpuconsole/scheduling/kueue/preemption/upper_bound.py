@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.usage_key import UsageKey, usage_key_for
 
 
 def cannot_fit(search: PreemptionSearch) -> bool:
-    """True if it is certain that nobody's eviction makes room; only asked where one column is short."""
+    """True if no preemption can free enough; only computed for a single short column."""
     if len(search.columns) != 1:
         return False
     (column,) = search.columns
@@ -26,7 +26,7 @@ def cannot_fit(search: PreemptionSearch) -> bool:
 
 
 def max_available(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int) -> int:
-    """What the queue could have of a column at most, by quota and evictions; the same for all of a priority, or age.
+    """Return an upper bound of a column after preemption; shared by workloads of one priority, or age.
 
     Under classical preemption only.
     """
@@ -36,7 +36,7 @@ def max_available(context: Context, rules: ClusterQueueConfig, request: Workload
 def exceeds_bound(
     context: Context, rules: ClusterQueueConfig, wanted: Iterable[tuple[WorkloadRequest, int, int]]
 ) -> bool:
-    """True if no head of the queue could have what it wants of a column, whoever left: (head, column, amount)."""
+    """True if no head of the queue can get its amount of a column, even by preemption: (head, column, amount)."""
     node, ground, available = rules.node, usage_key_for(context, rules.node), context.snapshot.usage.available
     for request, column, amount in wanted:
         # What is there is found out faster than what could be there.
@@ -59,7 +59,7 @@ def _cached_max_available(
 
 
 def _compute_max_available(search: PreemptionSearch, column: int) -> int:
-    """What the preemptor's queue could take if every queue of its tree that others may evict from were at its floor."""
+    """Return the preemptor's capacity if every other queue of its tree were at its lowest usage."""
     usage = search.usage
     tree, node = usage.tree, search.rules.node
     sizes, alone = _candidate_amounts(search, search.rules.name, column, own=True), _only_own_candidates(search, column)
@@ -89,9 +89,9 @@ def _compute_max_available(search: PreemptionSearch, column: int) -> int:
 
 
 def _only_own_candidates(search: PreemptionSearch, column: int) -> bool:
-    """True if only workloads of its own queue count as candidates: it may not evict others while it borrows.
+    """True if only workloads of its own queue are candidates: it may not preempt others while it borrows.
 
-    Then it borrows whatever it asks for, and has no hierarchical advantage over anybody.
+    Then any amount is borrowed, and there is no hierarchical advantage.
     """
     usage, rules = search.usage, search.rules
     if rules.queue.preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER:
@@ -103,7 +103,7 @@ def _only_own_candidates(search: PreemptionSearch, column: int) -> bool:
 
 
 def _lowest_usage(search: PreemptionSearch, column: int, root: int) -> dict[int, int]:
-    """The least that each node of a tree could use after evictions; the same for many preemptors of a cycle."""
+    """Return the least usage of each node after preemption; shared by many preemptors of a cycle."""
     policy = search.rules.queue.preemption.reclaim_within_cohort
     key = "floors", root, column, policy, dependence(search, policy, NOT_BORROWING)
     kept = search.context.cohort_cache(root)
@@ -117,7 +117,7 @@ def _lowest_usage(search: PreemptionSearch, column: int, root: int) -> dict[int,
 
 
 def _fill_lowest_usage(search: PreemptionSearch, column: int, node: int, floors: dict[int, int]) -> int:
-    """Fill in the floors of a subtree; returns what of the node's counts in its parent."""
+    """Fill in the lowest usage of a subtree; returns the amount that counts in the node's parent."""
     usage = search.usage
     tree = usage.tree
     at = node * tree.width + column
