@@ -75,11 +75,12 @@ class AnalysisService:
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
     ) -> Iterator[WhatIfProgress]:
-        """Try commands in a fork and compare its future with what comes anyway (or of other commands), look by look.
+        """Try commands in a fork and compare the outcome with the baseline, or with that of other commands.
 
-        `places` name each of them, for refusals. Each look blocks while it is computed, in the worker process where
-        there is one: ask in a thread. Who stops asking gives up. Raises NotSupportedError where no future can be
-        computed, UnseenError where what it rests on may not be read, WorkerError if the console is stopped meanwhile.
+        `places` name each of them, for refusals. Each result blocks while it is computed, in the worker process if
+        there is one: call it in a thread. Not asking for the next result cancels it. Raises NotSupportedError where no
+        future can be computed, UnseenError where required objects are not visible, WorkerError if the console is
+        stopped meanwhile.
         """
         self._decide()
         backend, live = self._forkable(), self._live
@@ -119,7 +120,7 @@ class AnalysisService:
         return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
 
     def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[PlanProgress]:
-        """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
+        """The quota, nodes or policy that make these workloads start within a target wait, as `looks`."""
         self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
