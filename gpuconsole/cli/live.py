@@ -84,7 +84,7 @@ def protection(context: str, settings: Config) -> str:
 
 
 def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
-    """Read the whole cluster once. Raises ClusterError after `patience` seconds."""
+    """Read the whole cluster once. Raises ClusterError if it takes longer than `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         backend.poll(POLL)

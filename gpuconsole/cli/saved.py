@@ -1,4 +1,4 @@
-"""A saved Snapshot as a file: what it holds, and what is wrong where it is none."""
+"""Reads saved Snapshot files, and explains what is wrong with an invalid one."""
 
 import re
 from itertools import islice
@@ -56,7 +56,7 @@ def _decoded(file: Path, data: bytes) -> SnapshotFile:
 
 
 def _not_utf_8(file: Path, data: bytes) -> SourceError:
-    """Where a file is not UTF-8; who decodes its texts one by one only knows the place in one of them."""
+    """The position in a file that is not UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -67,7 +67,7 @@ def _not_utf_8(file: Path, data: bytes) -> SourceError:
 
 
 def _document(data: bytes) -> Any:
-    """The JSON document; None where what comes after its first wrong value is no JSON."""
+    """The JSON document; None if what follows its first wrong value is not JSON."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -75,7 +75,7 @@ def _document(data: bytes) -> Any:
 
 
 def _wrong(document: Any, problem: str) -> str:
-    """What is wrong with a JSON document: it is something else, or one of its fields is not as it should be."""
+    """The error of a JSON document: not a Snapshot, or an invalid field."""
     if not isinstance(document, dict):
         return f"not a snapshot, but {_kind_of(document)}; {REMEDY}"
     if document.get("format", FORMAT) != FORMAT:
@@ -104,7 +104,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _keys(document: dict[str, Any]) -> str:
-    """What a document has instead."""
+    """The keys that a document has instead."""
     if not document:
         return "found nothing"
     shown = ", ".join(islice((clean(key) for key in document), SHOWN))
@@ -113,14 +113,14 @@ def _keys(document: dict[str, Any]) -> str:
 
 
 def _name(objects: Any, number: int) -> str:
-    """The object of this number as its own fields name it."""
+    """The name of the object with this number, by its own fields."""
     obj = objects[number] if isinstance(objects, list) and number < len(objects) else None
     fields = (obj.get(key) for key in ("type", "namespace", "name")) if isinstance(obj, dict) else ()
     return "/".join(clean(part) for part in fields if isinstance(part, str) and part) or f"objects[{number}]"
 
 
 def with_overrides(saved: SnapshotFile, request: OpenRequest) -> SnapshotFile:
-    """The file without what was assumed of Kueue, where its Configuration is named now."""
+    """The file without assumptions about Kueue that a given Configuration replaces."""
     if request.kueue_config is None and not request.feature_gates:
         return saved
     assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
