@@ -11,7 +11,7 @@ POD_GROUP = "kueue.x-k8s.io/is-group-workload"
 
 
 def needs_second_pass(workload: Workload) -> bool:
-    """True if the workload has quota, and its checks are ready but its places are not, or a node of it failed."""
+    """True if a workload with quota still needs a delayed topology assignment, or lost a node."""
     if workload.admission is None or workload.finished or workload.is_true("Evicted") or not workload.reserved:
         return False
     ready = bool(workload.checks) and all(check.state == "Ready" for check in workload.checks)
@@ -25,14 +25,14 @@ def places_pending(workload: Workload) -> bool:
 
 
 def on_failed_node(workload: Workload) -> bool:
-    """True if an admitted workload has a place on a node that failed."""
+    """True if an admitted workload is assigned to a failed node."""
     if not workload.unhealthy_nodes or not workload.admitted or workload.admission is None:
         return False
     return any(lost_pods(workload, assignment) for assignment in workload.admission.pod_sets)
 
 
 def lost_pods(workload: Workload, assignment: PodSetAssignment) -> bool:
-    """True if the assignment puts pods on a node that failed."""
+    """True if the assignment uses a failed node."""
     return any(domain.values[-1] in workload.unhealthy_nodes for domain in assignment.topology)
 
 

@@ -21,7 +21,7 @@ _ROOT: Path = ("multiKueue",)
 
 
 def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
-    """What is wrong in `multiKueue`."""
+    """Yield the errors in `multiKueue`."""
     given = configuration.multi_kueue
     if given is None:
         return

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
 def custom_labels(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
-    """What is wrong in `metrics.customLabels`."""
+    """Yield the errors in `metrics.customLabels`."""
     if len(labels) > MOST:
         yield too_many(_ROOT, MOST)
     seen: set[str] = set()

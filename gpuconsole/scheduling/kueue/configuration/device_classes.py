@@ -21,7 +21,7 @@ Enabled = Callable[[str], bool]
 
 
 def device_class_mappings(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
-    """What is wrong in `resources.deviceClassMappings`."""
+    """Yield the errors in `resources.deviceClassMappings`."""
     mappings = () if configuration.resources is None else configuration.resources.device_class_mappings
     if len(mappings) > MOST_MAPPINGS:
         yield too_many(_ROOT, MOST_MAPPINGS)
@@ -38,7 +38,7 @@ def device_class_mappings(configuration: KueueConfigurationForm, enabled: Enable
 
 
 class _Owners:
-    """Which mapping pays for a class, and by which counters. Mutates."""
+    """Tracks the mapping of each class and its counters. Mutates."""
 
     def __init__(self) -> None:
         self._resources: dict[str, str] = {}

@@ -29,7 +29,7 @@ PROFILES = "clusterprofiles.multicluster.x-k8s.io"
 
 
 class LoadedConfiguration(Struct, frozen=True, kw_only=True):
-    """What a file says, and what is wrong with it."""
+    """A Configuration read from a file, with its errors."""
 
     configuration: KueueConfigurationForm | None
     findings: tuple[Finding, ...] = ()
@@ -38,7 +38,7 @@ class LoadedConfiguration(Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> KueueConfig | None:
-        """What admission depends on; None where there are errors."""
+        """The settings for admission; None if there are errors."""
         wrong = any(finding.severity is Severity.ERROR for finding in self.findings)
         return None if wrong or self.configuration is None else policy(self.configuration)
 

@@ -30,7 +30,7 @@ IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 
 def policy(configuration: KueueConfigurationForm) -> KueueConfig:
-    """What admission depends on. The Configuration has its defaults and is valid, or ValueError may be raised."""
+    """Return the settings for admission from a valid Configuration with defaults; otherwise may raise ValueError."""
     named = gates.resolve(configuration.feature_gates or {})
     sharing = configuration.fair_sharing
     resources = configuration.resources or Resources()

@@ -28,7 +28,7 @@ class SelectorForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def selector_errors(form: SelectorForm, path: Path) -> Iterator[FieldError]:
-    """What Kubernetes refuses in a label selector (apimachinery ValidateLabelSelector)."""
+    """Yield the errors in a label selector (apimachinery ValidateLabelSelector)."""
     for key in form.match_labels:
         faults = syntax.label_key(key)
         yield from (invalid((*path, "matchLabels"), fault) for fault in faults)

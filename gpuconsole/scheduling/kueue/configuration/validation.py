@@ -29,9 +29,9 @@ Enabled = Callable[[str], bool]
 
 
 def validate(configuration: KueueConfigurationForm, gates: Mapping[str, bool]) -> list[FieldError]:
-    """Everything that Kueue refuses; `gates` are those that differ from their defaults.
+    """Return all validation errors; `gates` are those that differ from their defaults.
 
-    Defaults have to be filled in, or what they would give is missed.
+    Defaults must be filled in first, or errors in default values are missed.
     """
 
     def enabled(gate: str) -> bool:

@@ -1,4 +1,4 @@
-"""Workloads that hold quota, and what makes them give it back: checks, stopped queues, pods that take too long, time.
+"""Reconciles workloads that hold quota: evicts them for checks, stopped queues, slow pods or exceeded execution time.
 
 Kueue 0.19 workload controller: reconcileCheckBasedEviction, reconcileOn…QueueActiveState, reconcileNotReadyTimeout,
 reconcileMaxExecutionTime.
@@ -24,7 +24,7 @@ TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
 
 
 def holding(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult:
-    """What a workload with quota is to become."""
+    """Reconcile a workload that holds quota."""
     outcome = _checked(workload, now) or _stopped(workload, outlook, config, now)
     if outcome is not None:
         return outcome
@@ -39,7 +39,7 @@ def holding(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: 
 
 
 def _checked(workload: Workload, now: Time) -> ReconcileResult | None:
-    """A rejected check deactivates it, one that wants to be asked again sends it back."""
+    """Deactivate a workload with a rejected check; evict one with a check in state Retry."""
     if workload.is_true(conditions.EVICTED):
         return None
     rejected, again = in_state(workload, REJECTED), in_state(workload, RETRY)
@@ -56,7 +56,7 @@ def _checked(workload: Workload, now: Time) -> ReconcileResult | None:
 
 
 def _stopped(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult | None:
-    """Its queue was stopped: only HoldAndDrain evicts who is admitted; who is not gives its quota back."""
+    """Handle a stopped queue: HoldAndDrain evicts admitted workloads; others lose their quota."""
     if not workload.admitted:
         lost = loses_quota(workload, outlook, config)
         return (
@@ -71,7 +71,7 @@ def _stopped(workload: Workload, outlook: QueueLookup, config: KueueConfig, now:
 
 
 def _too_slow(workload: Workload, config: KueueConfig, now: Time) -> ReconcileResult | None:
-    """Its pods are not ready in time: it goes back to its queue, or for good after too many retries."""
+    """Evict a workload whose pods are not ready in time; deactivate it after too many retries."""
     settings = config.pods_ready
     waits = pods_ready_timeout(workload, settings, now)
     if settings is None or waits is None or not workload.active or workload.is_true(conditions.EVICTED):
@@ -93,7 +93,7 @@ def _timed_out(workload: Workload, settings: WaitForPodsReady, wait: str, now: T
 
 
 def _too_long(workload: Workload, now: Time) -> ReconcileResult | None:
-    """It used up its maximum execution time, earlier stays included."""
+    """Deactivate a workload that used up its maximum execution time, earlier admissions included."""
     admitted = workload.condition(conditions.ADMITTED)
     if admitted is None or not admitted.status or workload.max_execution_time is None:
         return None

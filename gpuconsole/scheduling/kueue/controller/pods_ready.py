@@ -14,7 +14,7 @@ PODS_READY = "PodsReady"
 
 
 class Wait(StrEnum):
-    """What a workload without all its pods waits for; the cause of its eviction if it waits too long."""
+    """The kind of readiness an admitted workload waits for; the cause of its eviction after the timeout."""
 
     START = "WaitForStart"
     RECOVERY = "WaitForRecovery"
@@ -29,7 +29,7 @@ _READY = "All pods reached readiness and the workload is running"
 
 
 def with_readiness(workload: Workload, ready: bool, now: Time) -> Workload:
-    """Write down whether all its pods are ready; the same object if that is what it says already."""
+    """Set the PodsReady condition; the same object if nothing changes."""
     said = workload.condition(PODS_READY)
     if not workload.admitted:
         return _with(workload, Condition(PODS_READY, False, Wait.START, _TEXTS[Wait.START], now))
@@ -49,7 +49,7 @@ def _with(workload: Workload, condition: Condition) -> Workload:
 
 
 def pods_ready_timeout(workload: Workload, settings: WaitForPodsReady | None, now: Time) -> tuple[Wait, Span] | None:
-    """What an admitted workload waits for, and how much longer it may (0: no longer); None if it may wait for ever."""
+    """Return the kind of wait and the time left (0: timed out); None without a timeout."""
     admitted = workload.condition(ADMITTED)
     if settings is None or admitted is None or not admitted.status:
         return None

@@ -1,4 +1,4 @@
-"""One look at a Workload, as Kueue's workload controller takes it: the first thing to do is done, then it looks again.
+"""Reconciles a Workload as Kueue's workload controller does: takes the first action that is due, one per call.
 
 Kueue 0.19 pkg/controller/core/workload_controller.go: Reconcile.
 """
@@ -24,7 +24,7 @@ GATE_EVENTS = {
 
 
 def reconcile(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult:
-    """What the workload is to become now. The same object in the outcome: nothing is to be done."""
+    """Return the workload after one reconciliation; the same object if no action is due."""
     if workload.finished:
         return _finished(workload, config.object_retention, now)
     outcome = (
@@ -46,7 +46,7 @@ def reconcile(workload: Workload, outlook: QueueLookup, config: KueueConfig, now
 
 
 def _finished(workload: Workload, retention: ObjectRetention, now: Time) -> ReconcileResult:
-    """A finished workload is deleted when it was kept long enough."""
+    """Delete a finished workload when its retention has elapsed."""
     done = workload.condition(conditions.FINISHED)
     if retention.after_finished is None or done is None:
         return ReconcileResult(workload)
@@ -59,7 +59,7 @@ def _finished(workload: Workload, retention: ObjectRetention, now: Time) -> Reco
 
 
 def _gated(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult | None:
-    """Its annotation appeared or was cleared: say so."""
+    """Report that the admission-gated-by annotation appeared or was cleared."""
     said = workload.condition(conditions.QUOTA_RESERVED)
     was = said is not None and said.reason == "AdmissionGated"
     gated = is_gated(workload, config)
@@ -73,7 +73,7 @@ def _gated(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: T
 
 
 def _checks_synced(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
-    """The checks that its queue asks for are listed, and no others."""
+    """Sync the admission checks with those that the ClusterQueue requires."""
     if outlook.cluster_queue is None:
         return None
     names = checks_for(workload, outlook.cluster_queue)
@@ -85,7 +85,7 @@ def _checks_synced(workload: Workload, outlook: QueueLookup, now: Time) -> Recon
 def _admission(
     workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time
 ) -> tuple[Workload, tuple[KueueEvent, ...]]:
-    """Conditions of a workload that is not admitted, brought up to date; it may be admitted by that."""
+    """Update the conditions of a workload that is not admitted, which may admit it."""
     granular = config.granular
     if not workload.reserved:
         reason, message = inadmissible_reason(workload, outlook, config)

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kueue import conditions, recorder_events
 
 
 class PlannedEviction(Struct, frozen=True):
-    """Why a workload has to go; `cause` is what was behind the reason."""
+    """Reason and message of an eviction; `cause` is the underlying cause."""
 
     reason: str
     message: str
@@ -17,7 +17,7 @@ class PlannedEviction(Struct, frozen=True):
 
 
 class ReconcileResult(Struct, frozen=True):
-    """The Workload afterwards, and when to look again."""
+    """The Workload after a reconciliation, and the time until the next one."""
 
     workload: Workload | None
     """None: it is deleted."""
@@ -28,7 +28,7 @@ class ReconcileResult(Struct, frozen=True):
     """`workload` is to be evicted; it is not marked yet, because its work has to be stopped first."""
 
     def marked(self, now: Time) -> Workload | None:
-        """The Workload with the marks of its eviction."""
+        """Return the Workload with the conditions of its eviction."""
         if self.workload is None or self.eviction is None:
             return self.workload
         why = self.eviction
@@ -36,6 +36,6 @@ class ReconcileResult(Struct, frozen=True):
 
 
 def evicted(workload: Workload, why: PlannedEviction) -> ReconcileResult:
-    """The workload has to go; Kueue says so where it had been given something."""
+    """Return the result for a workload to evict, with an event if it had quota."""
     said = recorder_events.evicted(workload, why.reason, why.message, why.cause)
     return ReconcileResult(workload, (said,) if workload.admission is not None else (), eviction=why)

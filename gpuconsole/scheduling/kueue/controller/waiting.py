@@ -1,4 +1,4 @@
-"""Workloads that may not be tried, and when they may again: deactivation, back-off, queues that were stopped.
+"""Reconciles workloads that must not be scheduled yet: deactivation, backoff, stopped queues.
 
 Kueue 0.19 workload controller, Reconcile.
 """
@@ -28,13 +28,13 @@ def target_deactivation(workload: Workload, reason: str, message: str, now: Time
 
 
 def wait_for_checks(workload: Workload, now: Time) -> ReconcileResult | None:
-    """A check that sent it back says when to try again."""
+    """Set the requeue time that checks in state Retry ask for."""
     moment = awaited(workload, now)
     return None if moment is None else ReconcileResult(wait_until(workload, moment))
 
 
 def active(workload: Workload, now: Time) -> ReconcileResult | None:
-    """What an active workload is to become before its queue is looked at; None = go on."""
+    """Reconcile an active workload before its queue is evaluated; None if no action is due."""
     if workload.is_true(DEACTIVATION_TARGET):
         return ReconcileResult(replace(workload, active=False))
     at = workload.requeue.at
@@ -58,7 +58,7 @@ def _rested(workload: Workload) -> Workload:
 
 
 def inactive(workload: Workload) -> ReconcileResult | None:
-    """A deactivated workload is evicted, and what its retries came to is forgotten; None = that is done."""
+    """Evict a deactivated workload and reset its requeue state; None when both are done."""
     target = workload.condition(DEACTIVATION_TARGET)
     kept = tuple(condition for condition in workload.conditions if condition.type != DEACTIVATION_TARGET)
     forgotten = replace(workload, conditions=kept, requeue=RequeueState())
@@ -70,7 +70,7 @@ def inactive(workload: Workload) -> ReconcileResult | None:
 
 
 def deactivation_left(workload: Workload, kept: Span, now: Time) -> Span | None:
-    """How long a workload that Kueue deactivated is kept yet; None for one that was not (by Kueue)."""
+    """Return the remaining retention of a workload that Kueue deactivated; None for others."""
     gone = workload.condition(conditions.EVICTED)
     if workload.active or gone is None or not gone.status or not gone.reason.startswith(BY_KUEUE):
         return None
@@ -78,7 +78,7 @@ def deactivation_left(workload: Workload, kept: Span, now: Time) -> Span | None:
 
 
 def restarted(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
-    """A workload that was evicted when its queue stopped may be tried when that runs again."""
+    """Requeue a workload that was evicted by a stopped queue once the queue runs again."""
     waits = workload.condition(conditions.REQUEUED)
     if waits is None or waits.status or waits.reason not in _RESTARTED:
         return None

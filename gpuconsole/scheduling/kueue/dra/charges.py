@@ -29,13 +29,13 @@ NO_CLAIMS = f"{INTEGRATION} feature does not support use of resource claims"
 
 
 class Gated(Protocol):
-    """What knows the feature gates."""
+    """Interface to the feature gates."""
 
     def enabled(self, gate: str) -> bool: ...
 
 
 class Charge(Struct, frozen=True):
-    """What one pod's devices cost, and the requested resources that this stands for."""
+    """The quota charge for one pod's devices, and the requested resources that it replaces."""
 
     amounts: Resources = EMPTY
     replaced: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ NO_CHARGES: Charges = {}
 
 
 def needs_devices(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> bool:
-    """True if the workload's devices have to be charged (or refused) before it is queued (NeedsDRAReconcile)."""
+    """True if the workload's devices must be charged before it is queued (NeedsDRAReconcile)."""
     if not _may_need(workload, catalogue) or on_hold(workload):
         return False
     if _has_claims(workload):
@@ -76,7 +76,7 @@ def _has_claims(workload: Workload) -> bool:
 
 
 def charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Charges | ChargeRefusal:
-    """What every pod of each pod set costs beside its ordinary requests; only for one that `needs_devices`."""
+    """Return the device charges of each pod set; only for a workload for which `needs_devices` is true."""
     if not gates.enabled(INTEGRATION):
         return ChargeRefusal(NOT_ENABLED, NOT_ENABLED)
     if any(claim.claim for pod_set in workload.pod_sets for claim in pod_set.template.resource_claims):
@@ -104,7 +104,7 @@ def _pod_sets(workload: Workload) -> Iterator[tuple[PodSet, str]]:
 
 
 def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """Devices of the classes that are paid for one by one. Raises ClaimError at the first problem."""
+    """Charge devices of classes that count one by one. Raises ClaimError at the first problem."""
     costs = {
         pod_set.name: _devices_of(catalogue, workload.namespace, pod_set, path, gates)
         for pod_set, path in _pod_sets(workload)
@@ -113,7 +113,7 @@ def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated)
 
 
 def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """Requested resources that a class stands behind. Raises ClaimError with all problems."""
+    """Charge requested extended resources of device classes. Raises ClaimError with all problems."""
     if not gates.enabled(EXTENDED):
         return NO_CHARGES
     found: dict[str, Charge] = {}
@@ -133,12 +133,12 @@ def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gate
 
 
 def charge_counters(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """What counters say that requests cost. Raises ClaimError at the first problem."""
+    """Charge requests by shared counters. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_counters) if gates.enabled(PARTITIONABLE) else NO_CHARGES
 
 
 def charge_capacities(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """What capacities say that requests cost. Raises ClaimError at the first problem."""
+    """Charge requests by capacities. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_capacities) if gates.enabled(CONSUMABLE) else NO_CHARGES
 
 

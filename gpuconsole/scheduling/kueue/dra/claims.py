@@ -82,7 +82,7 @@ def _slices(catalogue: DeviceCatalogue, selecting: Sequence[tuple[int, DeviceReq
 
 
 def _give(catalogue: DeviceCatalogue, request: DeviceRequest, free: list[Published], path: str) -> list[Published]:
-    """The devices that are left when the request got its own. Raises ClaimError."""
+    """Return the devices left after the request got its own. Raises ClaimError."""
     field, name = f"{path}.exactly.selectors", request.device_class
     by_class = catalogue.class_selectors(name, path)
     own = compiled(request.selectors, field, "CEL compilation failed")

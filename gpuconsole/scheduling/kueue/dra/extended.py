@@ -18,7 +18,7 @@ def is_extended(resource: str) -> bool:
 
 
 def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
-    """True if a container requests something that a device class stands behind."""
+    """True if a container requests an extended resource of a device class."""
     return any(
         amount and name in catalogue.extended and is_extended(name)
         for container in (*template.init_containers, *template.containers)
@@ -27,7 +27,7 @@ def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
 
 
 class _ExtendedRequest:
-    """What a pod asks for of one resource: where, and how much at once."""
+    """A pod's request for one extended resource: path and amount."""
 
     __slots__ = ("places", "running", "starting")
 

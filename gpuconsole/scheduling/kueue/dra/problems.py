@@ -35,7 +35,7 @@ class Problem(Struct, frozen=True):
 
 
 class ClaimError(Exception):
-    """A claim cannot be charged."""
+    """Error: a claim cannot be charged."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(aggregate(problems))
@@ -45,7 +45,7 @@ class ClaimError(Exception):
         return aggregate(self.problems)
 
     def within(self, field: str, context: str) -> "ClaimError":
-        """The same problems, further up: of a field of `field`, introduced by `context`."""
+        """Return the same problems with `field` as parent path, introduced by `context`."""
         return ClaimError(
             *(
                 Problem(p.kind, f"{field}.{p.field}" if field else p.field, p.value, f"{context}: {p.detail}")

@@ -16,7 +16,7 @@ ROUND: Span = 5 * MINUTE
 
 
 class Nomination(Struct, frozen=True, kw_only=True):
-    """The clusters that a workload is offered to from now on."""
+    """The clusters to which a workload is dispatched from now on."""
 
     clusters: tuple[str, ...]
     started: Time | None = None
@@ -28,9 +28,9 @@ class Nomination(Struct, frozen=True, kw_only=True):
 
 
 def skips_nomination(workload: Workload, check: CheckState | None, *, elastic: bool = False) -> bool:
-    """True if there is nothing to offer: no such check, one that is decided, or a cluster that took the workload.
+    """True if no cluster is to be nominated: no such check, a decided one, or a cluster already has the workload.
 
-    An elastic workload is offered again when it grows (Kueue 0.19 workload.ShouldSkipClusterNomination).
+    An elastic workload is nominated again when it grows (Kueue 0.19 workload.ShouldSkipClusterNomination).
     """
     if check is None or check.state != "Pending":
         return True
@@ -38,7 +38,7 @@ def skips_nomination(workload: Workload, check: CheckState | None, *, elastic: b
 
 
 def all_at_once(remotes: Sequence[str]) -> Nomination:
-    """Offer a workload to every cluster."""
+    """Nominate all clusters."""
     return Nomination(clusters=tuple(remotes))
 
 

@@ -30,7 +30,7 @@ class MultiKueueGroup(Struct, frozen=True, kw_only=True):
 
 
 class MultiKueueActions(Struct, frozen=True, kw_only=True):
-    """What is to be done now."""
+    """The actions that one step requires."""
 
     check: CheckState | None = None
     cluster: str = ""
@@ -48,7 +48,7 @@ class MultiKueueActions(Struct, frozen=True, kw_only=True):
 
 
 def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
-    """What the manager does next for a workload."""
+    """Return the manager's next actions for a workload."""
     local, check = group.local, group.check
     present = tuple(cluster for cluster, copy in group.copies.items() if copy is not None)
     if local.finished or not local.reserved:
@@ -72,9 +72,9 @@ def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActio
 
 
 def _first(group: MultiKueueGroup, condition: str) -> tuple[str, Condition | None]:
-    """The cluster whose copy has a condition for the longest time, and the condition.
+    """Return the cluster whose copy has had a condition for the longest time, and the condition.
 
-    The cluster that took the workload comes before all others: a copy on one that was lost and is back does not count.
+    The cluster that runs the workload comes first: a copy on a cluster that was lost and is back does not count.
     """
     found = [
         (cluster != group.local.cluster, known.since, cluster, known)
@@ -95,7 +95,7 @@ def _finished(check: CheckState, cluster: str, finished: Condition) -> MultiKueu
 
 
 def _admitted(group: MultiKueueGroup, cluster: str, others: tuple[str, ...]) -> MultiKueueActions:
-    """One cluster runs it: the others need not try any more."""
+    """Keep the copy on one cluster and remove the others."""
     local, check = group.local, group.check
     evicted = local.condition("Evicted")
     if evicted is not None and evicted.status:
@@ -107,7 +107,7 @@ def _admitted(group: MultiKueueGroup, cluster: str, others: tuple[str, ...]) -> 
 
 
 def _gone(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
-    """The copy that ran is not to be seen: its cluster is waited for, but not for ever."""
+    """Wait for the lost cluster of a running copy until its timeout."""
     lost = group.lost.get(group.local.cluster)
     if lost is None:
         return MultiKueueActions(check=_sent_back(group.check, "Admitting remote no longer exists"))

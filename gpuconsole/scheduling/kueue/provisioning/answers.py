@@ -19,19 +19,19 @@ CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
 
 
 def without_config(state: CheckState) -> CheckState:
-    """The check waits while nothing says how to ask."""
+    """Return the check state while the ProvisioningRequestConfig is missing."""
     return replace(state, state="Pending", message=INACTIVE)
 
 
 def without_need(state: CheckState) -> CheckState:
-    """Nothing has to be asked for: the check has passed."""
+    """Return the check state of a workload that needs no request: Ready."""
     return state if state.state == "Ready" else replace(state, state="Ready", message=NOT_NEEDED, updates=())
 
 
 def answered(
     workload: Workload, state: CheckState, request: ProvisioningRequest, config: ProvisioningRequestConfig
 ) -> CheckState:
-    """The check as its newest request says. The conditions are looked at in Kueue's order: failure comes first."""
+    """Return the check state for its newest request. The conditions are evaluated in Kueue's order: failure first."""
     if request.condition(FAILED):
         return _again(workload, state, request, config.retry, FAILED, "Retrying after failure")
     if request.condition(CAPACITY_REVOKED):
@@ -58,7 +58,7 @@ def answered(
 def _again(
     workload: Workload, state: CheckState, request: ProvisioningRequest, retry: RetryStrategy, condition: str, why: str
 ) -> CheckState:
-    """Send the workload back for another attempt, or reject it after the last one."""
+    """Retry the workload's request, or reject the check after the last attempt."""
     attempt = attempt_of(request, workload.name, state.name) or 1
     if attempt > retry.limit:
         return replace(state, state="Rejected", message=request.message(condition))

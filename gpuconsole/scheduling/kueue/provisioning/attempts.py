@@ -20,7 +20,7 @@ def template_name(request: str, pod_set: str) -> str:
 
 
 def attempt_of(request: ProvisioningRequest, workload: str, check: str) -> int | None:
-    """Which attempt of this workload's check a request is, by its name; None if it is none of them."""
+    """Return the attempt number in a request's name; None if it belongs to another workload or check."""
     prefix = re.escape(_limited(f"{workload}-{check}-"))
     found = re.fullmatch(f"{prefix}([0-9]+)", request.name)
     return int(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""The controller of the checks that ask for capacity, as one pure step (Kueue 0.19 controller.go: Reconcile)."""
+"""The controller of ProvisioningRequest admission checks as one pure step (Kueue 0.19 controller.go: Reconcile)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,7 +22,7 @@ MANAGED: Mapping[str, str] = {"kueue.x-k8s.io/managed": "true"}
 
 
 class ProvisioningObjects(Struct, frozen=True, kw_only=True):
-    """What exists beside the workload; all by key."""
+    """The objects that the controller reads beside the workload, by key."""
 
     checks: Mapping[str, AdmissionCheck]
     configs: Mapping[str, ProvisioningRequestConfig]
@@ -33,14 +33,14 @@ class ProvisioningObjects(Struct, frozen=True, kw_only=True):
 
 
 class ProvisioningEvent(Struct, frozen=True):
-    """An event of Kueue's: its reason and its text."""
+    """An event of Kueue: reason and message."""
 
     reason: str
     message: str
 
 
 class ProvisioningResult(Struct, frozen=True, kw_only=True):
-    """What one step changes."""
+    """The changes of one reconciliation."""
 
     workload: Workload
     made: tuple[ProvisioningRequest, ...] = ()
@@ -54,10 +54,10 @@ class ProvisioningResult(Struct, frozen=True, kw_only=True):
 def reconcile(
     workload: Workload, objects: ProvisioningObjects, now: Time, *, clean_up: bool = True
 ) -> ProvisioningResult:
-    """Bring a workload's checks and requests up to date with each other.
+    """Reconcile a workload's checks with its ProvisioningRequests.
 
-    Each check has one request at a time, its newest attempt; a failed one is followed by the next when the workload
-    has its quota again. `clean_up` is the gate CleanupProvisioningRequestsOnEviction. Raises InconsistentAssignments.
+    Each check has one request at a time, its newest attempt; a failed one is followed by the next when the workload has
+    its quota again. `clean_up` is the gate CleanupProvisioningRequestsOnEviction. Raises InconsistentAssignments.
     """
     evicted = workload.is_true("Evicted")
     if workload.finished or (evicted and clean_up):
@@ -131,7 +131,7 @@ def _sync(
     latest: Mapping[str, ProvisioningRequest | None],
     now: Time,
 ) -> Workload:
-    """The workload with its checks as their requests say; unchanged while any of them has to be made first."""
+    """Return the workload with its checks updated from their requests; unchanged while a request is missing."""
     checks = workload.checks
     for name, config in configs.items():
         state, request = _state(workload, name), latest[name]
@@ -161,7 +161,7 @@ def _changes(before: Workload, after: Workload) -> Iterator[ProvisioningEvent]:
 
 
 def _next_attempt(workload: Workload, state: CheckState, request: ProvisioningRequest | None) -> int | None:
-    """Which attempt to make now; None if the one that exists is still to be waited for.
+    """Return the attempt to create now; None while the current one is pending.
 
     A booking that expires after the workload was admitted is of no concern. Where the last request is gone, the check
     remembers how many there were.

@@ -12,14 +12,14 @@ from gpuconsole.model.workloads import PodSetAssignment, Workload
 
 
 class InconsistentAssignments(ValueError):
-    """The workload's admission does not name one of its pod sets."""
+    """Error: the workload's admission lacks one of its pod sets."""
 
     def __init__(self, pod_set: str) -> None:
         super().__init__(f'inconsistent podSet assignments: missing assignment for PodSet "{pod_set}"')
 
 
 class Needed(Struct, frozen=True):
-    """Pods that are requested together: the pod set that stands for them, what it was given, and how many."""
+    """Pods that are requested together: representative pod set, assignment and count."""
 
     pod_set: PodSet
     assignment: PodSetAssignment
@@ -27,12 +27,12 @@ class Needed(Struct, frozen=True):
 
 
 def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
-    """True if any pod that the config manages is to run. Raises InconsistentAssignments."""
+    """True if any pod needs a resource that the config manages. Raises InconsistentAssignments."""
     return any(count > 0 for _, _, count in _managed(workload, config))
 
 
 def needed(workload: Workload, config: ProvisioningRequestConfig) -> tuple[Needed, ...]:
-    """What to ask for, with pod sets put together as the config's merge policy says. Raises InconsistentAssignments."""
+    """Return the pods to request, merged by the config's merge policy. Raises InconsistentAssignments."""
     found: list[Needed] = []
     for pod_set, assignment, count in _managed(workload, config):
         if count <= 0:
@@ -76,7 +76,7 @@ def _is_mergeable(one: PodSet, other: PodSet, policy: str) -> bool:
 
 
 def _requirements(template: PodTemplate) -> tuple[object, ...]:
-    """All that decides where such a pod fits; priorities and labels do not."""
+    """Return everything that decides on which nodes such a pod fits; priorities and labels do not."""
     return (
         [container.requests for container in template.containers],
         [container.requests for container in template.init_containers],

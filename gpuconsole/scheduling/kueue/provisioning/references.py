@@ -16,7 +16,7 @@ def config_of(check: AdmissionCheck) -> str:
 
 
 def activity(check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestConfig]) -> Condition | None:
-    """The condition Active that this controller gives a check; None for checks of other controllers."""
+    """Return the Active condition that this controller sets on a check; None for checks of other controllers."""
     if check.controller != CONTROLLER:
         return None
     fault = _fault(check)

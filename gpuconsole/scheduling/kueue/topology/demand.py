@@ -21,7 +21,7 @@ Slices = tuple[tuple[str, int], ...]
 
 
 class Replacing(Struct, frozen=True):
-    """An assignment that lost a node."""
+    """A topology assignment with a failed node to replace."""
 
     node: str
     existing: tuple[TopologyDomain, ...]
@@ -53,14 +53,14 @@ NO_REQUEST = TopologyRequest()
 
 
 def slices_of(request: TopologyRequest) -> Slices:
-    """The slice constraints, in whichever of its two forms the request has them."""
+    """Return the slice constraints of a request, from either of its two forms."""
     if request.slice_constraints:
         return request.slice_constraints
     return ((request.slice_required, request.slice_size or 0),) if request.slice_required else ()
 
 
 def is_explicit(pod_set: PodSet) -> bool:
-    """True if the pod set itself asks for a place in the topology."""
+    """True if the pod set itself requests a topology."""
     return pod_set.topology is not None and pod_set.topology.explicit
 
 
@@ -69,7 +69,7 @@ def is_requested(pod_set: PodSet, rules: ClusterQueueConfig) -> bool:
 
 
 def requested_level(demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
-    """The level whose domains are to hold the pods together, or nothing."""
+    """Return the level whose domains must hold the pods together; empty if none."""
     # A Topology may have no levels: its manifest is warned of, and a watched one may come before its spec.
     return level_of(demand.request, domains) or ("".join(domains.levels[-1:]) if demand.implied else "")
 
@@ -95,7 +95,7 @@ def mismatch(
     rules: ClusterQueueConfig,
     topologies: Mapping[str, TopologyDomainTree],
 ) -> str:
-    """Why the flavor's topology, or its lack of one, does not suit the pod set, or nothing."""
+    """Return why the flavor does not suit the pod set's topology request; empty if it does."""
     if not is_requested(pod_set, rules):
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling' if flavor.topology else ""
     if not is_explicit(pod_set):
@@ -112,7 +112,7 @@ def mismatch(
 
 
 def replacing(request: WorkloadRequest, existing: tuple[TopologyDomain, ...]) -> Replacing | None:
-    """What is to be done about the first of the nodes that failed under a workload; the others have to wait."""
+    """Return the replacement of the first failed node of a workload; the others wait."""
     lost = request.workload.unhealthy_nodes
     return Replacing(lost[0], existing, request.pinned) if lost else None
 
@@ -183,7 +183,7 @@ def _bound(assignment: Assignment, result: PodSetResult) -> bool:
 
 
 def _kept(assignment: Assignment, result: PodSetResult) -> tuple[TopologyDomain, ...] | None:
-    """Where the slice that is replaced has the pods of this pod set."""
+    """Return the topology assignment of this pod set in the replaced slice."""
     given = assignment.given(result)
     return given.topology if given is not None and given.topology else None
 

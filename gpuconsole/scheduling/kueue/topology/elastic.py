@@ -16,7 +16,7 @@ Resized = dict[str, tuple[TopologyDomain, ...]]
 
 
 def resize(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> Resized | None:
-    """Places that keep those of the slice before; None if some of them are gone. Raises Unplaced."""
+    """Return an assignment that keeps that of the previous slice; None if parts of it are gone. Raises Unplaced."""
     before = workers.previous
     assert before is not None
     kept = leader.previous if leader is not None else None
@@ -55,7 +55,7 @@ def _grow(
     leader: TasPodSetRequest | None,
     before: tuple[TopologyDomain, ...],
 ) -> Resized:
-    """Place what is new beside what runs; a leader that runs stays."""
+    """Place the new pods beside the running ones; a running leader stays."""
     result: Resized = {}
     ground.take(workers, before)
     placed = leader

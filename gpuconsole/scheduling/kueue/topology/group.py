@@ -1,4 +1,4 @@
-"""Placing one group of pods in one topology: workers, and a leader beside them where they have one.
+"""Finds the topology assignment of one group of pods: workers, with or without a leader.
 
 Kueue 0.19 TASFlavorSnapshot.findTopologyAssignment.
 """
@@ -24,11 +24,11 @@ Places = Mapping[str, tuple[TopologyDomain, ...]]
 
 
 class Unplaced(Exception):
-    """Why a group cannot be placed."""
+    """Error: a group has no topology assignment; its message says why."""
 
 
 class TopologySearchInput(Struct, frozen=True):
-    """The topology of one flavor as a search for places finds it."""
+    """The topology of one flavor with its usage, as a search sees it."""
 
     domains: TopologyDomainTree
     sites: TasUsage
@@ -39,7 +39,7 @@ class TopologySearchInput(Struct, frozen=True):
     """Count as if no pod had a place yet."""
 
     def take(self, demand: TasPodSetRequest, places: Sequence[TopologyDomain]) -> None:
-        """Those that come after find these places taken."""
+        """Count these domains as used for the groups that follow."""
         for place in places:
             usage = scale(add(demand.per_pod, {PODS: 1}), place.count)
             self.assumed[place.values] = add(self.assumed.get(place.values, {}), usage)
@@ -48,7 +48,7 @@ class TopologySearchInput(Struct, frozen=True):
 def place_group(
     ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None = None, within: Values = ()
 ) -> dict[str, tuple[TopologyDomain, ...]]:
-    """The places of one group, in the domain `within` if there is one. Raises Unplaced."""
+    """Return the assignment of one group, inside the domain `within` if given. Raises Unplaced."""
     domains = ground.domains
     if workers.problem:
         raise Unplaced(workers.problem)
@@ -81,7 +81,7 @@ def place_group(
 def _lay_out(
     ground: TopologySearchInput, workers: TasPodSetRequest, shape: PlacementShape, counts: Counts
 ) -> tuple[tuple[TopologyDomain, ...], tuple[TopologyDomain, ...]] | str:
-    """The places of the workers and of the leader, or why there are none."""
+    """Return the assignments of the workers and of the leader, or the reason there are none."""
     domains, request = ground.domains, workers.request
     required, preferred = bool(request.required), bool(request.preferred)
     unconstrained = request.unconstrained or workers.implied or not (required or preferred)

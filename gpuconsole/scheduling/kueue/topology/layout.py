@@ -32,7 +32,7 @@ class TasGates(Struct, frozen=True):
 
 
 class DoesNotFit(Exception):
-    """The pods cannot be placed; `fitting` slices of those asked for could (None: there is no domain at all)."""
+    """Error: the pods do not fit; `fitting` slices would (None: there is no domain at all)."""
 
     def __init__(self, level: int, fitting: int | None) -> None:
         super().__init__(level, fitting)
@@ -41,7 +41,7 @@ class DoesNotFit(Exception):
 
 
 class PodLayout:
-    """Lays out one group of pods. Mutates its counts, from what could be taken to what is given."""
+    """Distributes one group of pods over domains. Mutates its counts, from capacity to assigned pods."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PodLayout:
         self._wanted = shape.count // shape.slice_size
 
     def run(self) -> tuple[list[int], Counts]:
-        """Domains of the lowest level, and the counts that say how many pods and leaders each gets. Raises NoRoom."""
+        """Return the chosen domains of the lowest level with the pods and leaders of each. Raises DoesNotFit."""
         shape, lowest = self._shape, len(self._domains.levels) - 1
         balanced = balance(self._domains, self._counts, shape) if self._balanced else None
         if balanced is not None:
@@ -95,7 +95,7 @@ class PodLayout:
         return self._spread(children, counts.pods[number], counts.leaders[number], size, slices=size > 1)
 
     def _find(self, level: int) -> tuple[int, list[int]]:
-        """The level and the domains that take everything together."""
+        """Return the level and the domains that hold the whole group."""
         counts, leaders = self._counts, self._shape.leaders
         everything = self._domains.by_level[level]
         if not everything:
@@ -124,7 +124,7 @@ class PodLayout:
         return counts.slices_with_leader[number] >= self._wanted and counts.leaders[number] >= self._shape.leaders
 
     def _several(self, level: int, order: list[int]) -> list[int]:
-        """Take domains greedily until everything has room; the one for the leader comes first."""
+        """Choose domains greedily until the group fits; the leader's domain comes first."""
         counts = self._counts
         chosen: list[int] = []
         wanted, leaders = self._wanted, self._shape.leaders
@@ -190,7 +190,7 @@ class PodLayout:
         return min(enough, key=lambda number: room[number]) if enough else order[0]
 
     def _leader_first(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:
-        """Put first the first domain that can host the leader and leaves room for all workers."""
+        """Move the first domain that can host the leader and still leaves capacity for all workers to the front."""
         counts = self._counts
         capacity = counts.slices if slices else counts.pods
         with_leader = counts.slices_with_leader if slices else counts.pods_with_leader

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node
 
 
 class NodeChange(IntFlag):
-    """What of a node changed. A change of none of these wakes nobody."""
+    """The parts of a node that changed; other changes requeue no workloads."""
 
     NOTHING = 0
     ALLOCATABLE = 1

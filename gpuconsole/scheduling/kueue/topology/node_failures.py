@@ -30,7 +30,7 @@ _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class NodeFailureResult(Struct, frozen=True):
-    """What became of one workload's places on a node."""
+    """The result for one workload with pods assigned to a node."""
 
     unhealthy: bool = False
     to_fail: tuple[Pod, ...] = ()
@@ -38,7 +38,7 @@ class NodeFailureResult(Struct, frozen=True):
 
 
 class NodeFailureActions(Struct, frozen=True):
-    """What is to be done about a node: workloads as they are to be written, evictions, pods that fail."""
+    """The actions for a node: changed workloads, evictions, failed pods."""
 
     changed: tuple[Workload, ...] = ()
     evicted: Mapping[str, str] = {}
@@ -49,7 +49,7 @@ class NodeFailureActions(Struct, frozen=True):
 
 
 class NodeFailureInputs(Struct, frozen=True):
-    """What is known beside the node."""
+    """The objects that are known beside the node."""
 
     workloads: Mapping[str, Workload]
     pods: Sequence[Pod]
@@ -58,7 +58,7 @@ class NodeFailureInputs(Struct, frozen=True):
 
 
 def examine(name: str, node: Node | None, inputs: NodeFailureInputs, now: Time) -> NodeFailureActions:
-    """Look at all workloads with places or pods on a node; None is a node that is gone."""
+    """Check all workloads with pods assigned to a node; None is a deleted node."""
     config = inputs.config
     if not config.enabled("TASFailedNodeReplacement"):
         return NodeFailureActions()
@@ -87,7 +87,7 @@ def examine(name: str, node: Node | None, inputs: NodeFailureInputs, now: Time) 
 
 
 def judge(node: Node, workload: Workload, inputs: NodeFailureInputs, assigned: Iterable[Pod]) -> NodeFailureResult:
-    """The state of one workload on a node; `assigned` are its pods whose node selector names the node."""
+    """Check one workload on a node; `assigned` are its pods whose node selector names the node."""
     to_fail = tuple(p for p in assigned if not p.node and p.phase is PodPhase.PENDING and not is_gated(p))
     progressing = any(
         pod.node == node.name and not pod.deleted and not pod.done for pod in pods_of(workload, inputs.pods)

@@ -1,4 +1,4 @@
-"""Finding places for all pod sets of a workload, flavor by flavor and group by group.
+"""Finds topology assignments for all pod sets of a workload, flavor by flavor and group by group.
 
 Kueue 0.19 FindTopologyAssignmentsForWorkload and FindTopologyAssignmentsForFlavor.
 """
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 
 
 class TopologyPlacements(Struct, frozen=True):
-    """The places of a workload's pod sets, as far as they were found, or the first failure."""
+    """The topology assignments found so far, or the first failure."""
 
     places: Places
     failed: str = ""
@@ -32,7 +32,7 @@ class TopologyPlacements(Struct, frozen=True):
 def find_places(
     demands: Mapping[str, Sequence[TasPodSetRequest]], sites: TasUsage, *, gates: TasGates, empty: bool
 ) -> TopologyPlacements:
-    """Place all demands, or say why one of them cannot be; `empty` counts as if no pod had a place yet.
+    """Find topology assignments for all requests, or the first failure; `empty` ignores pods placed before.
 
     `gates` chooses how pods are laid out.
     """
@@ -58,7 +58,7 @@ def find_places(
 
 
 def _find(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> Places:
-    """Places of a group, which an elastic workload changes as little as possible."""
+    """Find the assignment of a group; an elastic workload keeps its pods where they are."""
     resized = resize(ground, workers, leader) if ground.gates.elastic and workers.previous is not None else None
     if resized is not None:
         return resized
@@ -77,7 +77,7 @@ def _groups(demands: Sequence[TasPodSetRequest]) -> list[list[TasPodSetRequest]]
 
 
 def _leader_and_workers(group: Sequence[TasPodSetRequest]) -> tuple[TasPodSetRequest | None, TasPodSetRequest]:
-    """The smaller of two pod sets is the leader."""
+    """Return the smaller of two pod sets as the leader, and the other one."""
     if len(group) == 1:
         return None, group[0]
     first, second = group[0], group[1]

@@ -17,7 +17,7 @@ Assigned = tuple[TopologyDomain, ...]
 
 
 def replace_node(ground: TopologySearchInput, demand: TasPodSetRequest) -> Assigned:
-    """The assignment with new places for those that the node had. Raises Unplaced."""
+    """Return the assignment with a replacement for the failed node. Raises Unplaced."""
     lost = demand.replacing
     assert lost is not None
     if lost.pinned:
@@ -41,13 +41,13 @@ def replace_node(ground: TopologySearchInput, demand: TasPodSetRequest) -> Assig
 
 
 def without_node(lost: Replacing) -> tuple[int, Assigned]:
-    """How many pods the node had, and the assignment without it (deleteDomain)."""
+    """Return the number of pods on the node, and the assignment without it (deleteDomain)."""
     staying = tuple(domain for domain in lost.existing if domain.values[-1] != lost.node)
     return sum(d.count for d in lost.existing if d.values[-1] == lost.node), staying
 
 
 def stale_domain(domains: TopologyDomainTree, assigned: Sequence[TopologyDomain]) -> str:
-    """The first value of a domain that is not there (any more), or nothing (IsTopologyAssignmentStale)."""
+    """Return the first domain that no longer exists; empty if all do (IsTopologyAssignmentStale)."""
     return next((domain.values[0] for domain in assigned if domain.values not in domains.leaves), "")
 
 

@@ -10,7 +10,7 @@ _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 def unsuitable(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
-    """Why no pod of the demand may run on this node, or nothing."""
+    """Return why no pod of the request may run on this node; empty if one may."""
     template = demand.pod_set.template
     tolerations = (*template.tolerations, *domains.flavor.tolerations)
     for taint in node.taints:

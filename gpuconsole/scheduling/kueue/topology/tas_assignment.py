@@ -1,4 +1,4 @@
-"""The places of an assignment: looked for once its flavors are known, and again once its victims are.
+"""Adds topology assignments to a flavor assignment, and again once its victims are known.
 
 Kueue 0.19 flavorassigner.assignFlavors and scheduler.updateAssignmentForTAS.
 """
@@ -18,7 +18,7 @@ Demands = dict[str, list[TasPodSetRequest]]
 
 
 def demands(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment) -> Demands:
-    """What the assignment asks of the topologies; nothing where the gate is off."""
+    """Return the topology requests of an assignment; empty where the gate is off."""
     if not context.gates.topology or not (rules.tas_only or request.asks_for_topology):
         return {}
     elastic = context.gates.layouts.elastic
@@ -26,12 +26,13 @@ def demands(context: Context, rules: ClusterQueueConfig, request: WorkloadReques
 
 
 def find(context: Context, wanted: Demands, *, empty: bool = False) -> TopologyPlacements:
-    """Places on what is left now, or with `empty` on topologies without pods."""
+    """Find topology assignments for the current usage, or with `empty` on topologies without pods."""
     return find_places(wanted, context.snapshot.sites, gates=context.gates.layouts, empty=empty)
 
 
 def place(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment) -> None:
-    """Give an assignment that fits its places. Without room it has to preempt; without room at all it does not fit.
+    """Add topology assignments to an assignment that fits; lower its mode to PREEMPT or NO_FIT if there are none.
+    Without room it has to preempt; without room at all it does not fit.
 
     If one pod set needs preemption, the quota of all that are placed may be too scattered, so all need it.
     """
@@ -64,9 +65,9 @@ def place_after_preemption(
     assignment: Assignment,
     victims: Sequence[Holding],
 ) -> None:
-    """Note where the pods will go once the victims are gone; without victims, where they would on empty topologies.
+    """Record the topology assignment after preemption; without victims, that on empty topologies.
 
-    The latter is kept for the workload, so that those after it in the cycle do not take it.
+    The latter is reserved for the workload, so that later entries of the cycle do not take it.
     """
     if assignment.mode != FlavorAssignmentMode.PREEMPT or on_failed_node(request.workload):
         return

@@ -38,7 +38,7 @@ def domain_counts(
     affinity: bool,
     within: Values = (),
 ) -> "DomainCounts":
-    """The tally of such pods, on these sites; `empty` counts as if no pod had been placed by topology yet.
+    """Return the counts of these pods for the current usage; `empty` ignores pods placed by topology.
 
     With `within` only what lies in that domain counts; with `affinity` it also sums up how well nodes suit the pods'
     preferred node affinity.
@@ -63,7 +63,7 @@ def _key(
     affinity: bool,
     within: Values,
 ) -> Hashable:
-    """Equal for searches that count alike on the same sites."""
+    """Equal for searches with equal counts."""
     template = demand.pod_set.template
     choosy = (template.tolerations, template.node_selector, template.affinity, template.preferred)
     return (

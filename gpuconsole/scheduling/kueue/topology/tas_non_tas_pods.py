@@ -25,12 +25,12 @@ def placed_by_topology(pod: Pod) -> bool:
 
 
 def is_non_tas_pod(pod: Pod) -> bool:
-    """True for a pod that takes room on a node which the topologies do not account for (belongsToNonTASCache)."""
+    """True for a running pod whose usage the topologies do not include (belongsToNonTASCache)."""
     return bool(pod.node) and not pod.done and not placed_by_topology(pod)
 
 
 class NonTasPodUsage:
-    """What such pods use, by pod and by node. Mutates by `take_in` and `forget`."""
+    """Usage of non-TAS pods, by pod and by node. Mutates by `add_pod` and `remove_pod`."""
 
     __slots__ = ("_pods", "used")
 
@@ -46,7 +46,7 @@ class NonTasPodUsage:
         return twin
 
     def add_pod(self, pod: Pod) -> Moves:
-        """Note a pod as it is now; returns what changed."""
+        """Add or update a pod; returns the changes of usage."""
         if not is_non_tas_pod(pod):
             return self.remove_pod(pod.key)
         now = pod.node, add(pod.template.requests, {PODS: 1})
@@ -58,7 +58,7 @@ class NonTasPodUsage:
         return (*gone, (*now, 1))
 
     def remove_pod(self, key: str) -> Moves:
-        """The pod is gone, or was never known."""
+        """Remove a pod, if known; returns the changes of usage."""
         known = self._pods.pop(key, None)
         if known is None:
             return ()

@@ -44,7 +44,7 @@ class TasUsage:
         return twin
 
     def restore(self, saved: "TasUsage") -> None:
-        """Go back to what `copy` gave."""
+        """Restore the usage that `copy` returned."""
         self.used, self.elsewhere = saved.used, saved.elsewhere
 
     def shared(self) -> "TasUsage":
@@ -84,7 +84,7 @@ class TasUsage:
                 used[leaf] = _with(used[leaf], place, sign)
 
     def fits(self, places: Iterable[TopologyUsage]) -> bool:
-        """True if every place has room; pod sets are looked at one by one, not summed, as in Kueue."""
+        """True if every domain has enough capacity; pod sets are checked one by one, not summed, as in Kueue."""
         for place in places:
             domains = self.topologies[place.flavor]
             leaf = domains.leaves.get(place.values)
@@ -93,7 +93,7 @@ class TasUsage:
         return True
 
     def occupy(self, moves: Moves) -> None:
-        """Take in that pods which no topology placed came or went."""
+        """Update the usage of pods that no topology placed."""
         for node, amounts, sign in moves:
             for flavor, domains in self.topologies.items():
                 leaf = domains.leaf_of.get(node)
@@ -103,11 +103,11 @@ class TasUsage:
                     self.free = {**self.free, flavor: free}
 
     def offer(self, flavor: str, leaf: int) -> Resources:
-        """What a leaf could give to pods that are placed by topology."""
+        """Return the capacity of a leaf for pods with topology assignments."""
         return (self.free.get(flavor) or self.topologies[flavor].free)[leaf]
 
     def left(self, flavor: str, leaf: int) -> dict[str, int]:
-        """What a leaf has left."""
+        """Return the free capacity of a leaf."""
         left = dict(self.offer(flavor, leaf))
         for name, amount in self.used[flavor][leaf].items():
             left[name] = left.get(name, 0) - amount

@@ -30,13 +30,13 @@ class _Ranks(NamedTuple):
 
 
 class _Unranked(Exception):
-    """The pods' indices do not give every pod a rank of its own."""
+    """Error: the pods' indices do not give every pod its own rank."""
 
 
 def let_go(workload: Workload, pods: Iterable[Pod]) -> Places:
-    """The gated pods of an admitted workload that may go now, with the node labels of their domains.
+    """Return the gated pods of an admitted workload that can be ungated, with the node labels of their domains.
 
-    A pod whose domain is a node that failed waits for the replacement. Raises ValueError for a bad offset.
+    A pod whose domain is a failed node waits for the replacement. Raises ValueError for a bad offset.
     """
     if not workload.admitted or workload.admission is None:
         return {}
@@ -56,7 +56,7 @@ def let_go(workload: Workload, pods: Iterable[Pod]) -> Places:
 
 
 def is_gated(pod: Pod) -> bool:
-    """True while the pod waits for its place."""
+    """True while the pod has the topology scheduling gate."""
     return TOPOLOGY_GATE in pod.gates
 
 
@@ -72,7 +72,7 @@ def pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _pods_by_set(workload: Workload, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Pods that are not done; those that are will be made again."""
+    """Return the unfinished pods by pod set; finished ones are recreated."""
     found: dict[str, list[Pod]] = {}
     for pod in pods_of(workload, pods):
         if not pod.done and POD_SET in pod.labels:
