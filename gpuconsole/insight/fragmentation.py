@@ -101,8 +101,7 @@ class Usefulness(Struct, frozen=True, kw_only=True):
     flavors: tuple[FlavorSlots, ...]
     """Slots of each flavor, by name and unit; a node may be of several flavors."""
     domains: tuple[FlavorSlots, ...]
-    """Slots of each domain, by topology and level from the top, without hosts; flavors of one topology count together.
-    """
+    """Slots of each domain except hosts, by topology and level; flavors that share a topology count together."""
     fragments: Fragments
 
 

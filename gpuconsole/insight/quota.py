@@ -33,8 +33,7 @@ NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
     *("nodes", "device_classes", "resource_claim_templates", "resource_claims"),
 )
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
-    """Return the roots of the tree: cohorts without a parent, ClusterQueues without a cohort, then nodes without a
-    valid parent.
+    """Return the roots of the tree: cohorts without a parent, ClusterQueues without a cohort, then orphaned nodes.
 
     Usage is summed up from workloads, not read from status. A cohort in a cycle, and a LocalQueue whose ClusterQueue
     does not exist, are roots with a problem.
