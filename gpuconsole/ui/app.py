@@ -70,9 +70,9 @@ class ConsoleApp(TunedApp):
         contexts: Contexts | None = None,
         warm: bool = False,
     ) -> None:
-        """`repaint` = 0 draws every Snapshot, for tests that tick by hand; `contexts` are where `:ctx` leads.
+        """`repaint` = 0 draws every Snapshot, for tests that tick by hand; `contexts` opens other contexts for `:ctx`.
 
-        `warm` makes all screens while nothing else happens, so that the first opening is as fast as any.
+        `warm` creates all screens while the console is idle, so that the first opening is as fast as any.
         """
         self.themes: Sequence[Theme] = load_themes(themes or assets.folder("themes"))
         super().__init__()
@@ -138,7 +138,7 @@ class ConsoleApp(TunedApp):
 
     @property
     def way(self) -> list[str]:
-        """The way down, by name; a dialog's is that of its kind."""
+        """The navigation path, by screen names; a dialog has the name of its kind."""
         return [s.crumb() if isinstance(s, ConsoleScreen) else type(s).__name__ for s in self.screen_stack]
 
     # Keys
@@ -197,9 +197,9 @@ class ConsoleApp(TunedApp):
         return self.current_mode
 
     def go(self, view: str, *, filtered: str = "", at: str = "") -> None:
-        """Open a view, its table filtered, or with the cursor at an object; from deeper in the same view, go up.
+        """Open a view, filtered or with an object selected; from a screen above the same view, go back to it.
 
-        Another view is found as it was left, unless its table is what is asked for.
+        Another view keeps its state, unless its table is requested.
         """
         aimed, here = bool(filtered or at), view == self.current_mode
         if not here:
@@ -211,9 +211,9 @@ class ConsoleApp(TunedApp):
             front.arrive(filtered=filtered, at=at)
 
     def open(self, screen: ConsoleScreen) -> None:
-        """Open a screen from the front one; go back to it if it is open already.
+        """Open a screen above the front one; go back to it if it is open already.
 
-        A screen that is there in passing is left behind, and an answer takes the place of another one.
+        Transient screens are closed, and a report replaces another report.
         """
         opened = [one for one in self.screen_stack if isinstance(one, ConsoleScreen)]
         if opened[-1].passing:
@@ -229,14 +229,14 @@ class ConsoleApp(TunedApp):
         self.push_screen(screen)
 
     def up(self) -> None:
-        """Go back to where this screen was opened from; at the top there is nothing to go back to."""
+        """Go back to the screen from which this one was opened; does nothing on a top-level view."""
         if len(self.screen_stack) > 1:
             self.pop_screen()
 
     # Another cluster
 
     def rebind(self, cluster: Console) -> None:
-        """Go over to another cluster: every screen begins anew, and the old console ends in the background."""
+        """Switch to another cluster: all screens restart, and the old console is closed in the background."""
         leaving, self.cluster = self.cluster, cluster
         self._following.end()
         self.namespaces = frozenset()

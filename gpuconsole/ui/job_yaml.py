@@ -1,4 +1,4 @@
-"""Jobs of every kind in the form of their manifests: pods where the kind has them, and what it says beyond them."""
+"""Jobs of every kind in the form of their manifests: pod templates where the kind has them, and other fields."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,7 +39,7 @@ _NO_CONTROLLER = ("StatefulSet", "LeaderWorkerSet")
 
 
 def owner_references(workload: Workload, versions: Mapping[str, str]) -> list[Fields]:
-    """The owner of a Workload; a pod group has none by name, as its pods are the owners."""
+    """The owner references of a Workload; a pod group has none by name, as its pods are the owners."""
     kind, _, rest = workload.owner.partition("/")
     name = rest.rpartition("/")[2]
     if not kind or kind == POD_GROUP:
@@ -54,7 +54,7 @@ def owner_references(workload: Workload, versions: Mapping[str, str]) -> list[Fi
 
 
 def job_metadata(job: Job) -> Fields:
-    """Labels and annotations of a job, with those that say its queue, its class, its limit and how long it takes."""
+    """Labels and annotations of a job, with those for queue, priority class, time limit and duration."""
     limit = "" if job.max_execution_time is None else str(job.max_execution_time // SECOND)
     labels = {QUEUE: job.queue, PRIORITY_CLASS: job.workload_priority_class, MAX_EXECUTION: limit}
     least = [pods.min_count for pods in job.pod_sets if pods.min_count is not None]
@@ -75,7 +75,7 @@ def job_metadata(job: Job) -> Fields:
 
 
 def job_spec(job: Job) -> Fields:
-    """The spec of a job, as its kind writes it. A kind that no manifest is known for shows its pod sets."""
+    """The spec of a job in its kind's form. A kind without a known manifest shows its pod sets."""
     match job.kind:
         case "Job":
             rules = job.rules if isinstance(job.rules, BatchRules) else BatchRules(completions=_pods(job))
@@ -265,7 +265,7 @@ def _ray_cluster(parts: Sequence[PodSet]) -> Fields:
 
 
 def _replicas(job: Job) -> Fields:
-    """Replicas whose selector selects the labels of their template; without any, the name of the job is one."""
+    """Replicas with a selector for the labels of their template; without labels, the job's name is one."""
     pods = job.pod_sets[0] if job.pod_sets else PodSet()
     labels = dict(pods.template.labels) or {"app": job.name}
     parallel = isinstance(job.rules, ReplicaRules) and not job.rules.ordered and job.kind == "StatefulSet"
@@ -383,13 +383,13 @@ def _history(rules: CronRules) -> Fields:
 
 
 def _template(rules: CronRules, spec: Fields) -> Fields:
-    """The template of the jobs that are made."""
+    """The template of the Jobs of a CronJob."""
     metadata = present(labels=_made(rules), annotations=dict(rules.annotations))
     return {**present(metadata=metadata), "spec": spec}
 
 
 def _made(rules: CronRules) -> Fields:
-    """Labels of the Jobs that a CronJob makes."""
+    """Labels of the Jobs that a CronJob creates."""
     limit = "" if rules.max_execution_time is None else str(rules.max_execution_time // SECOND)
     said = {QUEUE: rules.queue, PRIORITY_CLASS: rules.priority_class, MAX_EXECUTION: limit}
     return {**{key: text for key, text in said.items() if text}, **rules.labels}

@@ -1,4 +1,4 @@
-"""From a key to an action: which of the offered actions a key means, and how keys are written for people."""
+"""Finds the action of a key among the offered ones, and spells keys for people."""
 
 from collections.abc import Iterable
 
@@ -25,12 +25,12 @@ _SHOWN = {
 
 
 def single_keys() -> list[str]:
-    """Every key that starts something, once each, in the registry's order."""
+    """All keys that start an action or a sequence, in the registry's order."""
     return list(dict.fromkeys(key.split()[0] for action in ACTIONS for key in action.keys))
 
 
 def find(key: str, offered: Iterable[Action]) -> Action | None:
-    """The offered action that this one key means, if any."""
+    """The offered action of a single key, if any."""
     return next((action for action in offered if key in action.keys), None)
 
 
@@ -45,7 +45,7 @@ def continuations(prefix: str, offered: Iterable[Action]) -> dict[str, Action]:
 
 
 def spell(key: str) -> str:
-    """A key as people read it: `⏎`, `ctrl+p`, `m p`."""
+    """A key as shown to people: `⏎`, `ctrl+p`, `m p`."""
     return " ".join(_SHOWN.get(part, part) for part in key.split())
 
 

@@ -7,7 +7,7 @@ from typing import IO, Any
 class LastingOutput:
     """Writes to a file, and drops output after the terminal was closed.
 
-    Textual's writer is a thread that ends with the first error; whoever puts more into its full queue waits for ever.
+    Textual's writer is a thread that ends with the first error; writers to its full queue then block forever.
     """
 
     def __init__(self, file: IO[str]) -> None:

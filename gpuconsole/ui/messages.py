@@ -47,4 +47,4 @@ class FilterChanged(Message):
 
 
 class FilterClosed(Message):
-    """The filter line lost the focus; its filter stays."""
+    """The filter line lost the focus; its filter remains."""

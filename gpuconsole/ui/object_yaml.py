@@ -76,7 +76,7 @@ def parts_of(obj: Object) -> Parts | None:
 
 
 def _quota(quota: ResourceQuota) -> Parts:
-    """Scopes are written as selectors, which say of every one what `scopes` says of most."""
+    """A quota; scopes are written as selectors, which can express every scope."""
     scopes = [present(scopeName=one.scope, operator=one.operator, values=list(one.values)) for one in quota.scopes]
     hard = {name: written(name, amount) for name, amount in quota.hard.items()}
     used = {name: written(name, amount) for name, amount in quota.used.items()}
@@ -287,7 +287,7 @@ def _shard(shard: SchedulingShard) -> Parts:
 
 
 def _setting(one: ShardSetting) -> Fields:
-    """A plugin's or an action's; False and 0 are settings, too."""
+    """A setting of a plugin or an action; False and 0 are settings, too."""
     fields = {"enabled": one.enabled, "priority": one.priority, "arguments": one.arguments}
     return {name: value for name, value in fields.items() if value is not None}
 

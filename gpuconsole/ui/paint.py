@@ -1,8 +1,8 @@
-"""Text in roles, which all widgets draw, and the only place where text becomes cells of the terminal.
+"""Painted text: what all widgets draw, and the only place where text becomes terminal cells.
 
-`Painted` is text in pieces, each with a role (`own`, `pending`, `fault` …). Roles become colours in the theme, so no
-colour stands in Python; every role that carries meaning also has a glyph. Each piece is cleaned here once more, so that
-nothing from a cluster can reach the terminal as a control sequence, and none of it is ever read as markup.
+`Painted` is text in pieces, each with a role (`own`, `pending`, `fault` …). The theme maps roles to colours, so no
+colour is in Python; every role that carries meaning also has a glyph. Each piece is cleaned here once more, so that
+nothing from a cluster reaches the terminal as a control sequence or is read as markup.
 """
 
 from collections.abc import Callable, Iterable
@@ -68,17 +68,17 @@ def plain(cell: Cell) -> str:
 
 
 def width_of(cell: Cell) -> int:
-    """How many cells of the terminal it takes."""
+    """The width of a text in terminal cells."""
     return sum(cell_len(clean(text)) for text, _ in painted(cell))
 
 
 def glyph(role: str, text: str = "") -> Painted:
-    """The glyph of a role, and a text after it."""
+    """The glyph of a role, followed by a text."""
     return ((f"{GLYPHS[role]} {text}" if text else GLYPHS[role], role),)
 
 
 def join(cells: Iterable[Cell], between: str = "  ") -> Painted:
-    """Cells in a row with a gap between them; empty ones are left out."""
+    """Cells in a row, separated by gaps; empty ones are omitted."""
     pieces: list[Piece] = []
     for cell in cells:
         if plain(cell):

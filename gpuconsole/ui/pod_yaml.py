@@ -29,7 +29,7 @@ _SCHEDULER = "default-scheduler"
 
 
 def present(**values: Any) -> Fields:
-    """The fields that have a value; None, an empty text, list or mapping is none."""
+    """The fields that have a value: without None and empty strings, lists or mappings."""
     return {name: value for name, value in values.items() if value not in (None, "", {}, [], ())}
 
 
@@ -65,7 +65,7 @@ def template_fields(template: PodTemplate, *, labels: Mapping[str, str] | None =
 
 
 def _scheduling_group(template: PodTemplate) -> Fields:
-    """The group of scheduling.k8s.io that it starts with: by its PodGroup, or by the Workload (v1alpha1)."""
+    """The group of scheduling.k8s.io to which it belongs: by its PodGroup, or by the Workload (v1alpha1)."""
     name, (workload, _, group) = template.scheduling_group, template.scheduling_workload.partition("/")
     if not workload:
         return {"schedulingGroup": present(podGroupName=name)}
@@ -74,7 +74,7 @@ def _scheduling_group(template: PodTemplate) -> Fields:
 
 
 def spec_fields(template: PodTemplate, *, restart: str = "", node: str = "") -> Fields:
-    """The spec of a pod; `node` is the one that it is bound to."""
+    """The spec of a pod; `node` is the one to which it is bound."""
     affinity = present(
         nodeAffinity=_node_affinity(template),
         podAffinity=_pod_affinity(template.pod_affinity),

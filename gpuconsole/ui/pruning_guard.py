@@ -7,10 +7,10 @@ from textual.message_pump import MessagePump
 class IgnoreEventsWhilePruning(MessagePump):
     """Mix-in for all screens: a screen that is closed before it is mounted gets no mount or show event.
 
-    Textual mounts none of the widgets of such a screen, and tells it all the same; whoever then looks for a widget
-    ends the console.
+    Textual mounts none of the widgets of such a screen, but sends it the events; a handler that queries a widget then
+    crashes the console.
 
-    It is no Widget, though only screens have it: a class has the styles of its first base that is one, and no other's.
+    It is not a Widget, although only screens use it: a class has the styles of its first base that is a Widget only.
     """
 
     _pruning: bool

@@ -5,11 +5,11 @@ from textual.timer import Timer, TimerCallback
 
 
 class ReliableTimers(MessagePump):
-    """A part of the app, and of screens and widgets with timers: what is to be done once after a while is always done.
+    """Mix-in for the app, screens and widgets: one-shot timers always fire.
 
-    Textual 8.2 leaves out the rings for which a timer comes too late. One that rings once then never does: it is
-    enough that the process is held up as the timer starts, by the system or by a thread that computes, for as long as
-    the timer lasts. A console that waits for such a ring to draw again is frozen.
+    Textual 8.2 skips timer events that are late. A one-shot timer that is skipped never fires: it is enough that the
+    system or a computing thread delays the process for as long as the timer lasts. A console that waits for such a
+    timer before it draws again is frozen.
     """
 
     def set_timer(

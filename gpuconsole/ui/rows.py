@@ -1,7 +1,7 @@
-"""The rows of a table: filter, order, cursor and marks, without any drawing.
+"""The rows of a table: filter, order, cursor and marks, without drawing.
 
-Cursor and marks belong to rows, not to places: whatever is refreshed, sorted or filtered, they stay where they are
-meant, and leave with their rows.
+Cursor and marks belong to rows, not to positions: they stay on their rows after a refresh, sort or filter, and
+disappear with them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,9 +73,9 @@ class Rows(Generic[T]):
         return None
 
     def arrange(self) -> bool:
-        """Filter and sort anew, and put the cursor back on its row, or on its neighbour if the row is gone.
+        """Filter and sort again, and put the cursor back on its row, or on its neighbour if the row is gone.
 
-        True if the row under the cursor stands elsewhere now, so that one may have to scroll to it.
+        True if the position of the row under the cursor changed, so that the table may have to scroll.
         """
         if self.marks:
             self.marks &= {self.key(row) for row in self.all}

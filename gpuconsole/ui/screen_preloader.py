@@ -31,9 +31,9 @@ class ScreenPreloader:
         ready: Callable[[], bool],
         pace: KeyIdleTimer,
     ) -> None:
-        """`load` imports a mode, in a thread, as soon as the first one has been `shown`; at last it imports `others`.
+        """`load` imports a mode in a thread, as soon as the first one was `shown`; it imports `others` last.
 
-        `ready` says whether there are data worth showing.
+        `ready` says whether useful data exists.
         """
         self._app = app
         self._modes = list(modes)

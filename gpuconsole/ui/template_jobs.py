@@ -1,6 +1,6 @@
-"""The jobs of the templates: what the submit form asks for becomes the manifest of a job of some kind.
+"""Job manifests of the templates in the submit form.
 
-A function for each kind, from `Request` to a manifest; `templates` says which of them the form offers.
+One function per kind, from the request to a manifest; `templates` lists those that the form offers.
 """
 
 from math import ceil
@@ -29,7 +29,7 @@ _MPI = "mpioperator/mpi-pi:latest"
 
 
 class JobTemplateRequest(Struct, frozen=True, kw_only=True):
-    """The request in the form. `covered` are the resources that the queue has quota for, where known."""
+    """The request in the form. `covered` are the resources for which the queue has quota, if known."""
 
     namespace: str
     name: str
@@ -179,7 +179,7 @@ def stateful_set(request: JobTemplateRequest) -> Manifest:
 
 
 def worker_set(request: JobTemplateRequest) -> Manifest:
-    """One group of a leader and its workers that serve a model too large for one machine."""
+    """One leader-worker group that serves a model too large for one node."""
     group: Manifest = {
         "size": request.pods,
         "restartPolicy": "RecreateGroupOnPodRestart",
@@ -287,7 +287,7 @@ def rayjob(request: JobTemplateRequest) -> Manifest:
 
 
 def volcano(request: JobTemplateRequest) -> Manifest:
-    """A Volcano Job: all of its pods start together, or none. Its queue is Volcano's default one, not Kueue's."""
+    """A Volcano Job: a gang, in Volcano's default queue, not in Kueue's."""
     pod = _pod(request, "worker", "pytorch/pytorch:latest", "OnFailure")
     spec: Manifest = {
         "schedulerName": "volcano",

@@ -1,4 +1,4 @@
-"""Changes to Textual's app: when it paints, how long a notification stays, where errors are logged."""
+"""Changes to Textual's app: painting, duration of notifications, logging of errors."""
 
 import io
 import logging
@@ -20,10 +20,10 @@ FRAME = 0.001
 
 
 class TunedApp(ReliableTimers, App[None]):
-    """An app that paints as soon as possible, and once."""
+    """An app that paints as soon as possible, and only once."""
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
-        """Textual's writer ends with the first error of a terminal, and then nothing else can."""
+        """A driver whose output survives errors of the terminal, which would block Textual's writer."""
         driver = super()._build_driver(headless, inline, mouse, size)
         if isinstance(file := vars(driver).get("_file"), io.TextIOWrapper):
             vars(driver)["_file"] = LastingOutput(file)
@@ -39,7 +39,7 @@ class TunedApp(ReliableTimers, App[None]):
         self.screen.refresh()
 
     def delay_update(self, delay: float = FRAME) -> None:
-        """Textual draws nothing for 50 ms after a change of mode, lest a new screen flicker; ours hardly wait."""
+        """Shorten the 50 ms for which Textual draws nothing after a change of mode, to avoid flicker."""
         super().delay_update(min(delay, FRAME))
 
     def notify(

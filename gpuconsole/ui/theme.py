@@ -1,4 +1,4 @@
-"""Themes from YAML files: the colours of Textual's `Theme`, and one for each role of ours."""
+"""Themes from YAML files: the colours of Textual's `Theme`, and one for each role."""
 
 from collections.abc import Iterable
 from dataclasses import fields

@@ -16,7 +16,7 @@ _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "version"
 
 
 def volcano_manifest(job: Job, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The job with its tasks, policies and plugins, and what its controller says of it; absent is what is empty."""
+    """The job with its tasks, policies, plugins and status; empty fields are omitted."""
     assert job.volcano is not None
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -91,7 +91,7 @@ def _partition(policy: PartitionPolicy | None) -> dict[str, Any]:
 
 
 def network_topology_fields(asked: NetworkTopology | None) -> dict[str, Any]:
-    """A networkTopology, of a job, a partition or a PodGroup; none where nothing is asked for."""
+    """A networkTopology of a job, a partition or a PodGroup; empty without one."""
     if asked is None:
         return {}
     return present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)

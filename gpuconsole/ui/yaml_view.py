@@ -1,6 +1,6 @@
-"""Any object of the model as YAML for reading: shaped like its manifest, amounts and moments as Kubernetes writes them.
+"""Any object of the model as YAML for reading: in the form of its manifest, with amounts and times as in Kubernetes.
 
-What the console keeps is shown, no more: fields that it does not read from the API server are not here.
+Shows only what the console keeps: fields that it does not read from the API server are missing.
 """
 
 import re
@@ -140,14 +140,14 @@ _GROUPS = {"WorkloadPriorityClass": "kueue.x-k8s.io", "PriorityClass": "scheduli
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what Kubernetes reads as true or false, and PyYAML does not: a node named `n`."""
+    """Quotes strings that Kubernetes reads as booleans and PyYAML does not, such as a node named `n`."""
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
 def as_yaml(obj: Object) -> str:
-    """Write the object as YAML. Strings keep what they hold; the pane that shows them cleans them."""
+    """Write the object as YAML. Strings are unchanged; the pane that shows them cleans them."""
     return yaml.dump(as_manifest(obj), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
 
 
@@ -207,7 +207,7 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def as_documents(text: str) -> tuple[str, ...]:
-    """The manifests in a YAML text of our own making, each as JSON."""
+    """The manifests in a YAML text written by this program, each as JSON."""
     return tuple(msgspec.json.encode(document).decode() for document in yaml.safe_load_all(text) if document)
 
 

@@ -1,4 +1,4 @@
-"""Changing a quota: which limit of which flavor, what it shall be, and what it was."""
+"""Edits a quota: limit, flavor, new value and current value."""
 
 from collections.abc import Sequence
 

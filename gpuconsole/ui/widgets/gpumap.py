@@ -64,7 +64,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
 
     @property
     def cursor_key(self) -> str:
-        """Name of the node under the cursor, or nothing where there are no nodes."""
+        """Name of the node under the cursor; empty without nodes."""
         return self._rows[self._cursor].node if self._rows else ""
 
     @property
@@ -79,7 +79,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         now: Time = 0,
         telemetry: Mapping[str, NodeTelemetry] = UNMEASURED,
     ) -> None:
-        """Show these nodes; the cursor stays on its node while that is there. `empty` is said where there are none."""
+        """Show these nodes; the cursor stays on its node while that exists. `empty` is shown without nodes."""
         key = self.cursor_key
         drawn = self._draws(rows, marked)
         self._said = notice(PaneState.EMPTY, empty)

@@ -32,7 +32,7 @@ HOLD = 0.06
 
 
 class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False):
-    """A table of rows of type T, each known by its key."""
+    """A table of rows of type T, each identified by its key."""
 
     DEFAULT_CSS = """
     Grid {
@@ -57,7 +57,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
-        """`empty` is said where there are no rows, `absent` of a name that is filtered for and in none.
+        """`empty` is shown without rows, `absent` if no row has the name of the filter.
 
         `follow` is for lists that grow at the top: a cursor on the first row stays there, on the newest.
         """

@@ -1,7 +1,7 @@
 """Drawing of tables: only visible rows, and of these only lines that changed.
 
-Columns are fitted to the width, a row is made into a strip the first time that it is seen, and new data repaint only
-the lines that they change.
+Columns are fitted to the width, a row is rendered when it is first visible, and new data repaints only the lines that
+it changes.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         return self._rows.cursor
 
     def unseen_of(self, row: T) -> list[tuple[str, str]]:
-        """The heads and texts of a row's columns that are left out, and of its cells that are cut."""
+        """The heads and texts of a row's hidden columns and cut cells."""
         if self._fitted <= GUTTER:
             return []
         widths = {column.title: width for column, width in self._layout}
@@ -91,7 +91,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     @property
     def _height(self) -> int:
-        """How many rows can be seen."""
+        """The number of visible rows."""
         return max(0, self.scrollable_content_region.height - self._header)
 
     def _follow(self) -> None:
@@ -147,7 +147,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         self.refresh()
 
     def _repaint_changes(self) -> None:
-        """Draw anew, but send to the terminal only the lines that look different."""
+        """Redraw, but send to the terminal only the lines that look different."""
         self._strips.clear()
         width = self.size.width
         changed = [y for y, strip in self._drawn.items() if self._line(y) != strip]
@@ -170,7 +170,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         return strip
 
     def _line(self, y: int) -> Strip:
-        """One line of what can be seen. Formats a row only the first time that it is seen."""
+        """One visible line. A row is formatted only when it is first visible."""
         width = self.scrollable_content_region.width
         if y < self._header:
             strip = self._header_strip()

@@ -9,14 +9,14 @@ from gpuconsole.ui.paint import Cell, line
 
 
 class RoleStyles(Widget):
-    """A widget that draws in roles. It asks the app for their styles, and keeps them while they hold.
+    """A widget that draws in roles. It gets their styles from the app, and caches them while they are valid.
 
-    The roles are component classes of the app alone: on each widget they would be styled anew, some thirty a widget,
-    whenever a screen comes to the front, which took longer than drawing it.
+    The roles are component classes of the app only: on each widget they would be styled again, some thirty per widget,
+    whenever a screen is activated, which took longer than drawing it.
     """
 
     def style_of(self, role: str) -> Style:
-        """What a role adds to the style under it; nothing in an app that does not know it."""
+        """The style that a role adds to the one below it; empty in an app that does not define it."""
         kept = self._kept_styles
         style = kept.get(role)
         if style is None:
@@ -24,7 +24,7 @@ class RoleStyles(Widget):
         return style
 
     def component(self, name: str) -> Style:
-        """The whole style of a component class of this widget."""
+        """The complete style of a component class of this widget."""
         kept = self._kept_styles
         style = kept.get(name)
         if style is None:

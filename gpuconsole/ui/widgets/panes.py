@@ -10,12 +10,12 @@ WIDE = 110
 
 
 class Panes(Horizontal):
-    """Shows all its children, or only the current one. `tab` goes on to the next (see ConsoleScreen)."""
+    """Shows all its children, or only the current one. `tab` focuses the next one (see ConsoleScreen)."""
 
     DEFAULT_CLASSES: ClassVar[str] = "panes"
 
     def __init__(self, *children: Widget, wide: int = WIDE, id: str | None = None) -> None:
-        """From `wide` cells on all of them are shown."""
+        """With `wide` cells or more all of them are shown."""
         super().__init__(*children, id=id)
         self._wide = wide
         self._panes = children
@@ -30,11 +30,11 @@ class Panes(Horizontal):
         return self.size.width < self._wide
 
     def step(self, way: int) -> None:
-        """Go on to the next pane."""
+        """Focus the next pane."""
         self.turn_to((self._current + way) % len(self._panes))
 
     def turn_to(self, index: int) -> None:
-        """Make a pane the current one and give it the keyboard."""
+        """Make a pane the current one, and focus it."""
         self._current = index
         self._arrange()
         target = self.current if self.current.focusable else next(iter(self.current.query("*:can-focus")), None)

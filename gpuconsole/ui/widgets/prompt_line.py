@@ -7,7 +7,7 @@ from textual.widgets import Input, Static
 
 
 class PromptLine(Horizontal):
-    """A line that is hidden until it is opened, and has no widgets before that: most are never opened.
+    """An input line whose widgets are created when it is first opened: most lines never are.
 
     An input and its prompt cost as much to mount as all the rest of a screen.
     """

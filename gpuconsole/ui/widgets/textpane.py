@@ -1,4 +1,4 @@
-"""A scrollable pane of finished lines: YAML, descriptions, explanations. Only the visible lines are drawn."""
+"""A scrollable pane of rendered lines: YAML, descriptions, explanations. Only the visible lines are drawn."""
 
 import re
 from collections.abc import Iterable
@@ -84,9 +84,9 @@ class Pick(tuple[Piece, ...]):
 
 
 class TextPane(ScrollView, RoleStyles, can_focus=True):
-    """Shows lines; long ones are wrapped, or scrolled sideways where `wrap` is off.
+    """Shows lines; long ones are wrapped, or scrolled sideways if `wrap` is off.
 
-    Going down and up, the cursor comes to each `Pick` that is in sight; where there is none, the text is scrolled.
+    The cursor moves between the visible `Pick` lines; where there are none, the text is scrolled.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"textpane--cursor"}
@@ -101,7 +101,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
 
     @property
     def line_count(self) -> int:
-        """How many lines it takes at its width."""
+        """The number of lines at the current width."""
         return len(self._lines)
 
     @property
@@ -121,7 +121,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
             self.scroll_relative(y=way, animate=False)
 
     def _in_sight(self) -> list[str]:
-        """The picks of which something can be seen, from top to bottom."""
+        """The picks that are at least partly visible, from top to bottom."""
         top, height = round(self.scroll_y), self.scrollable_content_region.height
         numbers = dict.fromkeys(number for number, _ in self._lines[top : top + height])
         sources = (self._source[number] for number in numbers)
@@ -129,11 +129,11 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
 
     @property
     def text(self) -> str:
-        """What it shows, unwrapped, for copying and for tests."""
+        """The text, unwrapped, for copying and for tests."""
         return "\n".join(plain(row) for row in self._source)
 
     def show(self, lines: Iterable[Painted]) -> None:
-        """Replace the lines; the place that was scrolled to stays."""
+        """Replace the lines; the scroll position is kept."""
         source = tuple(lines)
         if source == self._source:
             return
@@ -196,7 +196,7 @@ def _marked(row: Painted) -> Painted:
 
 
 def yaml_lines(text: str) -> list[Painted]:
-    """Colour YAML line by line: keys, comments, the rest. It never fails on text that is no YAML."""
+    """Colour YAML line by line: keys, comments, the rest. Invalid YAML is no error."""
     return [_yaml_line(row) for row in text.splitlines()]
 
 
