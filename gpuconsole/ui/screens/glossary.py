@@ -37,7 +37,7 @@ class GlossaryScreen(ConsoleScreen):
     def __init__(self, word: str = "", sentence: str = "", *, typed: bool = False) -> None:
         """The cursor starts at the term of a word, such as a column head, else at one that the sentence names.
 
-        Of a word that was typed, the beginning is enough.
+        A typed word may be a prefix.
         """
         super().__init__()
         self._word = word

@@ -68,7 +68,7 @@ class FramedScreen(ActingScreen):
 
     @property
     def stands(self) -> bool:
-        """Whether its widgets exist: it is mounted, and not closed. To be checked before handling late results."""
+        """Whether its widgets exist: it is mounted, and not closed. Check it before handling late results."""
         return self.is_mounted and self.is_attached and not self._pruning
 
     @property

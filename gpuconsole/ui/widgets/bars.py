@@ -1,8 +1,8 @@
 """The quota bar, the same on all screens.
 
-A queue's bar `████░░▼▼│▓▓··` is as long as its potential capacity. Up to the tick stands its own quota: used █, idle ░,
-lent to others ▼; after it what it borrows ▓ and what it could still borrow ·. A cohort's bar `████▓▓░░` is what its
-members use of it, on own quota and on each other's, and what is idle.
+A queue's bar `████░░▼▼│▓▓··` is as long as its potential capacity. Before the tick is its nominal quota: used █, idle
+░, lent to others ▼; after it borrowed ▓ and still borrowable ·. A cohort's bar `████▓▓░░` is its members' usage, within
+nominal quota and borrowed, and idle quota.
 """
 
 from gpuconsole.insight.quota_node import QuotaUse
@@ -12,7 +12,7 @@ USED, IDLE, LENT, TICK, BORROWED, BORROWABLE = "█", "░", "▼", "│", "▓"
 
 
 def bar(use: QuotaUse, width: int) -> Painted:
-    """Draw a queue's quota in `width` cells; amounts that are not zero take at least one cell where there is room."""
+    """Draw a queue's quota in `width` cells; amounts above zero take at least one cell if there is room."""
     own = max(0, use.used - use.borrowed)
     lent = min(use.lent, max(0, use.nominal - own))
     idle = max(0, use.nominal - own - lent)
@@ -49,15 +49,15 @@ def _drawn(*pieces: Piece) -> Painted:
 
 
 def gauge(used: int, whole: int, width: int, role: str = "own") -> Painted:
-    """A plain part of a whole, `████████░░░░`."""
+    """A fraction of a whole, `████████░░░░`."""
     cells = share(width, (min(used, whole), max(0, whole - used))) if whole > 0 else (0, width)
     return _drawn((USED * cells[0], role), (IDLE * cells[1], "idle"))
 
 
 def share(cells: int, amounts: tuple[int, ...]) -> tuple[int, ...]:
-    """Divide cells among amounts in proportion, by largest remainder, at least one for what is not zero.
+    """Divide cells among amounts in proportion, by largest remainder, with at least one for amounts above zero.
 
-    The sum is exactly `cells`. With fewer cells than amounts that are not zero, the first ones are served.
+    The sum is exactly `cells`. With fewer cells than amounts above zero, the first ones get one.
     """
     whole = sum(amounts)
     if whole <= 0 or cells <= 0:
@@ -75,6 +75,6 @@ def share(cells: int, amounts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def spark(values: tuple[int, ...] | list[int]) -> str:
-    """A row of little columns, `▁▂▂▅▇`, the highest value a full one."""
+    """A sparkline, `▁▂▂▅▇`; the highest value is a full column."""
     top = max(values, default=0)
     return "".join("▁▂▃▄▅▆▇█"[min(7, value * 8 // (top + 1))] if top else "▁" for value in values)

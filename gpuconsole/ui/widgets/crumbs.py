@@ -1,4 +1,4 @@
-"""The second line: the screens with their keys, or the way down to where one is."""
+"""The second line: all screens with their keys, or the navigation path."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ ROOM = 14
 
 
 def tabs(view: str, width: int) -> Painted:
-    """All screens with their keys, this one marked; closer together, or only it with its label, where it is narrow."""
+    """All screens with their keys, the active one marked; on narrow screens closer together, or only the active one."""
     for gap in ("  ", " ", None):
         pieces: list[Piece] = [(" ", "")]
         for name, key, label in VIEWS:
@@ -35,7 +35,7 @@ def tabs(view: str, width: int) -> Painted:
 
 
 def trail(names: Sequence[str]) -> Painted:
-    """The way down: `workloads › research/rlhf-2`."""
+    """The navigation path: `workloads › research/rlhf-2`."""
     pieces: list[Piece] = [(" ", "")]
     for index, name in enumerate(names):
         if index:
@@ -45,8 +45,8 @@ def trail(names: Sequence[str]) -> Painted:
 
 
 class Crumbs(StatusLine):
-    """Where one is."""
+    """Shows the navigation path."""
 
     def show(self, view: str, names: Sequence[str]) -> None:
-        """Show the screens, or the trail; what stands on the right stays."""
+        """Show the screens, or the path; the text on the right stays."""
         self.left = trail(names) if len(names) > 1 else tabs(view, self.size.width)

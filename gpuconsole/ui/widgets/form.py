@@ -20,7 +20,7 @@ Choices = Sequence[tuple[str, str]]
 
 
 class ChoiceOverlay(SelectOverlay):
-    """The list of a choice, also for keys that come before it was drawn: Textual 8.2 fails at a page of that."""
+    """The list of a choice; also handles keys before it is drawn, where Textual 8.2 fails on page keys."""
 
     def _move_page(self, direction: Literal[-1, 1]) -> None:
         with suppress(KeyError):
@@ -28,7 +28,7 @@ class ChoiceOverlay(SelectOverlay):
 
 
 class Picker(Select[str], inherit_bindings=False):
-    """A choice of a list; its texts are never markup."""
+    """A choice from a list; its texts are never markup."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,space", "show_overlay", "Open the list", show=False),
@@ -51,7 +51,7 @@ class Picker(Select[str], inherit_bindings=False):
         return self.value if isinstance(self.value, str) else ""
 
     def offer(self, choices: Choices, value: str | None = None) -> None:
-        """Offer other choices; the chosen one stays where it is still offered."""
+        """Replace the choices; the chosen one stays chosen if it still exists."""
         choices = list(choices) or [("", "–")]
         if choices == self.choices and value in (None, self.chosen):
             return
@@ -70,7 +70,7 @@ class Picker(Select[str], inherit_bindings=False):
             shown.update(_text(words))
 
     def action_turn(self, way: int) -> None:
-        """Choose a neighbour of the chosen one."""
+        """Choose the next or previous choice."""
         values = [choice for choice, _ in self.choices]
         position = values.index(self.chosen) if self.chosen in values else 0
         self.value = values[(position + way) % len(values)]
