@@ -202,7 +202,7 @@ def _is_left_behind(world: World, pod: Pod) -> bool:
 def _continue_workload(world: World, workload: Workload) -> None:
     """Resume a workload that has quota; an admitted one without pods gets them."""
     if workload.admitted and workload.condition(PODS_READY) is None:
-        # Nothing is known of its pods: they have as long as after a failure.
+        # Its pods are unknown: they get as long as after a failure.
         workload = queue_conditions.not_ready(queue_conditions.ready(workload, world.now), world.now)
         world.put(workload)
     requeue_after.watch(world, workload)

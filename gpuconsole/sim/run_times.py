@@ -65,7 +65,7 @@ class Curve(Struct, frozen=True):
             found = self.lengths[bisect_left(self.lasting, -part, key=lambda lasting: -lasting)]
             if found > known:
                 return found
-        # Nobody has seen the end of such work.
+        # No observed work of this kind has ended.
         base = max(longest, known)
         return round(base * min(STRETCH, 1.0 / max(chance, 1.0 / STRETCH)))
 

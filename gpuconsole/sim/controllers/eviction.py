@@ -131,7 +131,7 @@ def go_on(world: World, workload: Workload) -> None:
         message = evicted.message if evicted is not None else ""
         pods.remove(world, pods.pods_of(world, group), "Evicted", message, after=after)
         if _rule(world, kind) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
-            return  # Its pods are waited for.
+            return  # The release waits for its pods.
     latency = world.latency("job_suspend", "status_update", "workload_reconcile", of=(workload.key, since))
     world.kernel.at(max(world.now, since + (latency or REACTION)), Release(workload.key, since))
 

@@ -83,7 +83,7 @@ def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason:
     counts = {"running": running, "starting": starting, "leaving": leaving, "missing": missing}
     world.put_group(replace(group, need=len(kept), pods=kept, **counts))
     for pod in pods:
-        # Nobody's any more, so that nobody misses it when it is gone.
+        # Detached from its group, which then does not miss it when it is deleted.
         alone = replace(pod, workload="", job="", gang="", gang_size=0)
         on_node = bool(pod.node)
         starting = on_node and not pod.started

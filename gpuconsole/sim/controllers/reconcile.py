@@ -185,7 +185,7 @@ def _make_again(world: World, group: RunningGroup, workload: Workload | None, jo
                 world.drop(Pod, key)
             due.append(replace(pod, name=key.partition("/")[2]))
     refused = pods.create(world, group.key, due)
-    # Pods that nobody wants any more (a shrunken job) are not missed either.
+    # Surplus pods (of a scaled-down job) are not missed either.
     missing = group.missing - len(due) + refused if due else 0
     world.put_group(replace(world.groups[group.key], missing=missing, is_reported=False))
 
@@ -204,7 +204,7 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",
         **world.devices.held(members),
-        # A job of which nobody wants a pod (replicas: 0) has begun, too.
+        # A job without wanted pods (replicas: 0) has begun, too.
         priority=workload.priority if workload is not None else next((pod.priority for pod in members), 0),
         waited=waited,
     )

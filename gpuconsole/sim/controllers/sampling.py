@@ -19,7 +19,7 @@ def publish(world: World) -> None:
     for lately in world.session.afs_usage_changes() if world.session is not None else ():
         queue = world.local_queue(lately.local_queue)
         if queue is not None:
-            # The session knows it already, and nobody else decides by the status.
+            # The session has it already, and no other decision depends on the status.
             sampled = replace(queue, consumed=lately.consumed, sampled=lately.sampled, usage=lately.usage)
             event = Applied(world.now, sampled)
             world.state.apply(event)

@@ -126,7 +126,7 @@ def refuse(world: World, decision: Refuse) -> None:
         return
     changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
     if changed is workload and workload.key in world.waiting:
-        return  # Should it be parked by now, that is written down when the cycles are over.
+        return  # If it is inadmissible now, that is recorded after the cycles.
     inadmissible = world.session.is_inadmissible(workload.key)
     if changed is not workload:
         world.tell(
