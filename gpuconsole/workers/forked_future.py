@@ -136,12 +136,12 @@ def _live(future: Future, end: Time, pipe: Connection) -> None:
                 case _Advance(until):
                     future.advance(until)
                     if until == end:
-                        # Whoever asks may still be on the way: they find it told when they come.
+                        # The request may still be on its way; the reply is then ready.
                         reply = reply or _ENCODER.encode(_status_reply(future))
                 case _GetStatus():
                     pipe.send_bytes(reply or _ENCODER.encode(_status_reply(future)))
     finally:
-        # The parent is gone, or asks no more; or something failed, and then the parent meets it, too.
+        # The parent is gone or asks no more; or an error occurred, which the parent will hit, too.
         os._exit(0)
 
 

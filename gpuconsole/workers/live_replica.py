@@ -135,7 +135,7 @@ class LiveReplica:
         except StopIteration as end:
             self._base, self._making = end.value, None
         except Exception:
-            # Who asks next will hear of it.
+            # The next question reports the error.
             self._making = self._asked = None
             raise
         return True

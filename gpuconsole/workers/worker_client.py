@@ -115,7 +115,7 @@ class WorkerClient:
     def introduce(self, state: bytes) -> None:
         """Replicate a simulation that was just saved, before anything else happens in it."""
         self._anew = Begin(state, 0)
-        # The process needs half a second to start; nobody has to wait for that but this thread.
+        # The process needs half a second to start; only this thread waits for it.
         self._talking.acquire()
         threading.Thread(target=self._introduce, name="worker-start", daemon=True).start()
 
