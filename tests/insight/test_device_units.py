@@ -199,7 +199,7 @@ def test_every_kind_of_device_is_counted_with_its_unit(name: str, kueue: bool) -
     snapshot = cluster(kind, kueue=kueue, jobs=3)
     assert _words(snapshot) == {
         "gpus": f"2 of 2 {kind.unit}s",
-        "waiting": f"◐ 1 workload for 1 {kind.unit}",
+        "waiting": f"◐ 1 workload, 1 {kind.unit}",
         "nodes": f"1 node · 2 of 2 {kind.unit}s in use",
     }
     (row,) = gpu_rows(snapshot)

@@ -102,7 +102,7 @@ def test_a_loan_of_devices_of_every_kind_is_in_the_ledger(name: str) -> None:
     assert (leaving.workload, leaving.queue, leaving.gpus, leaving.unit) == (wide, "cq-b", 8, unit)
     assert (leaving.lost_gpu_hours, leaving.cost) == pytest.approx((hours, hours * PRICE))
     lines = ledger_lines(found, snapshot.time)
-    assert lines[0] == f"4 {unit}s borrowed, 1 loan"
+    assert lines[0] == f"4 {unit}s borrowed in 1 loan"
     assert f"4 {short(name)}" in lines[3]
     assert f"8 {short(name)}  {hours:.1f}" in lines[7]
 
@@ -121,7 +121,7 @@ def test_a_ledger_of_several_units_adds_each_up_and_counts_mixed_victims_in_devi
         lender="l", flavor="f", resource="nvidia.com/gpu", gpus=4, possible=True, leaving=leaving
     )
     lines = ledger_lines(LoanLedger(loans, (exposure,)), HOUR)
-    assert lines[0] == "4 GPUs, 4 MIG 1g.10gb instances borrowed, 2 loans"
+    assert lines[0] == "4 GPUs, 4 MIG 1g.10gb instances borrowed in 2 loans"
     assert "4 dev" in lines[-2]
 
 
@@ -165,7 +165,7 @@ def test_what_a_workload_runs_on_is_told_in_its_unit_with_what_an_eviction_would
     assert (one.workload, one.gpus, one.unit, one.borrowed) == (wide, 8, KINDS[name].unit, 4)
     assert (one.lost_gpu_hours, one.cost) == pytest.approx((hours, hours * PRICE))
     said = text(loss_line(snapshot, snapshot.workloads[wide]))
-    assert said == f"✖ b/wide runs on 8 {KINDS[name].unit}s; ~{hours:.1f} GPU-h not saved"
+    assert said == f"✖ b/wide runs on 8 {KINDS[name].unit}s; ~{hours:.1f} GPU-hours of work lost"
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -177,7 +177,7 @@ def test_a_preemption_of_devices_is_told_with_their_unit_and_as_parts_of_gpus(na
     assert (row.victim.startswith("b/job-wide"), row.gpus, row.unit) == (True, 8, unit)
     assert (row.lost_gpu_hours, row.cost) == pytest.approx((hours, hours * PRICE))
     cells = {column.title: text(column.cell(row)) for column in PREEMPTIONS}
-    assert (cells["GPU"], cells["LOST"]) == (f"8 {short(name)}", f"{hours:.1f}h")
+    assert (cells["GPUS"], cells["LOST"]) == (f"8 {short(name)}", f"{hours:.1f}h")
     told = {
         (line.what, line.gpus, line.unit, line.borrowed)
         for line in snapshot.recent
@@ -227,7 +227,7 @@ def test_a_whatif_tells_outcomes_victims_and_totals_in_their_unit(name: str) -> 
 @pytest.mark.parametrize("name", KINDS)
 def test_who_leaves_a_node_is_told_with_the_devices_held_there(name: str) -> None:
     (line,) = victims(lent(name).snapshot(), ["n1"])
-    assert text(line) == f"✖ b/wide  8 {KINDS[name].unit}s here; ~{whole_gpus(name, 8):.1f} GPU-h not saved"
+    assert text(line) == f"✖ b/wide  8 {KINDS[name].unit}s here; ~{whole_gpus(name, 8):.1f} GPU-hours of work lost"
 
 
 def test_a_drill_says_how_many_devices_the_work_that_comes_asks_for() -> None:
@@ -246,10 +246,10 @@ def test_a_copy_and_those_who_make_room_are_told_in_their_unit(name: str) -> Non
     simulation = lent(name, {"advanceSeconds": 300}, {"create": [job("a", "own", KINDS[name], 2)]}, after=300 * SECOND)
     snapshot, wide, unit = simulation.snapshot(), wide_of(simulation), KINDS[name].unit
     (own,) = (one.key for one in snapshot.workloads.all() if "-own" in one.name)
-    assert copy(snapshot, snapshot.workloads[own]).words == f"submit a/own-copy2, 2 {unit}s, prio 0"
+    assert copy(snapshot, snapshot.workloads[own]).words == f"submit a/own-copy2, 2 {unit}s, priority 0"
     found = explain(snapshot, own)
     assert found is not None
-    assert found.lines == (f"{wide} leaves 8 {unit}s",)
+    assert found.lines == (f"{wide} frees 8 {unit}s",)
 
 
 @pytest.mark.parametrize("name", PARTS)

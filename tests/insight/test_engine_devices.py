@@ -107,7 +107,7 @@ def test_the_shares_and_the_table_of_queues_say_the_unit(name: str, make: Callab
     assert _text(used_cell(first)) == f"{found[0].used} / {found[0].deserved} {short}"
     said = " ".join(map(_text, about(first)))
     assert f"1 pending ({found[0].waiting} {unit}" in said
-    assert f"{unit}s: could take " in said
+    assert f"  {unit}s: available {first.use.available}, max {first.use.potential}  " in said
 
 
 def _text(cell: object) -> str:
@@ -129,7 +129,7 @@ def test_slots_of_a_kai_queue_name_its_quota_as_kai_counts_it() -> None:
 
 def test_who_holds_a_volcano_queue_is_told_in_units() -> None:
     snapshot = of_volcano(KINDS["MIG mixed"])
-    assert takers(snapshot, "b") == ("team/b has 1 MIG 3g.40gb instance of queue b",)
+    assert takers(snapshot, "b") == ("team/b uses 1 MIG 3g.40gb instance of queue b",)
 
 
 def mixed(*more: Object) -> Snapshot:
@@ -164,7 +164,9 @@ def test_queues_of_clusters_with_several_units_count_devices_and_tell_each_resou
         (LARGE, 1, 1),
     ]
     first = tree_rows((kai,), {}, GPUS)[0]
-    assert "could take now gpu 4 (at most 6), mig-1g.10gb 4 (at most 7), " in _text(about(first)[0])
+    assert _text(about(first)[0]) == (
+        " KAI queue a  GPU or compute slices: available gpu 4 (max 6), mig-1g.10gb 4 (max 7), mig-3g.40gb 1 (max 2)"
+    )
 
 
 @pytest.mark.parametrize(("used", "text"), [(8, "8 / 27 devices"), (15, "15 / 27 dev"), (1200, "1,200 / 27 dev")])

@@ -115,8 +115,8 @@ def test_available_quota_is_told_per_flavor_with_what_pending_workloads_could_us
     )
     row = next(row for row in tree_rows(dashboard(snapshot).queues, {}, GPUS) if row.node.name == "speech")
     line = text(about(row, usable_quota(snapshot, "speech"), snapshot.time)[0])
-    assert line.endswith(
-        "could take now h100 0 (at most 16), a100 16 (at most 16) · pending workloads could use a100 6"
+    assert line == (
+        " ClusterQueue speech  gpu: available h100 0 (max 16), a100 16 (max 16) · usable by pending workloads: a100 6"
     )
 
 

@@ -18,7 +18,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from tests.insight.world import A100, cluster_queue, node, pod, running, unseen, waiting, world
 
-NAMESPACE_FIX = "limit the namespace with a ResourceQuota, or queue its jobs with Kueue and give each team quota"
+NAMESPACE_FIX = "limit the namespace with a ResourceQuota, or use Kueue with quota for each team"
 
 
 def monopolies(*things: Object) -> list[AntiPattern]:
@@ -155,7 +155,7 @@ def test_a_namespace_that_holds_a_shared_cluster_queue_while_another_one_waits_i
             evidence={"namespace": "lab", "holds": 16, "equal part": 8.0, "of": 16, "others wait for": 4},
             gpus=8.0,
             cost_per_day=pytest.approx(8 * 2.0 * 24),  # type: ignore[arg-type]
-            fix="give each namespace a ClusterQueue of its own, in one cohort, or use admission fair sharing",
+            fix="give each namespace its own ClusterQueue in one cohort, or use admission fair sharing",
         )
     ]
 

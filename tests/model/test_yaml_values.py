@@ -79,5 +79,5 @@ def test_a_path_leads_to_its_line_or_to_the_nearest_thing_around_it(path: tuple[
 def test_a_key_that_stands_twice_is_named_with_both_lines() -> None:
     tree = read_yaml("a:\n  - b: 1\n    c: 2\n    b: 3\n", first_line=10)
     assert [(t.line, t.path, t.code) for t in tree.troubles] == [(13, ("a", 0, "b"), "duplicate-key")]
-    assert "first in line 11" in tree.troubles[0].problem
+    assert tree.troubles[0].problem == "the key 'b' is duplicated, first at line 11"
     assert tree.value == {"a": [{"b": 3, "c": 2}]}

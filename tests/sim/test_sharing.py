@@ -124,8 +124,8 @@ def test_gpus_that_are_divided_as_pods_come_serve_big_and_small_ones() -> None:
     ]
     simulation = run(sharing, [machine(gpus=1, product=A100)], pods)
     assert [str(pod(simulation, name).slices) for name in ("big", "small")] == [
-        "(Instance(gpu=0, profile='4g.40gb', start=0),)",
-        "(Instance(gpu=0, profile='1g.10gb', start=6),)",
+        "(MigInstance(gpu=0, profile='4g.40gb', start=0),)",
+        "(MigInstance(gpu=0, profile='1g.10gb', start=6),)",
     ]
     assert pod(simulation, "whole").node == ""
 
