@@ -1,4 +1,6 @@
-"""Volcano 1.15.1's scheduler: sessions, actions and plugins over tasks, jobs, queues, nodes and hyper nodes.
+"""Volcano 1.15.1's scheduling rules: sessions, actions and plugins over tasks, jobs, queues, nodes and hyper nodes.
+
+Where Volcano breaks a tie at random or by the order of a Go map, items are ordered by name here.
 
 Where Volcano breaks a tie at random or by the order of a Go map, this one is stable: by name.
 """

@@ -1,4 +1,4 @@
-"""Arguments of plugins and actions as volcano-scheduler.conf has them: read leniently, by type."""
+"""Arguments of plugins and actions in volcano-scheduler.conf, parsed leniently by type."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,12 +7,14 @@ _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def parse_flag(text: str) -> bool | None:
-    """A text as a truth value, None if it is none (Go's strconv.ParseBool)."""
+    """Parse a boolean; None if it is not one (Go's strconv.ParseBool)."""
     return True if text in _TRUE else False if text in _FALSE else None
 
 
 class VolcanoArguments(Mapping[str, object]):
-    """What one plugin or action is told; a value of another type than asked for counts as missing.
+    """Arguments of one plugin or action; a value of another type counts as missing.
+
+    Volcano 1.15 framework.Arguments: only integers convert to floats, and strings to booleans.
 
     Volcano 1.15 framework.Arguments: nothing is converted but whole numbers to fractions and texts to flags.
     """

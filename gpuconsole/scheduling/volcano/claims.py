@@ -1,4 +1,4 @@
-"""What tasks claim of devices, read from their ResourceClaims, for quotas that count devices."""
+"""DRA requests of tasks, read from their ResourceClaims, for quotas that count devices."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
 
 class ResourceClaimMissing(Exception):
-    """A claim that a pod names is not there (yet)."""
+    """A claim that a pod names does not exist (yet)."""
 
 
 def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
-    """Tell a task what it claims (buildTaskDRAInfo); nothing while one of its claims is missing."""
+    """Set a task's DRA requests (buildTaskDRAInfo); none while one of its claims is missing."""
     try:
         by_claim = claimed(task.pod, claims)
     except ResourceClaimMissing:

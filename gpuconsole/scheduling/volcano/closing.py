@@ -1,4 +1,4 @@
-"""What a session leaves behind: the phase of each PodGroup, and what it says about it."""
+"""End of a session: sets the phase and conditions of each PodGroup."""
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
@@ -9,7 +9,7 @@ COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 
 
 def close(session: VolcanoSession) -> None:
-    """Let the plugins say their last, then set the jobs' phases."""
+    """Call the plugins' close functions, then set the jobs' phases."""
     for plugin in session.plugins:
         plugin.on_session_close(session)
     for job in session.jobs.values():

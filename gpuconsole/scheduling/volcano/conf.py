@@ -1,4 +1,4 @@
-"""Volcano's scheduler configuration as a value: actions in order, tiers of plugins with their flags and arguments."""
+"""Volcano's scheduler configuration: actions in order, tiers of plugins with their flags and arguments."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.arguments import NONE, VolcanoArguments
 
 
 class Flag(StrEnum):
-    """What a plugin is asked for, as volcano-scheduler.conf spells it."""
+    """Extension points that a plugin can enable, as volcano-scheduler.conf spells them."""
 
     JOB_ORDER = "enableJobOrder"
     HIERARCHY = "enableHierarchy"
@@ -57,7 +57,7 @@ Tier = tuple[VolcanoPluginOption, ...]
 
 
 def tier(*names: str) -> Tier:
-    """A tier of plugins that do all they can."""
+    """A tier of plugins with all extension points enabled."""
     return tuple(VolcanoPluginOption(name=name) for name in names)
 
 

@@ -1,4 +1,7 @@
-"""Hyper nodes as a session uses them: a tree with one top, demands as tiers, and which domain each job is in already.
+"""Hyper nodes in a session: a tree with one root, topology constraints as tiers, and each job's current domain.
+
+Volcano 1.15 framework/session.go. After opening, no constraint names a tier by name and none is soft: a soft one is a
+hard one whose tier is that of the root, which every domain satisfies.
 
 Volcano 1.15 framework/session.go. After opening, no demand names a tier by name and none is soft: a soft one is a hard
 one whose tier is that of the top, which every domain keeps.
@@ -44,7 +47,7 @@ class HyperNodeDomains:
         """False while the tree is being built: jobs that ask for closeness wait."""
 
     def open(self, jobs: Iterable[JobInfo], nodes: Mapping[str, NodeInfo]) -> None:
-        """Add the top, and bring the jobs' demands and places into the form that a session uses."""
+        """Add the root, and normalize the jobs' topology constraints and domains."""
         self.real_nodes = {name: names & nodes.keys() for name, names in self.real_nodes.items()}
         self._add_top(nodes)
         self.tiers = sorted(self.by_tier)
@@ -57,11 +60,11 @@ class HyperNodeDomains:
                 self._find_places(job)
 
     def common(self, left: str, right: str) -> str:
-        """The lowest hyper node that is or holds both; empty counts as no demand."""
+        """The lowest common ancestor of both; empty means no constraint."""
         return lowest_common(self.hyper_nodes, left, right)
 
     def lowest_of(self, node: str) -> str:
-        """The hyper node of the lowest tier that a node is in; empty if it is in none of that tier."""
+        """The hyper node of the lowest tier that contains a node; empty if there is none."""
         names = sorted(self.by_tier.get(self.tiers[0], ())) if self.tiers else ()
         return next((name for name in names if node in self.real_nodes.get(name, ())), "")
 
@@ -77,7 +80,7 @@ class HyperNodeDomains:
         self.real_nodes[TOP] = set(nodes)
 
     def _forget_places(self, job: JobInfo) -> None:
-        """A domain that is gone, or in which nothing is left, is no place."""
+        """Clear domains that no longer exist or have no tasks."""
         units: list[JobInfo | SubJobInfo] = [job, *job.sub_jobs.values()]
         for unit in units:
             lost = unit.allocated_hyper_node not in self.hyper_nodes
@@ -85,7 +88,7 @@ class HyperNodeDomains:
                 unit.allocated_hyper_node = ""
 
     def _find_places(self, job: JobInfo) -> None:
-        """Where nothing is known, the domain is the lowest that holds all nodes on which tasks are."""
+        """Infer an unknown domain: the lowest that contains all nodes with the job's tasks."""
         if not job.contains_network_topology:
             return
         changed = False
@@ -113,7 +116,7 @@ class HyperNodeDomains:
 
 
 def number_tiers(job: JobInfo, tier_names: Mapping[str, int]) -> None:
-    """Turn names of tiers into tiers, where they are known."""
+    """Replace known tier names by tiers."""
     units: list[JobInfo | SubJobInfo] = [job, *job.sub_jobs.values()]
     for unit in units:
         demand = unit.network_topology
@@ -123,7 +126,7 @@ def number_tiers(job: JobInfo, tier_names: Mapping[str, int]) -> None:
 
 
 def harden(job: JobInfo, top: int) -> None:
-    """Turn soft demands into hard ones of the top's tier; parts of a job stay within what the job allows."""
+    """Turn soft constraints into hard ones of the root's tier; sub-jobs stay within the job's tier."""
     if job.is_soft:
         job.network_topology = NetworkTopology("hard", top)
     allowed = None if job.network_topology is None else job.network_topology.highest_tier

@@ -1,4 +1,7 @@
-"""Volcano as the engine that places pods: each pass opens one session, takes its actions and closes it. Mutates.
+"""Volcano's placement engine: each pass opens one session, runs its actions and closes it. Mutates.
+
+Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest free GPUs of its node, as with
+kube-scheduler's rules here; Volcano leaves that to the device plugin.
 
 Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest GPUs that are free on its node,
 as kube-scheduler's rules here do it; Volcano leaves that to the device plugin.
@@ -35,7 +38,7 @@ WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED)
 
 
 class VolcanoEngineState(Struct, frozen=True, kw_only=True):
-    """What objects do not tell about earlier sessions."""
+    """State of earlier sessions that objects do not contain."""
 
     phases: dict[str, str]
     nominations: dict[str, str]
@@ -48,7 +51,7 @@ class VolcanoEngineState(Struct, frozen=True, kw_only=True):
 
 
 class VolcanoPlacement(SessionPlacement):
-    """The objects that Volcano looks at, who owns which GPU, and what earlier sessions left behind."""
+    """The objects relevant to Volcano, GPU owners, and the state of earlier sessions."""
 
     def __init__(self, policy: VolcanoPolicy) -> None:
         super().__init__()
@@ -70,12 +73,14 @@ class VolcanoPlacement(SessionPlacement):
 
     @property
     def has_pending(self) -> bool:
-        """True if anything changed since the last session, and somebody waits, phases lag, or tasks may be shuffled."""
+        """True if anything changed since the last session, and pods are pending, phases lag, or tasks may be
+        shuffled.
+        """
         shuffles = "shuffle" in self._configuration.actions
         return self._stirred and (self._store.any_waiting or self._lagging or shuffles)
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that Volcano does not look at are ignored."""
+        """An object appeared or changed. Kinds that do not matter to Volcano are ignored."""
         if isinstance(obj, Pod):
             self._gpus.take_in(obj)
             mine = self.policy.scheduler in ("", obj.template.scheduler_name)
@@ -93,7 +98,7 @@ class VolcanoPlacement(SessionPlacement):
         self._stirred = self._store.delete(table, key) or self._stirred
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
-        """Open a session, take the actions, close it; binds, evictions, nominations and phases are assumed."""
+        """Open a session, run the actions, close it; binds, evictions, nominations and phases are assumed."""
         self._stirred, self._now = False, now
         cluster = self._store.cluster(now)
         cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
@@ -121,15 +126,15 @@ class VolcanoPlacement(SessionPlacement):
         ]
 
     def free_gpus(self) -> dict[str, tuple[int, ...]]:
-        """Indices of the GPUs that nobody owns, by node."""
+        """Indices of the unassigned GPUs, by node."""
         return self._gpus.free()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
         return self._gpus.of(pod)
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod owns; none if it sits on no node."""
+        """The MIG instances assigned to a pod; none if it is not on a node."""
         return self._gpus.slices_of(pod)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
@@ -148,11 +153,11 @@ class VolcanoPlacement(SessionPlacement):
         return None if task is None else score_table(session, task)
 
     def largest_gang(self, template: PodTemplate) -> int:
-        """How many pods of this template would fit now, all at once, whatever queues allow."""
+        """How many pods of this template would fit now, all at once, ignoring queues."""
         return self._gpus.fitting(template)
 
     def fork(self) -> "VolcanoPlacement":
-        """An engine that starts equal and never touches this one."""
+        """An independent copy of the engine."""
         twin = VolcanoPlacement.__new__(VolcanoPlacement)
         twin.policy, twin._configuration, twin._models = self.policy, self._configuration, self._models
         twin._store, twin._gpus = self._store.fork(), self._gpus.fork()
@@ -163,7 +168,7 @@ class VolcanoPlacement(SessionPlacement):
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """What applying all objects to a new engine would not bring back."""
+        """State that cannot be rebuilt by applying all objects to a new engine."""
         memory = VolcanoEngineState(
             phases=self._store.phases,
             nominations=self._nominations,
@@ -177,7 +182,7 @@ class VolcanoPlacement(SessionPlacement):
         return (msgspec.json.encode(memory).decode(),)
 
     def recall(self, memory: tuple[str, ...]) -> None:
-        """Take back what `memory` gave, after all objects were applied."""
+        """Restore the state that `memory` returned, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=VolcanoEngineState)
             self._store.phases = dict(known.phases)
@@ -186,7 +191,7 @@ class VolcanoPlacement(SessionPlacement):
             self._said, self._rung, self._lagging = dict(known.said), known.rung, known.lagging
 
     def _phases(self, session: VolcanoSession) -> list[PlacementDecision]:
-        """PodGroups whose phase, or the reason why they do not run, is news; of those that have no object nothing."""
+        """Changed phases and conditions of PodGroups that have an object."""
         refused = {job.uid: message for job, message in session.events}
         said: list[PlacementDecision] = []
         for job in session.jobs.values():
@@ -215,7 +220,7 @@ class VolcanoPlacement(SessionPlacement):
         return said
 
     def _evictions(self, session: VolcanoSession, now: Time) -> list[PlacementDecision]:
-        """Victims leave; those of a gang go for the first task that waits for their node."""
+        """Evictions; for victims of a gang the preemptor is the first task pipelined to their node."""
         waiting: dict[str, str] = {}
         for job in session.jobs.values():
             for task in sorted(job.of_status(TaskStatus.PIPELINED).values(), key=lambda task: task.key):
@@ -229,7 +234,7 @@ class VolcanoPlacement(SessionPlacement):
         return said
 
     def _words(self, session: VolcanoSession) -> list[PlacementDecision]:
-        """What pods that still wait are told, and which node they are nominated to, where that is news."""
+        """Changed messages and nominations of pending pods."""
         said: list[PlacementDecision] = []
         for job in session.jobs.values():
             waiting = [task for status in WAITING for _, task in sorted(job.of_status(status).items())]

@@ -1,4 +1,4 @@
-"""The extension points of a session: what plugins register, by plugin name. The session asks them tier by tier."""
+"""Extension points of a session: functions that plugins register by plugin name, called tier by tier."""
 
 from collections.abc import Callable
 from enum import Enum, auto

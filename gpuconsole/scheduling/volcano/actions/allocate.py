@@ -1,4 +1,6 @@
-"""allocate: gives waiting tasks nodes, queue by queue, job by job, and starts a job once its gang is ready.
+"""allocate action: places pending tasks, queue by queue, job by job, and starts a job once its gang is ready.
+
+Volcano 1.15 actions/allocate. Jobs with a network topology or sub-jobs are tried domain by domain; see `domain_search`.
 
 Volcano 1.15 actions/allocate. Jobs that have to be close together, or have parts, are tried domain by domain; see
 `domain_search`.
@@ -20,7 +22,7 @@ NAME = "allocate"
 
 
 def allocate(session: VolcanoSession) -> None:
-    """Take the queues by turns, one job of each; a queue that is overused is out."""
+    """Take one job of each queue in turn; an overused queue is skipped."""
     sheets = {job.uid: sheet for job, sheet in _waiting(session)}
     jobs: dict[str, Heap[JobInfo]] = {}
     queues = Heap(session.queue_first)
@@ -43,7 +45,7 @@ def allocate(session: VolcanoSession) -> None:
 
 
 def _waiting(session: VolcanoSession) -> Iterator[tuple[JobInfo, Worksheet]]:
-    """Jobs that are looked at, with what is left to be placed of them."""
+    """Jobs to try, with their tasks to place."""
     for job in session.jobs.values():
         if job.is_pending:
             if session.configured("enqueue"):
@@ -66,7 +68,7 @@ def _may_be_allocated(task: TaskInfo) -> bool:
 
 
 def _try(session: VolcanoSession, search: DomainSearch, job: JobInfo, sheet: Worksheet) -> bool:
-    """Try a job; True if it started, or went on, and has tasks left."""
+    """Try a job; True if it started or progressed and has tasks left."""
     if job.contains_hard_topology or job.contains_sub_job_policy:
         statement = search.for_job(job, sheet, session.hyper_nodes[TOP])
         if statement is None or not session.job_ready(job):

@@ -1,4 +1,4 @@
-"""backfill: places tasks that ask for nothing, wherever they fit."""
+"""backfill action: places best-effort tasks wherever they fit."""
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
@@ -15,7 +15,7 @@ WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def backfill(session: VolcanoSession) -> None:
-    """Place best-effort tasks one by one; those that wait for a node look again."""
+    """Place best-effort tasks one by one; pipelined ones are tried again."""
     remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
     for task in pending_tasks(session):
         job = session.jobs[task.job]
@@ -38,7 +38,7 @@ def backfill(session: VolcanoSession) -> None:
 
 
 def pending_tasks(session: VolcanoSession) -> list[TaskInfo]:
-    """Best-effort tasks in the order in which they are placed; those that were only reserved a node lose it."""
+    """Best-effort tasks in placement order; pipelined ones lose their node."""
     queues = Heap(session.queue_first)
     jobs: dict[str, Heap[JobInfo]] = {}
     tasks: dict[str, Heap[TaskInfo]] = {}

@@ -1,4 +1,4 @@
-"""Which hyper nodes a job and its parts were given on trial, until the trial is carried out or taken back."""
+"""Hyper nodes assigned to a job and its sub-jobs in a trial, until it is committed or discarded."""
 
 from collections.abc import Iterable
 
@@ -17,12 +17,12 @@ class Decisions:
         self._before: dict[str, dict[str, str]] = {}
 
     def remember(self, job: JobInfo, sub_jobs: Iterable[str]) -> None:
-        """Note where the parts of a job are before it is tried."""
+        """Save the hyper nodes of a job's sub-jobs before it is tried."""
         known = [uid for uid in sub_jobs if uid in job.sub_jobs]
         self._before[job.uid] = {uid: job.sub_jobs[uid].allocated_hyper_node for uid in known}
 
     def take_back(self, job: JobInfo) -> None:
-        """The parts are where they were before."""
+        """Restore the saved hyper nodes of the sub-jobs."""
         for uid, hyper_node in self._before.get(job.uid, {}).items():
             if uid in job.sub_jobs:
                 job.sub_jobs[uid].allocated_hyper_node = hyper_node
@@ -34,7 +34,7 @@ class Decisions:
         self._of_sub_job.setdefault((job, tried), {})[sub_job] = hyper_node
 
     def carry_out(self, job: JobInfo) -> None:
-        """The trial was committed: the job and its parts are in these domains now."""
+        """Apply the hyper nodes of the job and its sub-jobs after a commit."""
         chosen = self._of_job.get(job.uid)
         if not chosen:
             return

@@ -1,4 +1,7 @@
-"""Allocating a job that has to be close together, or has parts: every domain is tried, the best is kept.
+"""Domain search for a job with a network topology or sub-jobs: tries every domain and keeps the best.
+
+Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain fits
+the job decides, and inside it the score of the plugins.
 
 Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain takes
 the job decides, and inside it the score of the plugins.
@@ -30,7 +33,7 @@ class DomainSearch:
         self.decisions = Decisions(session.domains)
 
     def for_job(self, job: JobInfo, sheet: Worksheet, below: HyperNodeInfo) -> VolcanoStatement | None:
-        """Place a job in the best domain of the first gradient that takes it; None if there is none."""
+        """Place a job in the best domain of the first gradient that fits it; None if there is none."""
         session = self._session
         if not sheet:
             return None
@@ -61,7 +64,7 @@ class DomainSearch:
     def for_sub_job(
         self, sub_job: SubJobInfo, sheet: Worksheet, below: HyperNodeInfo
     ) -> tuple[VolcanoStatement | None, float]:
-        """Place a part of a job likewise, below the domain that is tried for the job; with the domain's score."""
+        """Place a sub-job likewise, below the domain that is tried for the job; returns also the domain's score."""
         session, tasks = self._session, sheet.tasks[sub_job.uid]
         if not tasks:
             return None, 0.0
@@ -95,7 +98,7 @@ class DomainSearch:
     def from_nomination(
         self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], below: HyperNodeInfo
     ) -> VolcanoStatement | None:
-        """Place tasks where victims made room for them; None if one does not fit there, and all that is forgotten."""
+        """Place tasks on their nominated nodes; None, with all nominations dropped, if one does not fit."""
         pinned = sub_job.nominated_hyper_node
         statement = self._redeem(sub_job, tasks)
         if statement is None:
@@ -111,7 +114,7 @@ class DomainSearch:
     def nominated_places(
         self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], names: set[str]
     ) -> list[tuple[TaskInfo, NodeInfo]] | None:
-        """Each task with the node that it is nominated to; None if one cannot go there (validateNomination)."""
+        """Each task with its nominated node; None if one does not fit there (validateNomination)."""
         session, finder = self._session, self.placing.finder()
         queue = session.queues[session.jobs[sub_job.job].queue]
         plan = []
@@ -140,7 +143,7 @@ class DomainSearch:
         return statement
 
     def _parts(self, job: JobInfo, sheet: Worksheet, hyper_node: HyperNodeInfo) -> tuple[list[VolcanoStatement], float]:
-        """Place parts in one domain until the job is ready or none is left; with the sum of their scores."""
+        """Place sub-jobs in one domain until the job is ready or none is left; returns also the sum of their scores."""
         statements: list[VolcanoStatement] = []
         total = 0.0
         while sheet.sub_jobs:

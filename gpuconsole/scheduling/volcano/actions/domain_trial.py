@@ -1,4 +1,4 @@
-"""Trying whether a gang fits into a domain once its victims are gone (BuildNominationPlanInDomain)."""
+"""Trial that checks whether a gang fits a domain after its victims are evicted (BuildNominationPlanInDomain)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, 
 
 
 class NominationPlan(Struct, frozen=True):
-    """What is to be done, and the hyper node of each part of the job."""
+    """The steps to take, and the hyper node of each sub-job."""
 
     operations: list[StatementStep]
     places: dict[str, str]
@@ -35,7 +35,7 @@ def plan(
     *,
     remembers: bool,
 ) -> NominationPlan | None:
-    """How the job gets enough in the domain, or None; the session is left as it was."""
+    """A plan that places enough of the job in the domain, or None; the session is unchanged."""
     sheet = worksheet(session, job, lambda task: not task.gated and not task.request.is_empty())
     if not sheet or not session.real_node_list.get(domain):
         return None
@@ -73,7 +73,7 @@ def _place(
     *,
     remembers: bool,
 ) -> tuple[VolcanoStatement, str] | None:
-    """Reserve nodes for a part of the job in the first hyper node that takes it."""
+    """Pipeline a sub-job in the first hyper node that fits it."""
     for name in _hyper_nodes(session, job, sub_job, domain):
         trial = VolcanoStatement(session)
         finder = Finder(session, remembers=remembers)
@@ -105,7 +105,7 @@ def _reserve(
     hyper_node: str,
     evicted: bool,
 ) -> bool:
-    """Reserve the best node for a task; False if none takes it."""
+    """Pipeline a task to the best node; False if none fits."""
     if not session.allocatable(queue, task):
         return False
     resolvable = {node.name for node in session.resolvable_nodes(task)}

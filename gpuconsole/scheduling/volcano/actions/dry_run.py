@@ -1,4 +1,7 @@
-"""Preemption as kube-scheduler does it: victims are found on copies of nodes, and the node with the least loss wins.
+"""Topology-aware preemption: finds victims on copies of nodes and chooses the node with the least loss.
+
+Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are ignored; on ties the first node
+by name wins.
 
 Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are not looked at; among nodes that
 are equal the first by name wins.
@@ -19,7 +22,7 @@ LEAST_PRIORITY = 2**31
 
 
 class CandidateLimits(Struct, frozen=True, kw_only=True):
-    """How many nodes with victims are enough to choose among."""
+    """How many nodes with victims are enough to choose from."""
 
     percentage: int = 10
     least: int = 1
@@ -30,7 +33,7 @@ class CandidateLimits(Struct, frozen=True, kw_only=True):
 
 
 class NodeCandidate(Struct, frozen=True):
-    """A node, and who would have to go there, the most important first."""
+    """A node and its victims, the most important first."""
 
     node: str
     victims: tuple[TaskInfo, ...]
@@ -43,7 +46,7 @@ def best(
     may_go: Callable[[TaskInfo], bool],
     among: CandidateLimits,
 ) -> NodeCandidate | None:
-    """The node whose victims matter least, among the first nodes that have any; None if there is none."""
+    """The node with the least important victims, among the first nodes that have any; None if there is none."""
     found: list[NodeCandidate] = []
     enough = among.enough(len(nodes))
     for node in nodes:
@@ -67,7 +70,7 @@ def _loss(session: VolcanoSession, candidate: NodeCandidate) -> tuple[int, int, 
 def _victims(
     session: VolcanoSession, task: TaskInfo, node: NodeInfo, may_go: Callable[[TaskInfo], bool]
 ) -> list[TaskInfo] | None:
-    """The fewest victims on the copy of a node; None if it does not take the task all the same."""
+    """The fewest victims on the copy of a node; None if the task does not fit even then."""
     candidates = [other.clone() for _, other in sorted(node.tasks.items()) if may_go(other)]
     allowed = session.preemptable(task, candidates) or []
     if not victims_suffice(task, node, allowed):
@@ -80,7 +83,7 @@ def _victims(
 
 
 def _removed(session: VolcanoSession, task: TaskInfo, node: NodeInfo, allowed: list[TaskInfo]) -> Iterator[TaskInfo]:
-    """Take victims off, the least important first, until the task fits."""
+    """Remove victims, the least important first, until the task fits."""
     order = session.victims_heap(allowed, task)
     while order:
         victim = order.pop()
@@ -92,7 +95,7 @@ def _removed(session: VolcanoSession, task: TaskInfo, node: NodeInfo, allowed: l
 
 
 def _put_back(session: VolcanoSession, task: TaskInfo, node: NodeInfo, victim: TaskInfo) -> bool:
-    """Put a victim back; False, and it is gone again, if the task does not fit beside it."""
+    """Restore a victim; False, with the victim removed again, if the task does not fit beside it."""
     session.simulate_add(task, victim, node)
     node.add_task(victim)
     if _fits(session, task, node):

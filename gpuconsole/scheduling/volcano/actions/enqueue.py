@@ -1,4 +1,6 @@
-"""enqueue: lets the pods of a job be looked at, if its queue and the cluster may have room for its minResources."""
+"""enqueue action: lets a job's pods be scheduled if its queue and the cluster may have capacity for its
+minResources.
+"""
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -6,7 +8,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 def enqueue(session: VolcanoSession) -> None:
-    """Go through the queues by turns, one pending job of each, until none is left."""
+    """Take one pending job of each queue in turn until none is left."""
     jobs: dict[str, Heap[JobInfo]] = {}
     queues = Heap(session.queue_first)
     seen = set()

@@ -1,4 +1,7 @@
-"""gangpreempt and gangreclaim: making room for a whole gang in one domain, by bundles of victims.
+"""gangpreempt and gangreclaim actions: evict bundles of victims so that a whole gang fits one domain.
+
+Volcano 1.15 actions/gangpreempt, gangreclaim and utils. Bundles are added one by one until the gang fits; its sub-jobs
+are then nominated to the domains where they fitted, which `allocate` uses in a later session.
 
 Volcano 1.15 actions/gangpreempt, gangreclaim and utils. Bundles are added one by one until the gang fits; the parts of
 the job are then nominated to the domains where they fitted, which `allocate` of a later session redeems.
@@ -28,7 +31,7 @@ MOST_DOMAINS = 8
 
 
 class GangOptions(Struct, frozen=True, kw_only=True):
-    """What the configuration says about evictions for gangs."""
+    """Configured options of evictions for gangs."""
 
     most_domains: int = MOST_DOMAINS
     """So many domains are looked at for each job."""
@@ -42,12 +45,12 @@ class GangOptions(Struct, frozen=True, kw_only=True):
 
 
 def gangpreempt(session: VolcanoSession) -> None:
-    """Let starving jobs take from jobs of lower priority in their own queue."""
+    """Preempt jobs of lower priority in the same queue for starving jobs."""
     _GangEviction(session, "gangpreempt", VictimRequester.GANG_PREEMPT).run()
 
 
 def gangreclaim(session: VolcanoSession) -> None:
-    """Let starving jobs take from jobs of other queues."""
+    """Reclaim from jobs of other queues for starving jobs."""
     _GangEviction(session, "gangreclaim", VictimRequester.GANG_RECLAIM).run()
 
 
@@ -71,7 +74,7 @@ class _GangEviction:
                 self._try(queue, jobs.pop())
 
     def _try(self, queue: QueueInfo, job: JobInfo) -> None:
-        """Make room for a job; nothing happens unless all of it that must start gets a place."""
+        """Evict for a job; nothing happens unless everything that must start fits."""
         session = self._session
         statement = VolcanoStatement(session)
         places = self._make_room(statement, queue, job)
@@ -110,7 +113,7 @@ class _GangEviction:
         return {}
 
     def _pending(self, job: JobInfo) -> list[TaskInfo]:
-        """What the job still has to place; of one that runs already, only what its next part has."""
+        """Tasks that the job still has to place; of a running job only those of its next sub-job."""
         sheet = worksheet(self._session, job, lambda task: not task.gated and not task.request.is_empty())
         sub_jobs = sheet.sub_jobs
         found: list[TaskInfo] = []
@@ -121,7 +124,7 @@ class _GangEviction:
         return found
 
     def _domains(self, job: JobInfo) -> list[str]:
-        """Domains to look at, the closest first."""
+        """Domains to try, the closest first."""
         session = self._session
         gradients = session.job_gradients(job, session.hyper_nodes[TOP], Purpose.EVICT)
         names = list(dict.fromkeys(info.name for gradient in gradients for info in gradient))
@@ -130,7 +133,7 @@ class _GangEviction:
         return [name for name in names[: self._options.most_domains] if session.real_node_list.get(name)]
 
     def _bundles(self, job: JobInfo, need: Resource, domain: str) -> list[Bundle]:
-        """Bundles of victims in a domain, in the order in which they go."""
+        """Bundles of victims in a domain, in eviction order."""
         session = self._session
         candidates: dict[str, list[TaskInfo]] = {}
         for node in session.real_node_list[domain]:
@@ -157,7 +160,7 @@ class _GangEviction:
         return job.priority > victim.priority
 
     def _before(self, job: JobInfo) -> Callable[[Bundle, Bundle], int]:
-        """Whose bundles go first: of the job that comes last, or of the queue that gives first."""
+        """Eviction order of bundles: by job order in reverse, or by the order of victim queues."""
         session = self._session
 
         def by_job(left: Bundle, right: Bundle) -> int:
@@ -177,7 +180,7 @@ class _GangEviction:
 
 
 def _lets_go(job: JobInfo) -> bool:
-    """False if its PodGroup says that it cannot be preempted; nothing said lets it go."""
+    """False if the PodGroup is marked as not preemptable; the default is preemptable."""
     group = job.pod_group
     said = group is not None and (PREEMPTABLE in group.annotations or PREEMPTABLE in group.labels)
     return job.preemptable if said else True

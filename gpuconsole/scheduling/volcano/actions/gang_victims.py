@@ -1,4 +1,6 @@
-"""Victims of a gang, bundled by job: those that its gang can spare come before those that end it.
+"""Bundles of victims for a gang, by job: tasks above the minimum come before those that break the victim's gang.
+
+Volcano 1.15 actions/utils/bundle.go.
 
 Volcano 1.15 actions/utils/bundle.go.
 """
@@ -18,7 +20,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
-    """Tasks of one job in one domain that go together or one by one."""
+    """Tasks of one job in one domain that are evicted together or one by one."""
 
     job: JobInfo
     tasks: tuple[TaskInfo, ...]
@@ -27,17 +29,17 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
     @property
     def frees(self) -> Resource:
-        """What its tasks hold."""
+        """Resources of its tasks."""
         return requested(self.tasks)
 
     @property
     def costs(self) -> Resource:
-        """What is lost with them elsewhere, too."""
+        """Total loss, including tasks elsewhere that cannot run without it."""
         return requested(self.job.tasks.values()) if self.whole else Resource()
 
 
 def requested(tasks: Iterable[TaskInfo]) -> Resource:
-    """What tasks ask for together."""
+    """Total request of the tasks."""
     total = Resource()
     for task in tasks:
         total.add(task.request)
@@ -45,7 +47,7 @@ def requested(tasks: Iterable[TaskInfo]) -> Resource:
 
 
 def bundles_of(job: JobInfo, tasks: Iterable[TaskInfo]) -> list[Bundle]:
-    """Split tasks of a job into those that it can spare and those that it cannot, the least important first."""
+    """Split tasks of a job into those above and those within its gang's minimum, the least important first."""
     ordered = sorted(tasks, key=lambda task: (task.priority, task.uid))
     if not ordered:
         return []
@@ -78,7 +80,7 @@ class _Spare:
         self._groups.subtract(job.min_sub_jobs)
 
     def take(self, task: TaskInfo) -> bool:
-        """True if the gang can spare the task, which is then gone."""
+        """True if the task is above the gang's minimum; it is then taken."""
         if self.job <= 0 or self._roles.get(task.role, 1) <= 0:
             return False
         if self._job.min_sub_jobs:
@@ -95,7 +97,7 @@ class _Spare:
 
 
 def only_allowed(bundles: Iterable[Bundle], allowed: Iterable[TaskInfo]) -> list[Bundle]:
-    """What is left of bundles if only these tasks may go: whole ones stay whole or fall."""
+    """The bundles restricted to these tasks; a whole bundle is kept complete or dropped."""
     uids = {task.uid for task in allowed}
     left = []
     for bundle in bundles:
@@ -106,7 +108,7 @@ def only_allowed(bundles: Iterable[Bundle], allowed: Iterable[TaskInfo]) -> list
 
 
 def in_order(bundles: Sequence[Bundle], need: Resource, before: Callable[[Bundle, Bundle], int]) -> list[Bundle]:
-    """Bundles that can be spared first, then as `before` says, then those that give most for what they cost."""
+    """Bundles above the minimum first, then in `before` order, then by resources freed per loss."""
 
     def compare(left: Bundle, right: Bundle) -> int:
         if left.whole != right.whole:

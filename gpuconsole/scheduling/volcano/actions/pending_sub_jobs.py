@@ -1,4 +1,4 @@
-"""What is left to be placed of a job: its sub-jobs in order, and the tasks of each."""
+"""Tasks that a job still has to place: its sub-jobs in order, and the tasks of each."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class Worksheet:
-    """Sub-jobs that have tasks to place, and these tasks by sub-job. Mutates as they are taken out."""
+    """Sub-jobs with tasks to place, and these tasks by sub-job. Mutates as they are taken out."""
 
     def __init__(self, sub_jobs: Heap[SubJobInfo], tasks: dict[str, Heap[TaskInfo]]) -> None:
         self.sub_jobs = sub_jobs
@@ -26,12 +26,12 @@ class Worksheet:
         return Worksheet(self.sub_jobs.clone(), {uid: tasks.clone() for uid, tasks in self.tasks.items()})
 
     def take(self, other: "Worksheet") -> None:
-        """Go on where another worksheet ended."""
+        """Continue from the state of another worksheet."""
         self.sub_jobs, self.tasks = other.sub_jobs, other.tasks
 
 
 def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
-    """What is left of a job: first the smallest set of sub-jobs that it needs to run (organizeJobWorksheet)."""
+    """The worksheet of a job: first the smallest set of sub-jobs that it needs to run (organizeJobWorksheet)."""
     required = _required(session, job)
 
     def first(left: SubJobInfo, right: SubJobInfo) -> bool:
@@ -50,7 +50,7 @@ def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo]
 
 
 def drained(tasks: Heap[TaskInfo]) -> Iterator[TaskInfo]:
-    """The tasks in order, which stay where they are."""
+    """The tasks in order, without removing them."""
     copy = tasks.clone()
     while copy:
         yield copy.pop()

@@ -1,4 +1,7 @@
-"""preempt: a starving job takes from jobs of its own queue, then a task from tasks of its own job.
+"""preempt action: a starving job preempts jobs of its own queue, then a task preempts tasks of its own job.
+
+Volcano 1.15 actions/preempt. The node is picked first and victims on it after; with `enableTopologyAwarePreemption`
+nodes are compared by their victims, as kube-scheduler does.
 
 Volcano 1.15 actions/preempt. The node is picked first and victims on it after; with `enableTopologyAwarePreemption`
 nodes are compared by their victims, as kube-scheduler does.
@@ -27,7 +30,7 @@ Filter = Callable[[TaskInfo], bool]
 
 
 class PreemptOptions(Struct, frozen=True, kw_only=True):
-    """What the configuration says about preemption."""
+    """Configured preemption options."""
 
     remembers: bool = True
     topology_aware: bool = False
@@ -87,7 +90,7 @@ class _Preemption:
         return Heap(self._session.task_first, pending)
 
     def _between_jobs(self, job: JobInfo, tasks: Heap[TaskInfo]) -> bool:
-        """Take from other jobs until this one starves no more; True if its last task got a place."""
+        """Preempt other jobs until this one no longer starves; True if its last task was placed."""
         session = self._session
         statement = VolcanoStatement(session)
         placed = False
@@ -101,7 +104,7 @@ class _Preemption:
         return placed
 
     def _within(self, job: JobInfo) -> None:
-        """Let tasks of a job take from its other tasks, until one finds nothing."""
+        """Let tasks of a job preempt its other tasks, until one finds no victims."""
         tasks = self._pending(job)
         while tasks:
             task = tasks.pop()
@@ -119,7 +122,7 @@ class _Preemption:
         return _may_go(preemptor, task) and task.job == preemptor.job
 
     def _preempt(self, statement: VolcanoStatement, task: TaskInfo, may_go: Filter) -> bool:
-        """Find a node and victims on it for one task; True if it is reserved there."""
+        """Find a node and victims on it for one task; True if it is pipelined there."""
         session = self._session
         if not self._eligible(task) or session.pre_predicate(task) is not None:
             return False
@@ -128,7 +131,7 @@ class _Preemption:
         return any(attempt(statement, task, may_go, candidates) for candidates in session.by_shard(nodes))
 
     def _by_score(self, statement: VolcanoStatement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]) -> bool:
-        """Take the best node on which victims make room, the least important first."""
+        """Choose the best node with enough victims, and evict the least important first."""
         session = self._session
         queue = session.queues[session.jobs[task.job].queue]
         for node in by_score(session.node_scores(task, nodes), nodes):
@@ -152,7 +155,7 @@ class _Preemption:
     def _topology_aware(
         self, statement: VolcanoStatement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]
     ) -> bool:
-        """Take the node whose victims matter least."""
+        """Choose the node with the least important victims."""
         session = self._session
         chosen = dry_run.best(session, task, nodes, may_go, self._options.candidates)
         if chosen is None:
@@ -167,7 +170,7 @@ class _Preemption:
         return True
 
     def _eligible(self, task: TaskInfo) -> bool:
-        """False if its policy forbids it, or if its earlier victims are still leaving its node."""
+        """False if the preemption policy forbids it, or its earlier victims are still terminating on its node."""
         session, pod = self._session, task.pod
         if pod.template.preemption_policy == "Never":
             return False
@@ -186,7 +189,7 @@ class _Preemption:
 
 
 def _may_go(preemptor: TaskInfo, task: TaskInfo) -> bool:
-    """True if the task runs and can be evicted; tasks that ask for nothing only take from their like."""
+    """True if the task runs and can be evicted; best-effort tasks preempt only best-effort tasks."""
     if task.status not in PREEMPTABLE_STATUS or not task.preemptable:
         return False
     return task.best_effort or not preemptor.best_effort

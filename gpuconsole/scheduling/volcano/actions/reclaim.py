@@ -1,4 +1,6 @@
-"""reclaim: a starving job takes back from jobs of other queues what its queue deserves.
+"""reclaim action: a starving job reclaims its queue's deserved resources from jobs of other queues.
+
+Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is that of its search, which is parallel.
 
 Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is that of its search, which is parallel.
 """
@@ -19,7 +21,7 @@ NAME = "reclaim"
 
 
 def reclaim(session: VolcanoSession) -> None:
-    """Let each queue that is not overused reclaim for its starving jobs, the first first."""
+    """Let each queue that is not overused reclaim for its starving jobs, in queue order."""
     queues, starving = starving_by_queue(session)
     while queues:
         queue = queues.pop()
@@ -31,7 +33,7 @@ def reclaim(session: VolcanoSession) -> None:
 
 
 def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) -> None:
-    """Reclaim task by task until the job starves no more; all is taken back if that does not get it started."""
+    """Reclaim task by task until the job no longer starves; everything is undone if that does not start it."""
     pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
     tasks = Heap(session.task_first, pending)
     statement = VolcanoStatement(session)
@@ -51,7 +53,7 @@ def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) ->
 def _reclaim_for_task(
     session: VolcanoSession, statement: VolcanoStatement, task: TaskInfo, job: JobInfo, finder: Finder
 ) -> None:
-    """Reserve the first node on which victims of other queues make room."""
+    """Pipeline the task to the first node with enough victims of other queues."""
     nodes, _ = finder.fitting(task, session.resolvable_nodes(task), session.predicate_for_preempt)
     own, others = session.by_shard(nodes)
     for node in (*own, *others):
@@ -81,7 +83,7 @@ def _reclaim_for_task(
 
 
 def _reclaimees(session: VolcanoSession, node: NodeInfo, job: JobInfo) -> list[TaskInfo]:
-    """Running tasks of other queues that let themselves be reclaimed."""
+    """Running tasks of reclaimable queues other than the job's."""
     found = []
     for _, task in sorted(node.tasks.items()):
         other = session.jobs.get(task.job)

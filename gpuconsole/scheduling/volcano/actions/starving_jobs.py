@@ -1,4 +1,4 @@
-"""Whose turn it is to take from others: the queues in order, and the starving jobs of each."""
+"""Order of preemptors: the queues in order, and the starving jobs of each."""
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -7,7 +7,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 def starving_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
-    """The queues of all valid jobs that were let in, and by queue the jobs that starve; the first comes first."""
+    """The queues of all valid enqueued jobs, and starving jobs by queue, both in order."""
     queues = Heap(session.queue_first)
     starving: dict[str, Heap[JobInfo]] = {}
     seen = set()

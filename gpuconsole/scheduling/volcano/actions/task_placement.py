@@ -1,4 +1,4 @@
-"""Placing the tasks of a sub-job on the nodes of one hyper node, as one statement."""
+"""Placement of a sub-job's tasks on the nodes of one hyper node, in one statement."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,9 @@ class TaskPlacement:
         return Finder(self.session, remembers=self._remembers, memo=self.memo)
 
     def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
-        """Place tasks until the sub-job is ready; None, and nothing done, if it is neither ready nor reserved.
+        """Place tasks until the sub-job is ready; None, with nothing changed, if it is neither ready nor pipelined.
+
+        Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
 
         Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
         """
@@ -65,7 +67,7 @@ class TaskPlacement:
         return None
 
     def place(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
-        """Allocate what is idle, or else reserve what is being released; False if the node does not take it."""
+        """Allocate idle resources, or else pipeline to releasing ones; False if the node does not fit the task."""
         try:
             if task.init_request.less_equal(node.idle, ZERO):
                 statement.allocate(task, node)
@@ -80,7 +82,7 @@ class TaskPlacement:
         return resource_fit(task, node) or self.session.predicate_for_allocate(task, node)
 
     def _may_try(self, sub_job: SubJobInfo, task: TaskInfo) -> bool:
-        """False if the queue does not take the task, or one of its role was refused already."""
+        """False if the queue cannot take the task, or a task of its role was refused already."""
         session = self.session
         job = session.jobs[sub_job.job]
         if not session.allocatable(session.queues[job.queue], task):
@@ -94,7 +96,7 @@ class TaskPlacement:
     def _fitting(
         self, finder: Finder, task: TaskInfo, nodes: Sequence[NodeInfo], hyper_node: str
     ) -> tuple[list[NodeInfo], FitErrors]:
-        """Nodes that fit: the nominated one if it does, else any."""
+        """Feasible nodes: the nominated one if it fits, else any."""
         error = self.session.pre_predicate(task)
         if error is not None:
             errors = FitErrors()

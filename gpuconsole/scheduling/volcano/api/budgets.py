@@ -1,4 +1,4 @@
-"""What a session knows of limits that are not its own: disruption budgets of pods, and quotas of namespaces."""
+"""Limits outside Volcano that a session observes: disruption budgets and namespace quotas."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from gpuconsole.model.labels import LabelSelector
 
 
 class OpenBudget(Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget, and how many of its pods may go now."""
+    """A PodDisruptionBudget, and how many of its pods may be disrupted now."""
 
     namespace: str
     selector: LabelSelector | None = None
@@ -19,7 +19,7 @@ class OpenBudget(Struct, frozen=True, kw_only=True):
     """Names of pods that are on their way out already (status.disruptedPods)."""
 
     def covers(self, pod: Pod) -> bool:
-        """True if the budget counts this pod; a selector that asks for nothing covers no pod here."""
+        """True if the budget selects this pod; an empty selector selects no pod here."""
         if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
             return False
         asks = self.selector.match_labels or self.selector.match_expressions
@@ -27,7 +27,9 @@ class OpenBudget(Struct, frozen=True, kw_only=True):
 
 
 def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
-    """What a budget lets go now: its healthy pods beyond those that have to stay, as the disruption controller counts.
+    """Allowed disruptions of a budget: healthy pods above the required number, as the disruption controller counts.
+
+    `pods` are those of the cluster, `healthy` the keys of those that are ready.
 
     `pods` are those of the cluster, `healthy` the keys of those that are ready.
     """

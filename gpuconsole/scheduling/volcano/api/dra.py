@@ -1,4 +1,4 @@
-"""What tasks claim of devices: by device class a number, and amounts of what the devices have."""
+"""DRA requests of tasks: number of devices and amounts of capacity by device class."""
 
 from collections.abc import Mapping
 

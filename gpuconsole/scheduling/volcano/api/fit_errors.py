@@ -1,4 +1,4 @@
-"""Why a task does not fit: per node a code and reasons, over all nodes a histogram."""
+"""Fit errors: a code and reasons per node, and a histogram over all nodes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ SCHEDULABLE_REASON = "Schedulable"
 
 
 class PredicateCode(IntEnum):
-    """How a predicate ended."""
+    """Result code of a predicate."""
 
     SUCCESS = 0
     ERROR = 1
@@ -28,7 +28,7 @@ class PredicateCode(IntEnum):
 
 
 class PredicateStatus(Struct, frozen=True):
-    """What one plugin says about a task on a node."""
+    """One plugin's result for a task on a node."""
 
     code: PredicateCode
     reason: str = ""
@@ -45,7 +45,7 @@ class FitError(Struct, frozen=True):
 
     @classmethod
     def saying(cls, code: PredicateCode, *reasons: str, plugin: str = "") -> "FitError":
-        """An error of one code, a status for each reason."""
+        """An error of one code with a status for each reason."""
         return cls(tuple(PredicateStatus(code, reason, plugin) for reason in reasons))
 
     @property
@@ -63,7 +63,7 @@ class FitError(Struct, frozen=True):
 
     @property
     def unresolvable(self) -> bool:
-        """True if no eviction could help."""
+        """True if no eviction can resolve the error."""
         return self.has(PredicateCode.UNRESOLVABLE)
 
 
@@ -83,7 +83,7 @@ class FitErrors:
         self.nodes[node] = error
 
     def unresolvable_nodes(self) -> set[str]:
-        """Nodes where evicting others cannot help."""
+        """Nodes on which preemption cannot help."""
         return {name for name, error in self.nodes.items() if error.unresolvable}
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Tasks by status, and what that says about a gang: what a job and a sub-job have in common."""
+"""Tasks by status with gang conditions: the common part of jobs and sub-jobs."""
 
 from collections.abc import Iterable, Mapping
 
@@ -43,22 +43,22 @@ class Gang:
 
     @property
     def ready_task_num(self) -> int:
-        """Tasks that run, are about to, or are done."""
+        """Tasks that run, are being bound, or have completed."""
         return self.count(READY_STATUS)
 
     @property
     def waiting_task_num(self) -> int:
-        """Tasks that wait on a node for resources that are being released."""
+        """Tasks that are pipelined to releasing resources."""
         return len(self.of_status(TaskStatus.PIPELINED))
 
     @property
     def pending_best_effort_num(self) -> int:
-        """Tasks that ask for nothing and will be placed by backfill."""
+        """Pending best-effort tasks, which backfill places."""
         return sum(task.best_effort for task in self.of_status(TaskStatus.PENDING).values())
 
     @property
     def valid_task_num(self) -> int:
-        """Tasks that count, or may still count."""
+        """Tasks that count towards the minimum now or may later."""
         return self.count(VALID_STATUS)
 
     def is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""The tree of hyper nodes: which nodes each one holds, what lies above it, what two of them have in common."""
+"""Tree of hyper nodes: their nodes, ancestors, and lowest common ancestors."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -34,12 +34,12 @@ Tree = Mapping[str, HyperNodeInfo]
 
 
 def below(info: HyperNodeInfo) -> list[str]:
-    """Names of the hyper nodes that it names as members; only exact names can."""
+    """Names of the hyper nodes that it lists as members; only exact names can be hyper nodes."""
     return [member.exact for member in info.members if member.type == HYPER_NODE and member.exact]
 
 
 def ancestors(tree: Tree, name: str) -> list[str]:
-    """The hyper node itself, then what lies above it, up to the root."""
+    """The hyper node itself and its ancestors, up to the root."""
     found = [name]
     parent = _parent(tree, name)
     while parent and parent not in found:
@@ -49,7 +49,7 @@ def ancestors(tree: Tree, name: str) -> list[str]:
 
 
 def _parent(tree: Tree, name: str) -> str:
-    """Its parent, by its own word or by that of the first of a higher tier that names it as a member."""
+    """Its parent: the one that it names, else the first of a higher tier that lists it as a member."""
     info = tree.get(name)
     if info is not None and info.parent:
         return info.parent
@@ -58,7 +58,7 @@ def _parent(tree: Tree, name: str) -> str:
 
 
 def lowest_common(tree: Tree, first: str, second: str) -> str:
-    """The lowest hyper node that holds both; one of no name counts for nothing. Empty if there is none."""
+    """The lowest common ancestor; an empty name is ignored. Empty if there is none."""
     if not first or not second:
         return first or second
     above = set(ancestors(tree, first))
@@ -81,7 +81,7 @@ def leaves(tree: Tree, name: str) -> set[str]:
 
 
 def descendants(tree: Tree, name: str) -> set[str]:
-    """The hyper node itself and all that it reaches by the names of members, whether they exist or not."""
+    """The hyper node and everything below it by member names, existing or not."""
     found, waiting = set(), [name]
     while waiting:
         current = waiting.pop()
@@ -92,7 +92,7 @@ def descendants(tree: Tree, name: str) -> set[str]:
 
 
 def choosing_leaves(tree: Tree) -> set[str]:
-    """Leaves that choose nodes by pattern or labels: what they hold changes with the nodes."""
+    """Leaves that select nodes by pattern or labels: their members change with the nodes."""
     return {
         name
         for name, info in tree.items()
@@ -102,7 +102,7 @@ def choosing_leaves(tree: Tree) -> set[str]:
 
 
 def chooses(info: HyperNodeInfo, node: Node) -> bool:
-    """True if one of its members takes the node by pattern or labels, not by name."""
+    """True if one of its members selects the node by pattern or labels, not by name."""
     return any(
         node.name in chosen(HyperNodeMember("Node", None, member.pattern, member.selector), (node,))
         for member in info.members
@@ -111,7 +111,10 @@ def chooses(info: HyperNodeInfo, node: Node) -> bool:
 
 
 def chosen(member: HyperNodeMember, nodes: Iterable[Node]) -> set[str]:
-    """Names of the nodes that a member stands for (GetMembers).
+    """Names of the nodes that a member selects (GetMembers).
+
+    A name counts even if no such node exists. An invalid regular expression, and labels without any requirement, select
+    nothing.
 
     A name counts whether there is such a node or not. A pattern that is no regular expression stands for nothing at
     all, labels without any demand for nothing more.
@@ -156,7 +159,7 @@ class HyperNodes:
         self._built = False
 
     def set_node(self, node: Node) -> None:
-        """A node appeared or changed; only one that is, or was, chosen by pattern or labels changes anything."""
+        """Apply a node; only one that is, or was, selected by pattern or labels changes anything."""
         before, self._nodes[node.name] = self._nodes.get(node.name), node
         if before is not None and before.labels == node.labels:
             return
@@ -186,7 +189,7 @@ class HyperNodes:
 
     @property
     def problem(self) -> str:
-        """Why the tree is none; empty if it is one."""
+        """Why the hyper nodes form no tree; empty if they do."""
         self._build()
         return self._problem
 
@@ -199,7 +202,7 @@ class HyperNodes:
         return tiers
 
     def fork(self) -> "HyperNodes":
-        """A tree that starts equal and never touches this one; what is built is shared."""
+        """An independent copy; what is built is shared."""
         twin = HyperNodes()
         twin._objects, twin._nodes = dict(self._objects), dict(self._nodes)
         twin._built, twin._tree, twin._real, twin._problem = self._built, self._tree, self._real, self._problem

@@ -1,4 +1,4 @@
-"""A job as a session sees it: the tasks of one PodGroup, and what its gang still lacks."""
+"""A job in a session: the tasks of one PodGroup, and what its gang still lacks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ READY = "pod group is ready"
 
 
 class PodGroupCondition(Struct, frozen=True):
-    """What is said about a PodGroup: `Unschedulable` or `Scheduled`, with why."""
+    """A PodGroup condition: `Unschedulable` or `Scheduled`, with the reason."""
 
     type: str
     status: bool
@@ -43,7 +43,7 @@ class PodGroupCondition(Struct, frozen=True):
 
 
 class DisruptionBudget(Struct, frozen=True):
-    """How many of a job's pods have to stay, or may go, as its annotations say; empty says nothing."""
+    """How many of a job's pods must stay or may be disrupted, by its annotations; empty means no limit."""
 
     min_available: str = ""
     max_unavailable: str = ""
@@ -118,7 +118,7 @@ class JobInfo(Gang):
         return f"JobInfo({self.uid})"
 
     def set_pod_group(self, group: PodGroup) -> None:
-        """Take over what the PodGroup says (SetPodGroup)."""
+        """Apply the PodGroup's fields (SetPodGroup)."""
         before, self.pod_group = self.pod_group, group
         self.namespace, self.name = group.namespace, group.name
         self.min_available, self.queue, self.created = group.min_member, group.queue, group.created
@@ -136,7 +136,7 @@ class JobInfo(Gang):
             self.min_sub_jobs = {group_id(self.uid, policy.name): policy.least or 0 for policy in group.sub_groups}
 
     def unset_pod_group(self) -> None:
-        """The PodGroup is gone: its tasks stay, in one sub-job."""
+        """Remove the PodGroup: its tasks stay, in one sub-job."""
         self.pod_group, self.network_topology = None, None
         self._regroup()
 
@@ -153,7 +153,7 @@ class JobInfo(Gang):
         self._sub_job_of(task).add(task)
 
     def delete_task(self, task: TaskInfo) -> None:
-        """Forget a task; nothing happens if the job does not have it."""
+        """Remove a task, if the job has it."""
         known = self.tasks.get(task.uid)
         if known is None:
             return
@@ -172,7 +172,7 @@ class JobInfo(Gang):
         self.add_task(task)
 
     def clone(self) -> "JobInfo":
-        """A job with tasks of its own that starts equal; fit errors of its tasks are not taken along."""
+        """An independent copy with its own tasks, without fit errors."""
         twin = JobInfo(self.uid)
         twin.namespace, twin.name, twin.queue, twin.priority = self.namespace, self.name, self.queue, self.priority
         twin.min_available, twin.created, twin.waiting_time = self.min_available, self.created, self.waiting_time
@@ -191,17 +191,17 @@ class JobInfo(Gang):
         return twin
 
     def min_resources(self) -> Resource:
-        """The PodGroup's minResources; nothing where it names none."""
+        """The PodGroup's minResources; empty where it has none."""
         if self.pod_group is None or self.pod_group.min_resources is None:
             return Resource()
         return Resource.of(self.pod_group.min_resources)
 
     def elastic_resources(self) -> Resource:
-        """What it holds beyond its minResources."""
+        """Its allocation above minResources."""
         return exceeded_part(self.allocated, self.min_resources())
 
     def gated_resources(self) -> Resource:
-        """What tasks ask for whose scheduling gates keep them back; Volcano's own gate alone does not count."""
+        """Requests of tasks held back by scheduling gates; Volcano's own gate alone does not count."""
         total = Resource()
         for task in self.tasks.values():
             if task.gated and task.pod.gates != (QUEUE_GATE,):
@@ -209,7 +209,7 @@ class JobInfo(Gang):
         return total
 
     def without_gated(self, amount: Resource) -> Resource:
-        """An amount less what gated tasks ask for, never below zero (DeductSchGatedResources)."""
+        """An amount less the requests of gated tasks, not below zero (DeductSchGatedResources)."""
         gated = self.gated_resources()
         if gated.is_empty():
             return amount
@@ -220,12 +220,12 @@ class JobInfo(Gang):
         return rest
 
     def is_starving(self) -> bool:
-        """True if fewer tasks than it needs have a place or wait for one (IsStarving)."""
+        """True if fewer tasks than it needs are placed or pipelined (IsStarving)."""
         return self.waiting_task_num + self.ready_task_num < self.min_available
 
     @property
     def is_pending(self) -> bool:
-        """True if nobody looks at its tasks yet: its PodGroup is Pending."""
+        """True if its PodGroup is Pending, so that its tasks are not tried yet."""
         return self.pod_group is None or self.phase in ("", "Pending")
 
     @property
@@ -234,11 +234,11 @@ class JobInfo(Gang):
 
     @property
     def roles(self) -> Roles:
-        """What its roles need, for the questions that a gang asks of them."""
+        """Minimum members of its roles, for gang checks."""
         return Roles(self)
 
     def check_sub_jobs(self, holds: Callable[[SubJobInfo], bool]) -> bool:
-        """True if of each policy enough sub-jobs satisfy a condition."""
+        """True if enough sub-jobs of each policy satisfy a condition."""
         counts = Counter(sub_job.gid for sub_job in self.sub_jobs.values() if holds(sub_job))
         return all(counts[gid] >= least for gid, least in self.min_sub_jobs.items())
 
@@ -271,12 +271,12 @@ class JobInfo(Gang):
 
     @property
     def contains_network_topology(self) -> bool:
-        """True if the job or one of its sub-jobs says how close its pods should be."""
+        """True if the job or one of its sub-jobs has a network topology."""
         topologies = (self.network_topology, *(sub_job.network_topology for sub_job in self.sub_jobs.values()))
         return any(topology is not None for topology in topologies)
 
     def reset_fit_errors(self, sub_job: str | None = None) -> None:
-        """Forget why it does not fit, or only why tasks of one sub-job do not."""
+        """Clear the fit errors of the job, or only those of one sub-job's tasks."""
         if sub_job is None:
             self.fit_error, self.node_fit_errors = "", {}
             return
@@ -284,7 +284,7 @@ class JobInfo(Gang):
         self.node_fit_errors = kept
 
     def failed_roles(self, sub_job: str) -> set[str]:
-        """Roles of which a task of this sub-job fits nowhere."""
+        """Roles with a task of this sub-job that fits no node."""
         return {
             self.tasks[uid].role
             for uid in self.node_fit_errors
@@ -292,7 +292,7 @@ class JobInfo(Gang):
         }
 
     def task_has_fit_errors(self, sub_job: str, task: TaskInfo) -> bool:
-        """True if a task of the same role was refused already, so that this one need not be tried."""
+        """True if a task of the same role was refused already, so that this one can be skipped."""
         return bool(task.role) and task.role in self.failed_roles(sub_job)
 
     def task_reason(self, uid: str) -> tuple[str, str, str]:
@@ -316,7 +316,7 @@ class JobInfo(Gang):
 
     @property
     def fit_message(self) -> str:
-        """Why the job is where it is, in one line (FitError)."""
+        """The job's state and its reason in one line (FitError)."""
         counts = {status.label: len(tasks) for status, tasks in self.task_status_index.items()}
         counts["minAvailable"] = self.min_available
         message = f"{READY if self.is_ready() else NOT_READY}, {histogram(counts)}"

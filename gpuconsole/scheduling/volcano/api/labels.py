@@ -1,4 +1,4 @@
-"""Labels and annotations by which pods, PodGroups and nodes speak to Volcano."""
+"""Labels and annotations of pods, PodGroups and nodes that Volcano reads."""
 
 from collections.abc import Mapping
 
@@ -38,7 +38,7 @@ def role_of(pod: Pod) -> str:
 
 
 def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], otherwise: bool) -> bool:
-    """What the annotation says or else the label; nothing readable there means no, nothing at all the default."""
+    """The annotation's value, or else the label's; an unreadable value means no, a missing one the default."""
     for place in (annotations, labels):
         if PREEMPTABLE in place:
             return parse_flag(place[PREEMPTABLE]) or False
@@ -46,7 +46,7 @@ def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], other
 
 
 def revocable_zone(annotations: Mapping[str, str]) -> str:
-    """`*` if it may go to nodes that are lent for a time, else empty."""
+    """`*` if it may run on revocable nodes, else empty."""
     if REVOCABLE_ZONE in annotations:
         return "*" if annotations[REVOCABLE_ZONE] == "*" else ""
     return "*" if parse_flag(annotations.get(PREEMPTABLE, "")) else ""

@@ -1,4 +1,4 @@
-"""A node as a session sees it: what is idle, used, being released and spoken for."""
+"""A node in a session: idle, used, releasing and pipelined resources."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,7 +22,7 @@ NO_SHARES: Mapping[str, float] = {}
 
 
 class NodeUsage(Struct, frozen=True):
-    """What monitoring says that a node really uses, in percent by period (`5m`)."""
+    """Measured utilization of a node, in percent by period (`5m`)."""
 
     measured: Time = 0
     cpu: Mapping[str, float] = NO_SHARES
@@ -58,7 +58,7 @@ class NodeInfo:
     )
 
     def __init__(self, node: Node | None = None, ignored: Iterable[str] = ()) -> None:
-        """A node without tasks; None is one that nobody has described, whose sums stay empty."""
+        """A node without tasks; None for one that has not been described, whose sums stay empty."""
         self.ignored = tuple(ignored)
         """Resources that a device plugin of the scheduler hands out itself."""
         self.node: Node | None = None
@@ -76,11 +76,11 @@ class NodeInfo:
 
     @property
     def ready(self) -> bool:
-        """True if it was described; taints say the rest."""
+        """True if it was described; taints are checked elsewhere."""
         return self.node is not None
 
     def set_node(self, node: Node | None) -> None:
-        """The node was described or changed: everything is summed up anew. Without a description it is not ready."""
+        """Apply a node's description and compute all sums again. Without a description it is not ready."""
         self.changes += 1
         if node is None:
             self.node = None
@@ -90,7 +90,9 @@ class NodeInfo:
             self._count(task)
 
     def add_task(self, task: TaskInfo) -> str:
-        """Put a task on the node; the reason if that cannot be, after which nothing has changed (AddTask).
+        """Add a task; returns the reason, with nothing changed, if that is impossible (AddTask).
+
+        Only a task that is being bound is checked for free resources: the session has checked the others.
 
         Only a task that is about to be bound has to find room: everyone else was let in by the session.
         """
@@ -114,7 +116,7 @@ class NodeInfo:
         return ""
 
     def remove_task(self, task: TaskInfo) -> None:
-        """Take a task off the node; nothing happens if it is not there."""
+        """Remove a task, if it is on the node."""
         copy = self.tasks.pop(task.key, None)
         self.changes += 1
         if copy is None or self.node is None:
@@ -133,11 +135,11 @@ class NodeInfo:
         self.add_task(task)
 
     def future_idle(self) -> Resource:
-        """What is idle once everything that is being released is free, less what is already spoken for."""
+        """Idle and releasing resources, less what is pipelined."""
         return self.idle.clone().add(self.releasing).sub(self.pipelined)
 
     def fresh(self) -> "NodeInfo":
-        """The node as it was described, without tasks; what it can give is shared, and nobody changes that."""
+        """The node as described, without tasks; its allocatable resources are shared and never changed."""
         twin = NodeInfo.__new__(NodeInfo)
         twin.ignored, twin.node, twin.name = self.ignored, self.node, self.name
         twin.revocable_zone, twin.oversubscribed = self.revocable_zone, self.oversubscribed

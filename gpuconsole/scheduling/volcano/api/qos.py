@@ -1,4 +1,4 @@
-"""How firmly a pod holds what it uses: Kubernetes' quality of service classes."""
+"""Kubernetes' quality of service classes of pods."""
 
 from enum import IntEnum
 
@@ -7,7 +7,7 @@ from gpuconsole.model.quantity import CPU, MEMORY
 
 
 class Qos(IntEnum):
-    """From the first to be let down to the last."""
+    """QoS classes in eviction order."""
 
     BEST_EFFORT = 0
     BURSTABLE = 1

@@ -1,4 +1,4 @@
-"""A queue as a session sees it."""
+"""A queue in a session."""
 
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.api.labels import HIERARCHY, HIERARCHY_WEIGHTS
@@ -21,5 +21,5 @@ class QueueInfo:
 
     @property
     def reclaimable(self) -> bool:
-        """True if other queues may take back what it borrowed."""
+        """True if other queues may reclaim what it borrowed."""
         return self.queue.reclaimable

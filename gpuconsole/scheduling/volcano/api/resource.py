@@ -1,4 +1,4 @@
-"""Volcano's resource vectors: float arithmetic with a tolerance, and two readings of a dimension that is missing."""
+"""Volcano's resource vectors: float arithmetic with a tolerance, and two interpretations of missing dimensions."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ IGNORED_SCALARS = frozenset((PODS,))
 
 
 class Default(IntEnum):
-    """What a dimension that a vector does not name counts as."""
+    """The value of a dimension that a vector does not name."""
 
     ZERO = 0
     INFINITY = -1

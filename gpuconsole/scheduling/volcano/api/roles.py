@@ -1,4 +1,6 @@
-"""What a job's roles need: minTaskMember counts beside minMember, unless minMember is the smaller of the two."""
+"""Minimum members of a job's roles: minTaskMember applies besides minMember, unless minMember is smaller than its
+sum.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Roles:
-    """Questions about the roles of one job, answered from its tasks as they are now."""
+    """Checks of one job's roles against its current tasks."""
 
     __slots__ = ("job",)
 
@@ -20,7 +22,7 @@ class Roles:
 
     @property
     def judged(self) -> bool:
-        """False if the job's own minimum is less than that of its roles: then only the job's counts."""
+        """False if the job's minimum is below that of its roles: then only the job's counts."""
         return self.job.min_available >= self.job.task_min_available_total
 
     def valid(self) -> bool:

@@ -1,4 +1,4 @@
-"""Durations as annotations and arguments of Volcano write them (`1h30m`): what cannot be read is none."""
+"""Go durations in annotations and arguments of Volcano (`1h30m`); unreadable ones count as missing."""
 
 from gpuconsole.model.clock import Span, parse_span
 

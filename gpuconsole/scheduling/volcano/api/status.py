@@ -1,4 +1,4 @@
-"""The life of a task as a session sees it."""
+"""Task statuses in a session."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 
 
 class TaskStatus(IntEnum):
-    """Where a task is. Its name, capitalised as Volcano does, is `label`."""
+    """Status of a task. Its name, capitalised as Volcano does, is `label`."""
 
     PENDING = 1
     """It waits for a node."""
@@ -40,7 +40,7 @@ VALID_STATUS = READY_STATUS | {TaskStatus.PIPELINED, TaskStatus.PENDING}
 
 
 def status_of(pod: Pod) -> TaskStatus:
-    """What a pod's phase, node and deletion make of its task (getTaskStatus)."""
+    """Task status by the pod's phase, node and deletion timestamp (getTaskStatus)."""
     match pod.phase:
         case PodPhase.SUCCEEDED:
             return TaskStatus.SUCCEEDED

@@ -1,4 +1,4 @@
-"""Tasks of a job that form a gang of their own (a subGroupPolicy), or all that belong to none."""
+"""Sub-jobs: tasks of a job that form a gang of their own (a subGroupPolicy), or all that match no policy."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A pod as a session sees it: what it asks for, where it is, and what the session did with it."""
+"""A pod in a session: its requests, its node, and what the session decided."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ NO_CLAIMS: "Mapping[str, Mapping[str, DraResource]]" = {}
 
 
 class Transaction(Struct, frozen=True):
-    """What a session last tried with a task, kept when it took it back."""
+    """The last attempt to place a task, kept after it was undone."""
 
     status: TaskStatus
     node_name: str = ""
@@ -110,7 +110,9 @@ class TaskInfo:
         return twin
 
     def precedes(self, other: "TaskInfo") -> bool:
-        """True if it is tried before the other where no plugin minds (helpers.CompareTask).
+        """True if it is tried before the other where no plugin decides (helpers.CompareTask).
+
+        By the number at the end of its name, where both have one; else the older, then by uid.
 
         By the number that its name ends with, where both have one; else the older, then by uid.
         """
@@ -120,7 +122,7 @@ class TaskInfo:
         return (self.pod.created, self.uid) < (other.pod.created, other.uid)
 
     def remember(self) -> None:
-        """Keep what the session did with it, before that is taken back (GenerateLastTxContext)."""
+        """Keep the session's attempt before it is undone (GenerateLastTxContext)."""
         self.last_transaction = Transaction(self.status, self.node_name, self.eviction_occurred, self.hyper_node)
 
 
