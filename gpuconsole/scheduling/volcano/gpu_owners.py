@@ -1,4 +1,4 @@
-"""Who owns which GPU of a node, kept by the books of kube-scheduler's rules. Mutates."""
+"""GPU owners by node, tracked in the same node states as kube-scheduler's rules. Mutates."""
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
@@ -47,17 +47,17 @@ class VolcanoGpuOwners:
             self._board.unseat(number, pod)
 
     def of(self, pod: str) -> tuple[int, ...]:
-        """The GPUs that a pod owns."""
+        """The GPUs assigned to a pod."""
         number = self._homes.get(pod)
         return () if number is None else self._board.nodes[number].seats[pod].gpus
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod owns."""
+        """The MIG instances assigned to a pod."""
         number = self._homes.get(pod)
         return () if number is None else self._board.nodes[number].seats[pod].slices
 
     def free(self) -> dict[str, tuple[int, ...]]:
-        """The GPUs that nobody owns, by node."""
+        """The unassigned GPUs, by node."""
         return {state.name: state.free_gpus for state in self._board.nodes if state.node is not None}
 
     def fitting(self, template: PodTemplate) -> int:
@@ -65,7 +65,7 @@ class VolcanoGpuOwners:
         return self._board.outlook(self._shapes.of(template), template.priority or 0).slots
 
     def fork(self) -> "VolcanoGpuOwners":
-        """Books that start equal and never touch these."""
+        """An independent copy."""
         twin = VolcanoGpuOwners()
         twin._board, twin._shapes, twin._homes = self._board.fork(), self._shapes, self._homes.copy()
         return twin

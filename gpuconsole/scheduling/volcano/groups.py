@@ -1,4 +1,7 @@
-"""Which PodGroup a pod belongs to: the one that it names, or one that stands for its gang or its owner.
+"""PodGroup of a pod: the one that it names, or one made for its gang or its owner.
+
+Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one that asks for a single member. A
+gang of the simulation that has no PodGroup gets one of its size.
 
 Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one that asks for a single member. A
 gang of the simulation that has no PodGroup gets one of its size.

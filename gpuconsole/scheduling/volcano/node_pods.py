@@ -1,4 +1,6 @@
-"""Which pods sit on which nodes while a session goes on, as kube-scheduler's filters and scores count them. Mutates.
+"""Pods by node during a session, as kube-scheduler's filters and scores count them. Mutates.
+
+A pipelined pod counts, one that is to be evicted no longer does.
 
 A pod that waits for resources that are being released counts, one that is to be evicted does not any more.
 """

@@ -1,4 +1,4 @@
-"""What a plugin is to a session: it reads the session when it opens and registers its functions."""
+"""Interface of plugins: a plugin reads the session when it opens and registers its functions."""
 
 from typing import TYPE_CHECKING, ClassVar, Protocol
 

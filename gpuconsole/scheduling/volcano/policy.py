@@ -1,4 +1,4 @@
-"""What an operator chooses about Volcano: its scheduler's configuration."""
+"""Volcano options: the scheduler's configuration."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,6 @@
-"""What was found about nodes for tasks that are alike: only a node that got or lost a task is looked at again. Mutates.
+"""Cache of node results for tasks of one class; only nodes that got or lost a task are evaluated again. Mutates.
+
+Volcano evaluates each task anew, with the same results.
 
 Volcano itself judges each task anew; with tasks of one kind its answers are the same.
 """

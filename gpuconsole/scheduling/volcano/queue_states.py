@@ -1,4 +1,4 @@
-"""Opening and closing Volcano's queues: their states, and what it means below them (Volcano 1.15 controllers/queue)."""
+"""Opening and closing of Volcano's queues, and the effect on child queues (Volcano 1.15 controllers/queue)."""
 
 from collections.abc import Collection, Mapping
 
@@ -47,7 +47,9 @@ def refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
 
 
 def command(name: str, action: JobAction, queues: Queues, busy: Collection[str]) -> list[VolcanoQueue]:
-    """What becomes of a queue and of those below when it is opened or closed; `busy` are queues with PodGroups.
+    """The states of a queue and its descendants after it is opened or closed; `busy` are queues with PodGroups.
+
+    Open descendants close with it, and those that did so open with it.
 
     Queues below close with it, if they are not shut already, and those that did so open with it.
     """

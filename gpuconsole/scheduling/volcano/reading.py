@@ -1,4 +1,6 @@
-"""A volcano-scheduler.conf: read as Volcano reads it, with a finding for what it would refuse, ignore or not do.
+"""Reads a volcano-scheduler.conf as Volcano does, with findings for what is invalid, ignored or not simulated.
+
+The text may be the file itself, or the ConfigMap that Volcano is installed with.
 
 The text may be the file itself, or the ConfigMap that Volcano is installed with.
 """
@@ -24,7 +26,7 @@ NOT_HERE = ("extender",)
 
 
 class ParsedVolcanoConfiguration(Struct, frozen=True):
-    """What a file says, and what is wrong with it."""
+    """The configuration of a file, and findings about it."""
 
     configuration: VolcanoConfiguration
     findings: tuple[Finding, ...] = ()
@@ -35,7 +37,7 @@ class ParsedVolcanoConfiguration(Struct, frozen=True):
 
 
 def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> ParsedVolcanoConfiguration:
-    """Read a configuration; what cannot be read takes its default, and there is a finding."""
+    """Read a configuration; values that cannot be read take their defaults and cause a finding."""
     document, report = find_configuration(
         text,
         name,
@@ -67,7 +69,9 @@ def _actions(said: object, report: DocumentFindings) -> Iterator[str]:
         if name in ACTIONS:
             yield name
         else:
-            report.error(("actions",), f"there is not an action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
+            report.error(
+                ("actions",), f"there is not an action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action"
+            )
 
 
 def _tiers(said: object, report: DocumentFindings) -> Iterator[Tier]:
@@ -111,7 +115,9 @@ def _option(said: object, path: Path, report: DocumentFindings) -> VolcanoPlugin
 
 def _arguments(said: object, report: DocumentFindings) -> Iterator[tuple[str, VolcanoArguments]]:
     if said is not None and not isinstance(said, list):
-        report.error(("configurations",), "it is not a list", "write a name and arguments for each action", "wrong-type")
+        report.error(
+            ("configurations",), "it is not a list", "write a name and arguments for each action", "wrong-type"
+        )
         return
     for number, one in enumerate(said or ()):
         name = one.get("name") if isinstance(one, dict) else None

@@ -1,4 +1,6 @@
-"""Which node Volcano would give a pod, and why: its predicates and its plugins' scores, node by node.
+"""Volcano's scheduling decision for a pod as a table: predicates and plugin scores by node.
+
+Queues and gangs are ignored: whether the job may start does not depend on nodes.
 
 Queues and gangs are not asked: whether the job may start at all is not a matter of nodes.
 """

@@ -1,4 +1,4 @@
-"""How a session looks for a node: which nodes are looked at, which fit, which is best."""
+"""Node search of a session: which nodes are evaluated, which fit, which is best."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
@@ -38,7 +38,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class Finder:
-    """Finds nodes that fit, for tasks one after another. Mutates: tasks of one role fail alike where one has failed."""
+    """Finds feasible nodes for tasks one after another. Mutates: after a failure, tasks of the same role fail too."""
 
     def __init__(
         self, session: "VolcanoSession", *, remembers: bool = True, memo: PredicateCache | None = None

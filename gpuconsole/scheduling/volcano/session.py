@@ -1,4 +1,7 @@
-"""A session: one look at the cluster, what plugins say about it, and what the actions do to it. Mutates.
+"""A Volcano session: a snapshot of the cluster, the plugins' functions, and the actions' changes. Mutates.
+
+Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is given: they are copies of the cluster's,
+made for this session.
 
 Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is given: they are copies of the cluster's,
 made for this session.
@@ -41,7 +44,7 @@ SAMPLING = Sampling()
 
 
 class Sharding(StrEnum):
-    """What a scheduler does with nodes that are another one's."""
+    """How a scheduler treats nodes of other shards."""
 
     NONE = ""
     SOFT = "soft"
@@ -197,7 +200,7 @@ class VolcanoSession(SessionPlugins):
                 self.bind(ready)
 
     def evict(self, task: TaskInfo, reason: str) -> None:
-        """Let a task go for good, outside of any statement."""
+        """Evict a task for good, outside of any statement."""
         self.evictions.append(CommittedEviction(task, reason))
         self.move(task, TaskStatus.RELEASING)
         self.deallocated(task)

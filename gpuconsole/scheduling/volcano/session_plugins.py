@@ -1,4 +1,6 @@
-"""How plugins vote: tier by tier, each extension point by its own rule.
+"""Aggregation of plugin results: tier by tier, each extension point by its own rule.
+
+Volcano 1.15 framework/session_plugins.go. A plugin takes part at an extension point if its tier enables it there.
 
 Volcano 1.15 framework/session_plugins.go. A plugin speaks at an extension point if its tier enables it there.
 """
@@ -102,17 +104,17 @@ class SessionPlugins:
     # Victims: inside a tier those who vote must agree; the first tier that finds any decides.
 
     def preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
-        """Which candidates of its own queue may go for a task; None if no tier decided."""
+        """Candidates of its own queue that a task may preempt; None if no tier decided."""
         tiers = self._tiers(self.functions.preemptable, Flag.PREEMPTABLE)
         return _agreed((said(preemptor, candidates) for said in tier) for tier in tiers)
 
     def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
-        """Which candidates of other queues may go for a task; None if no tier decided."""
+        """Candidates of other queues that a task may reclaim; None if no tier decided."""
         tiers = self._tiers(self.functions.reclaimable, Flag.RECLAIMABLE)
         return _agreed((said(reclaimer, candidates) for said in tier) for tier in tiers)
 
     def unified_evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
-        """Which candidates may go for a gang; None if no tier decided."""
+        """Candidates that a gang may evict; None if no tier decided."""
         tiers = self._tiers(self.functions.unified_evictable, None)
         return _agreed((said(context, candidates) for said in tier) for tier in tiers)
 
@@ -165,7 +167,7 @@ class SessionPlugins:
         return self._permitted(self.functions.job_enqueueable, Flag.JOB_ENQUEUED, job)
 
     def _permitted(self, registered: Mapping[str, Callable[[F], int]], flag: Flag, obj: F) -> bool:
-        """A rejection decides at once; the first tier with a permit decides; nobody minding permits."""
+        """A rejection decides at once; the first tier with a permit decides; without votes it is permitted."""
         for functions in self._tiers(registered, flag):
             permitted = False
             for said in functions:
@@ -274,7 +276,10 @@ class SessionPlugins:
 
 
 def _agreed(tiers: Iterable[Iterable[Victims]]) -> list[TaskInfo] | None:
-    """The victims of the first tier that has any.
+    """The victims of the first tier that names any.
+
+    An empty vote ends its tier without a decision. Where two lists have nothing in common, the next plugin of the tier
+    starts with its own.
 
     A vote for nobody ends its tier without a decision. Where two lists have nothing in common, the next plugin of the
     tier starts afresh with its own.

@@ -1,4 +1,4 @@
-"""What a session is opened on, made from objects: tasks, jobs, nodes, queues and hyper nodes of its own."""
+"""Cluster snapshot for a session, built from objects: tasks, jobs, nodes, queues and hyper nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 

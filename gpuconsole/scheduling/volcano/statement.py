@@ -1,4 +1,4 @@
-"""What an action does to a session on trial: evictions, allocations, reservations, to be committed or taken back."""
+"""Transaction of evictions, allocations and pipelined tasks in a session, to be committed or discarded."""
 
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -56,7 +56,7 @@ class VolcanoStatement:
         self.operations: list[StatementStep] = []
 
     def evict(self, task: TaskInfo, reason: str, by: str = "") -> None:
-        """Let the task go, for another one; what it holds is being released from now on."""
+        """Evict the task for another one; its resources are releasing from now on."""
         self._session.move(task, TaskStatus.RELEASING)
         self._session.deallocated(task)
         self.operations.append(StatementStep(Doing.EVICT, task, reason, by))
@@ -88,7 +88,7 @@ class VolcanoStatement:
             raise CannotPlace(problem)
 
     def take_back(self, task: TaskInfo) -> None:
-        """The task has no node any more."""
+        """Undo the task's placement."""
         session = self._session
         session.update_status(task, TaskStatus.PENDING)
         node = session.nodes.get(task.node_name)

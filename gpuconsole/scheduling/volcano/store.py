@@ -1,4 +1,4 @@
-"""The objects that Volcano looks at, as it last saw or assumed them, made into a cluster for a session. Mutates."""
+"""Objects relevant to Volcano, as last observed or assumed, from which each session's snapshot is built. Mutates."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -61,7 +61,7 @@ class VolcanoStore:
 
     @property
     def any_waiting(self) -> bool:
-        """True if a pod wants a node, or a PodGroup wants in."""
+        """True if a pod is pending or a PodGroup waits to be enqueued."""
         return bool(self._waiting) or any(group.phase in ("", "Pending") for group in self.groups.values())
 
     def apply(self, obj: Object) -> bool:

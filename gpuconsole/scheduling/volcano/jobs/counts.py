@@ -1,4 +1,4 @@
-"""The status of a job from its pods, and how a change of phase is written down."""
+"""Job status: counts of pods by phase, and conditions for phase changes."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Actions that wait for their timeout, and what makes them pointless (Volcano 1.15 delayed actions)."""
+"""Delayed actions: wait for their timeout, and are cancelled by later events (Volcano 1.15 delayed actions)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Tasks that wait for other tasks: whether their pods may be made yet (Volcano 1.15 waitDependsOnTaskMeetCondition)."""
+"""Task dependencies: whether a task's pods may be created yet (Volcano 1.15 waitDependsOnTaskMeetCondition)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +8,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_names, tasks_o
 
 
 def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
-    """Whether all tasks that this one depends on are up, or one of several where one is enough; `pods` by name."""
+    """True if all tasks that this one depends on are ready, or any of them where one is enough; `pods` by name."""
     wanted = task.depends_on
     if wanted is None:
         return True
@@ -17,7 +17,7 @@ def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
 
 
 def is_up(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
-    """Whether enough of a task's pods run or have succeeded; a task without a minimum is up at once."""
+    """True if enough of a task's pods run or have succeeded; a task without a minimum is always ready."""
     task = next((task for task in tasks_of(job) if task.name == name), None)
     if task is None:
         return False
@@ -31,7 +31,9 @@ def _counts(pod: Pod) -> bool:
 
 
 def order_of(dependencies: Mapping[str, tuple[str, ...]]) -> list[str] | None:
-    """Names in an order in which each comes after those that it depends on; None if they run in a circle.
+    """Names in dependency order; None if there is a cycle.
+
+    Of names that could come next the one that became free last comes first.
 
     Of names that could come next the one that became free last comes first.
     """

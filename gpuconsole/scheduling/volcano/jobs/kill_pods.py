@@ -1,4 +1,4 @@
-"""Which pods are deleted when a job, or a part of it, is to start again or to end (Volcano 1.15 killPods)."""
+"""Selection of pods to delete when a job, or a part of it, restarts or ends (Volcano 1.15 killPods)."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
 
 
 class Killing(Struct, frozen=True):
-    """What comes of killing pods."""
+    """Result of deleting pods."""
 
     delete: tuple[Pod, ...]
     """They are marked as out of sync first, so that what happens to them matters no more. PodGroup goes, too."""
@@ -25,10 +25,13 @@ class Killing(Struct, frozen=True):
 
 
 def kill(job: Job, pods: Sequence[Pod], course: ActionPlan, now: Time) -> Killing | None:
-    """Delete what a course is about, and count what is left; None if there is nothing that it is about.
+    """Delete the pods that an action plan targets, and count the rest; None if there are none.
 
-    The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status
-    shows only those that leave.
+    The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status shows
+    only those that terminate.
+
+    The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status shows
+    only those that leave.
     """
     status = job.volcano_status
     if course.call is ControllerCall.KILL:

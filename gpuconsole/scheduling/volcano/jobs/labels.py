@@ -1,4 +1,4 @@
-"""Labels and annotations by which Volcano's controllers know their pods."""
+"""Labels and annotations by which Volcano's controllers identify their pods."""
 
 JOB_NAME = "volcano.sh/job-name"
 JOB_NAMESPACE = "volcano.sh/job-namespace"

@@ -1,4 +1,4 @@
-"""What the job controller says of a job in events."""
+"""Event messages of the job controller."""
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano import PodGroup
@@ -19,5 +19,5 @@ def group_message(job: Job, group: PodGroup) -> str:
 
 
 def action_message(action: JobAction, delay: str = "") -> str:
-    """What is about to be done with a job."""
+    """The event message of an action on a job."""
     return f"Execute action {action} after {delay}" if delay else f"Start to execute action {action} "

@@ -1,4 +1,4 @@
-"""Lifecycle policies: what is done about an event, at once or after a while (Volcano 1.15 applyPolicies)."""
+"""Lifecycle policies: the action that follows an event, at once or after a timeout (Volcano 1.15 applyPolicies)."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ _INTERNAL = (JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING
 
 
 class Reaction(Struct, frozen=True):
-    """What is to be done, and how long to wait before."""
+    """The action to take, and its delay."""
 
     action: JobAction = JobAction.SYNC_JOB
     delay: Span = 0

@@ -1,4 +1,4 @@
-"""What pods count for in a quota: the form in which Volcano writes what a gang needs (Kubernetes' quota evaluator)."""
+"""Quota usage of pods: the form in which Volcano writes a gang's needs (Kubernetes' quota evaluator)."""
 
 from collections.abc import Iterable
 
@@ -30,5 +30,5 @@ def _limits(template: PodTemplate) -> dict[str, int]:
 
 
 def needs(parts: Iterable[tuple[PodTemplate, int]]) -> dict[str, int]:
-    """What so many pods of each template count for together; no pods count for nothing at all."""
+    """Quota usage of this number of pods of each template; empty for no pods."""
     return add(*(scale(quota_usage(template), count) for template, count in parts if count > 0))

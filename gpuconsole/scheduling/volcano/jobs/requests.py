@@ -1,4 +1,4 @@
-"""What comes to the job controller's attention: a job, a pod or a command, and which event that is."""
+"""Requests to the job controller: changes of jobs, pods and commands, and the event of each."""
 
 from collections.abc import Collection
 
@@ -32,7 +32,7 @@ class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def is_outdated(pod: Pod) -> bool:
-    """True if the pod is to be made again, so that what happens to it is of no interest."""
+    """True if the pod is to be recreated, so that its events are ignored."""
     return OUT_OF_SYNC in pod.annotations
 
 
@@ -42,7 +42,7 @@ def partition_of(pod: Pod) -> str:
 
 
 def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> JobRequest | None:
-    """What is asked of the controller when something happens to a pod; nothing if it is no pod of a job."""
+    """The controller's request for an event of a pod; None if the pod belongs to no job."""
     version = pod.annotations.get(JOB_VERSION, "")
     if not version.isdecimal() or JOB_NAME not in pod.annotations or TASK_SPEC not in pod.annotations:
         return None
@@ -60,7 +60,7 @@ def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> JobRe
 
 
 def request_of_job(job: Job, old: Job | None = None) -> JobRequest | None:
-    """A new job, or one whose pods or phase changed, is looked at."""
+    """The request for a new job, or one whose pods or phase changed."""
     same = old is not None and (old.pod_sets, old.volcano, old.volcano_status.phase) == (
         job.pod_sets,
         job.volcano,
@@ -77,7 +77,7 @@ def request_of_group(job: str, group: PodGroup, old: PodGroup) -> JobRequest | N
 
 
 def request_of_command(job: str, action: JobAction) -> JobRequest:
-    """Somebody wants a job (by key) aborted, resumed or the like."""
+    """The request for a command on a job (by key), such as abort or resume."""
     return JobRequest(job=job, event=JobEvent.COMMAND_ISSUED, action=action)
 
 

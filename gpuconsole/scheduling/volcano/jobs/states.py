@@ -1,4 +1,6 @@
-"""The life of a Volcano Job: what an action does in each phase (Volcano 1.15 pkg/controllers/job/state).
+"""State machine of a Volcano Job: the effect of each action in each phase (Volcano 1.15 pkg/controllers/job/state).
+
+An action plan says which pods are deleted and how the status changes once they are counted.
 
 A course says which pods go and how the status changes once they are counted.
 """
@@ -53,7 +55,7 @@ def unchanged(job: Job, status: VolcanoStatus) -> VolcanoStatus:
 
 
 class ActionPlan(Struct, frozen=True):
-    """What is done, to which pods, and what becomes of the status."""
+    """The operation, the pods that it targets, and the change of the status."""
 
     call: ControllerCall
     retain: frozenset[PodPhase] = NONE
@@ -63,7 +65,7 @@ class ActionPlan(Struct, frozen=True):
 
 
 def course(job: Job, action: JobAction, target: PodTarget | None = None) -> ActionPlan:
-    """What an action comes to in the phase that the job is in."""
+    """The plan of an action in the job's current phase."""
     match job.volcano_status.phase:
         case VolcanoPhase.PENDING | VolcanoPhase.NEW:
             return _active(action, target, _from_pending)

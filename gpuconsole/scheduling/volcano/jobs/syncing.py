@@ -1,4 +1,6 @@
-"""Bringing a job's pods to what it asks for: which are made, which go, and the status then (Volcano 1.15 syncJob)."""
+"""Synchronization of a job's pods with its spec: pods to create and delete, and the resulting status (Volcano 1.15
+syncJob).
+"""
 
 from collections.abc import Sequence
 
@@ -20,7 +22,7 @@ PENDING = "Pending"
 
 
 class Syncing(Struct, frozen=True):
-    """What a job lacks, what it has too many of, and its status once that is done."""
+    """Pods to create and delete, and the job's status afterwards."""
 
     create: tuple[Pod, ...]
     delete: tuple[Pod, ...]
@@ -28,7 +30,9 @@ class Syncing(Struct, frozen=True):
 
 
 def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Update = unchanged) -> Syncing:
-    """Say what is to be made and deleted; `pods` are all that the job has.
+    """Find pods to create and delete; `pods` are all pods of the job.
+
+    No pods are created until the PodGroup is enqueued (its phase is Pending, or empty).
 
     Nothing is made while the PodGroup waits to be let in (its phase is Pending, or nothing yet).
     """

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 
 
 class VolumeClaimMissing(Exception):
-    """A claim that the job names is not there: it waits until somebody makes it."""
+    """A claim that the job names does not exist: the job waits until it is created."""
 
 
 def with_claims(

@@ -1,4 +1,4 @@
-"""binpack: the node that a task leaves fullest. GPUs count only where the configuration lists them."""
+"""binpack plugin: prefers the node that a task leaves fullest. GPUs count only if the configuration lists them."""
 
 from typing import TYPE_CHECKING, ClassVar
 

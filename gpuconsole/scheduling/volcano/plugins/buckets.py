@@ -1,4 +1,4 @@
-"""Buckets of tasks that want to be on one node, as a job's annotations say which roles like each other."""
+"""Buckets of tasks that should share a node, from the role affinities in a job's annotations."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

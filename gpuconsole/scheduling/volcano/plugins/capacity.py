@@ -1,4 +1,4 @@
-"""capacity: each queue says what it deserves and may have at most; with hierarchy, queues form a tree."""
+"""capacity plugin: deserved resources and capability of each queue; with hierarchy, queues form a tree."""
 
 from typing import TYPE_CHECKING, ClassVar
 

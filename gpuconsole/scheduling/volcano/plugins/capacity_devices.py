@@ -1,4 +1,4 @@
-"""Quotas for claimed devices: what a queue may claim of each device class, and what it has claimed."""
+"""Device quotas: how many devices of each class a queue may claim, and its current claims."""
 
 from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.volcano.api.dra import Devices, DraResource

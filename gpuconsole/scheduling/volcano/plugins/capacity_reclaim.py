@@ -1,4 +1,4 @@
-"""Who gives back to a queue that deserves more: the victims of the capacity plugin."""
+"""Victims of the capacity plugin: tasks of other queues that a queue below its deserved resources reclaims."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Reclaiming:
-    """Which tasks of other queues may go."""
+    """Selects victims in other queues."""
 
     def __init__(self, session: "VolcanoSession", attrs: CapacityQueues, level: int, *, ready: bool) -> None:
         self._session = session

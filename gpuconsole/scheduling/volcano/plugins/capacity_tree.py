@@ -1,4 +1,4 @@
-"""The queues of the capacity plugin: side by side, or as a tree whose parents count what their children have."""
+"""Queues of the capacity plugin: flat, or as a tree whose parents sum up their children."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""cdp: a pod that started just now is nobody's victim (cooldown protection)."""
+"""cdp plugin: protects pods that started recently from eviction (cooldown protection)."""
 
 from typing import TYPE_CHECKING, ClassVar
 

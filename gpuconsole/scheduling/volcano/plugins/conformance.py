@@ -1,4 +1,4 @@
-"""conformance: what Kubernetes itself needs is never a victim."""
+"""conformance plugin: protects Kubernetes' own critical pods from eviction."""
 
 from typing import TYPE_CHECKING, ClassVar
 

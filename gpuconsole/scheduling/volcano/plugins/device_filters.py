@@ -1,4 +1,4 @@
-"""DynamicResources as Volcano's predicates runs it: claims get devices with the node of the first pod that has them."""
+"""DynamicResources in Volcano's predicates: claims are allocated with the node of the first pod that uses them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""deviceshare: GPUs that pods share by memory or by part, and pods that never share one with their like."""
+"""deviceshare plugin: GPU sharing by memory or cores, and groups of pods that never share a GPU with each other."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ class DevicesharePlugin(VolcanoPlugin):
         return (self.sharing and limit_of(pod, GPU_MEMORY) > 0) or (self.numbers and limit_of(pod, GPU_NUMBER) > 0)
 
     def _plain_parts(self, pod: Pod, node: str) -> list[CardShare]:
-        """The first card with enough memory, or so many cards that nobody has."""
+        """The first card with enough memory, or this number of unused cards."""
         cards = self._plain[node]
         if self.sharing:
             wanted = limit_of(pod, GPU_MEMORY)

@@ -1,4 +1,4 @@
-"""drf: jobs with the smaller dominant share of the cluster come first; with hierarchy, queues likewise."""
+"""drf plugin: jobs with the smaller dominant share of the cluster come first; with hierarchy, queues likewise."""
 
 from typing import TYPE_CHECKING, ClassVar
 

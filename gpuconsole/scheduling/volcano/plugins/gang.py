@@ -1,4 +1,4 @@
-"""gang: a job starts when enough of its tasks can, and loses none that its gang needs."""
+"""gang plugin: a job starts when enough of its tasks can, and is not preempted below its gang's minimum."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
@@ -71,7 +71,7 @@ def _valid(job: JobInfo) -> Invalid | None:
 
 
 def _spared(session: "VolcanoSession", candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
-    """Candidates that their gangs can do without, in order."""
+    """Candidates above their gangs' minimum, in order."""
     left: dict[str, int] = {}
     spared = []
     for task in candidates:

@@ -1,4 +1,4 @@
-"""What jobs whose pods are looked at will still take, as overcommit, proportion and capacity count it."""
+"""Resources that enqueued jobs will still use, as overcommit, proportion and capacity count them."""
 
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.job import JobInfo

@@ -1,7 +1,10 @@
-"""MIG instances on nodes that divide their GPUs as pods come: what is asked for has to fit beside what is there.
+"""MIG filter: checks that requested instances fit beside existing ones on nodes that create MIG instances on demand.
 
-No filter of Kubernetes: with the counts that a node offers, a scheduler alone would promise instances that exclude
-each other. kube-scheduler's rules here look at the same.
+Not a Kubernetes filter: by a node's counts alone, a scheduler would promise instances that exclude each other.
+kube-scheduler's rules here apply the same check.
+
+No filter of Kubernetes: with the counts that a node offers, a scheduler alone would promise instances that exclude each
+other. kube-scheduler's rules here look at the same.
 """
 
 from typing import TYPE_CHECKING

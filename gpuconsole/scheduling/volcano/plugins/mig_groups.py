@@ -1,4 +1,7 @@
-"""MIG instances that Volcano's vGPU device plugin makes as pods come, out of groups of instances that go together.
+"""MIG instances that Volcano's vGPU device plugin creates on demand, from groups of compatible instances.
+
+Volcano 1.15 api/devices/nvidia/vgpu/mig.go. The first group that has an instance large enough is taken for a card; as
+long as a pod has an instance of it, others get instances of that group only, and only of a size in use.
 
 Volcano 1.15 api/devices/nvidia/vgpu/mig.go. The first group that has an instance large enough is taken for a card; as
 long as a pod has an instance of it, others get instances of that group only, and only of a size that somebody has.
@@ -52,7 +55,7 @@ MigInstance = tuple[str, int]
 
 
 def groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
-    """The groups of a type of card; none if nobody told any."""
+    """The groups for a type of card; empty if none are configured."""
     return next((model.groups for model in known if any(name in kind for name in model.models)), ())
 
 

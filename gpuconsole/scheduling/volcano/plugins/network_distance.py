@@ -1,4 +1,4 @@
-"""Where the tasks of a gang are."""
+"""Location of a gang's tasks in the network topology."""
 
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,4 +1,6 @@
-"""network-topology-aware: gangs in as small a domain of the network as may be, others where domains are fullest."""
+"""network-topology-aware plugin: places gangs in the smallest possible domain, and other tasks where domains are
+fullest.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar

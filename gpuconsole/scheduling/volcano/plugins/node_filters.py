@@ -1,4 +1,4 @@
-"""kube-scheduler's filters as Volcano's predicates runs them, in its order, with its reasons."""
+"""kube-scheduler's filters in Volcano's predicates, in its order, with its reasons."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +23,7 @@ CONFLICT = "pod affinity terms conflict"
 
 
 class NodeFilter:
-    """One filter in one session. What it remembers of a task holds until a pod comes or goes anywhere."""
+    """One filter in one session. Its cached result for a task holds until a pod is added or removed anywhere."""
 
     name: ClassVar[str]
     stable: ClassVar[bool] = False
@@ -35,19 +35,19 @@ class NodeFilter:
         self.placed: NodePods = session.placed
 
     def concerns(self, task: TaskInfo) -> bool:
-        """False if it has nothing to say about the task on any node."""
+        """False if the filter does not apply to the task."""
         return True
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        """Why the task cannot be on the node; None if it can."""
+        """Why the task does not fit the node; None if it does."""
         raise NotImplementedError
 
     def resolvable(self, reason: str) -> PredicateStatus:
-        """A refusal that evicting others may take back."""
+        """A refusal that preemption may resolve."""
         return PredicateStatus(PredicateCode.UNSCHEDULABLE, reason, self.name)
 
     def final(self, reason: str) -> PredicateStatus:
-        """A refusal that no eviction changes."""
+        """A refusal that preemption cannot resolve."""
         return PredicateStatus(PredicateCode.UNRESOLVABLE, reason, self.name)
 
 
@@ -55,7 +55,7 @@ class Prepares:
     """A filter that looks at a task once, before it looks at nodes."""
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        """Why no node will do; empty if some may."""
+        """Why no node is feasible; empty if some may be."""
         return ""
 
 
@@ -88,7 +88,7 @@ class NodeAffinity(NodeFilter, Prepares):
     name, stable = "NodeAffinity", True
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        """Terms that name nodes, and no node that all conditions of one of them name, suit nobody."""
+        """A term whose conditions name contradictory nodes fits no node."""
         named = [_named(term) for term in shape.affinity or ()]
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 

@@ -1,4 +1,4 @@
-"""What a set of nodes has together."""
+"""Resource sums over a set of nodes."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""nodegroup: queues go to the groups of nodes that they name."""
+"""nodegroup plugin: restricts queues to the node groups in their affinity."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -83,7 +83,7 @@ def _group(node: NodeInfo) -> str | None:
 
 
 def _suits(affinity: GroupAffinity, group: str) -> bool:
-    """What is required away is out; what is only preferred away comes last, but is better than nothing."""
+    """Required anti-affinity excludes a node; preferred anti-affinity gives it the lowest score."""
     if group in affinity.anti_preferred:
         return True
     return group not in affinity.anti_required and (group in affinity.required or group in affinity.preferred)

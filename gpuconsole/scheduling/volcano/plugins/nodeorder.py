@@ -1,4 +1,4 @@
-"""nodeorder: kube-scheduler's scores with Volcano's weights. Of GPUs only the balance counts."""
+"""nodeorder plugin: kube-scheduler's scores with Volcano's weights. GPUs count only in the balance."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

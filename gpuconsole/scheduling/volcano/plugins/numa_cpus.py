@@ -1,4 +1,4 @@
-"""CPUs that a container gets to itself: hints about NUMA nodes, and which ones are taken (kubelet's static policy)."""
+"""CPU assignment to containers with exclusive CPUs: NUMA hints, and which CPUs are taken (kubelet's static policy)."""
 
 from collections import Counter
 from collections.abc import Iterable, Set

@@ -1,4 +1,4 @@
-"""Hints about NUMA nodes, and which of them a kubelet's topology policy takes (kubelet's topologymanager)."""
+"""NUMA hints, and their choice by the kubelet's topology policy (kubelet's topologymanager)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product

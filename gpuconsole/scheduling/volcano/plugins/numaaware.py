@@ -1,4 +1,4 @@
-"""numa-aware: guaranteed pods where their whole CPUs are near each other, by the policy of the node's kubelet."""
+"""numa-aware plugin: aligns the exclusive CPUs of guaranteed pods by the topology policy of the node's kubelet."""
 
 from typing import TYPE_CHECKING, ClassVar
 

@@ -1,4 +1,4 @@
-"""overcommit: jobs are let in for a bit more than the cluster has, so that their pods exist when room appears."""
+"""overcommit plugin: enqueues jobs for slightly more than the cluster's capacity, so that their pods exist early."""
 
 from typing import TYPE_CHECKING, ClassVar
 

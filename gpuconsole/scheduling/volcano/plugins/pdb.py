@@ -1,4 +1,4 @@
-"""pdb: no eviction that a PodDisruptionBudget forbids."""
+"""pdb plugin: forbids evictions that violate a PodDisruptionBudget."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar

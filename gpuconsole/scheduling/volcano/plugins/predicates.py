@@ -1,4 +1,4 @@
-"""predicates: kube-scheduler's filters, each of which an argument can switch off."""
+"""predicates plugin: kube-scheduler's filters, each of which an argument can disable."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -97,7 +97,7 @@ class PredicatesPlugin(VolcanoPlugin):
         yield MigInstances(session)
 
     def _simulate(self, session: "VolcanoSession") -> None:
-        """Trials of preemption ask about neighbours only."""
+        """Predicates in preemption trials: only filters that depend on other pods."""
         placed = self._placed
         near = next((one for one in self.filters if isinstance(one, InterPodAffinity)), None)
 
@@ -121,7 +121,7 @@ class PredicatesPlugin(VolcanoPlugin):
         session.functions.simulate_predicate[self.name] = simulated
 
     def _prepare(self, task: TaskInfo) -> FitError | None:
-        """Why no node will do, whatever runs there; the first filter that knows one speaks."""
+        """Why no node is feasible, by the first filter that rejects all nodes."""
         shape = self._shapes.of(task.pod.template)
         for one in self.preparing:
             if isinstance(one, NodeFilter) and one.concerns(task):

@@ -1,4 +1,4 @@
-"""priority: jobs and tasks go by their priority, and only what is less important is a victim."""
+"""priority plugin: orders jobs and tasks by priority; only less important ones are victims."""
 
 from typing import TYPE_CHECKING, ClassVar
 

@@ -1,4 +1,4 @@
-"""proportion: queues share the cluster by weight, none more than it asks for, and take back what they lent."""
+"""proportion plugin: divides the cluster over queues by weight, up to their requests, and reclaims what they lent."""
 
 from typing import TYPE_CHECKING, ClassVar
 

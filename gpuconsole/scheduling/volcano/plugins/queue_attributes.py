@@ -1,4 +1,4 @@
-"""What proportion and capacity know of a queue: what it deserves, has, wants, and may have at most."""
+"""Queue attributes of proportion and capacity: deserved, allocated, requested and maximum resources."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""rescheduling: now and then, tasks of nodes that are too busy go, so that idle ones take them."""
+"""rescheduling plugin: periodically evicts tasks from overutilized nodes so that they run on idle ones."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar

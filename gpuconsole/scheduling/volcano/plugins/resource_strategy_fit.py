@@ -1,4 +1,4 @@
-"""resource-strategy-fit: each resource is packed or spread by its own rule, scarce ones are kept for who needs them."""
+"""resource-strategy-fit plugin: packs or spreads each resource by its own strategy, and keeps scarce ones free."""
 
 import json
 from collections.abc import Mapping

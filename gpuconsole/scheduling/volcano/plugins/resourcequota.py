@@ -1,4 +1,4 @@
-"""resourcequota: a job is let in only if its namespace's ResourceQuotas have room for it."""
+"""resourcequota plugin: enqueues a job only if its namespace's ResourceQuotas have capacity for it."""
 
 from typing import TYPE_CHECKING, ClassVar
 

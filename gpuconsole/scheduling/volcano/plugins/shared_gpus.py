@@ -1,4 +1,4 @@
-"""Cards of a node that pods share by memory and cores, as Volcano's device plugins count them."""
+"""GPU cards that pods share by memory and cores, as Volcano's device plugins count them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -70,6 +70,9 @@ class Card:
     def takes(self, wish: CardRequest, pod: Pod) -> CardShare | None:
         """What the pod would get of the card; None if it does not fit.
 
+        A request for all cores needs an unused card; a card with all cores allocated takes no other pod, even one that
+        requests no cores.
+
         All cores mean the card alone; a card whose cores are all given takes nobody, not even for no cores.
         """
         memory = wish.memory if wish.percentage is None else self.memory * wish.percentage // 100
@@ -96,7 +99,9 @@ def _suits(pod: Pod, kind: str) -> bool:
 
 
 def vgpu_cards(node: Node, known: Sequence[MigModel] = ()) -> list[Card]:
-    """Cards that a node registers (`uuid,number,memory,type,health,mode:`); none if the register cannot be read.
+    """Cards that a node registers (`uuid,number,memory,type,health,mode:`); empty if the annotation is invalid.
+
+    In mode `mig` `known` gives their MIG groups; an unknown model is shared in software.
 
     In mode `mig` they are divided as `known` says; a model that is not there is shared in software.
     """

@@ -1,4 +1,4 @@
-"""sla: a job that has waited as long as it may is let in, and room is kept for it."""
+"""sla plugin: a job that reaches its maximum waiting time is enqueued, and resources are reserved for it."""
 
 from typing import TYPE_CHECKING, ClassVar
 

@@ -1,4 +1,4 @@
-"""task-topology: tasks of one job whose roles like each other go to one node, those that shun each other do not."""
+"""task-topology plugin: places tasks of roles with affinity on one node, and those with anti-affinity apart."""
 
 from typing import TYPE_CHECKING, ClassVar
 

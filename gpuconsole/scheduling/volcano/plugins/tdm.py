@@ -1,4 +1,4 @@
-"""tdm: nodes that are lent to Volcano for some hours of the day (revocable zones)."""
+"""tdm plugin: nodes that Volcano may use only at certain hours (revocable zones)."""
 
 import re
 from collections.abc import Iterable
@@ -70,7 +70,7 @@ class TdmPlugin(VolcanoPlugin):
         functions.job_starving[self.name] = lambda job: not job.preemptable and bool(job.of_status(TaskStatus.PENDING))
 
     def closed(self, zone: str, now: Time) -> str:
-        """Why nobody may go to the zone's nodes now; empty if tasks may."""
+        """Why tasks cannot use the zone's nodes now; empty if they can."""
         listed = self.zones.get(zone)
         if listed is None:
             return f"revocable zone {zone} not support"
@@ -95,7 +95,7 @@ class TdmPlugin(VolcanoPlugin):
         return MAX_SCORE if lent and task.revocable_zone else 0.0
 
     def _preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-        """Preemptable tasks on nodes that are nobody else's, for a task that is not preemptable itself."""
+        """Preemptable tasks outside revocable zones, for a task that is not preemptable itself."""
         if preemptor.preemptable or preemptor.revocable_zone:
             return None, REJECT
         nodes = self._session.nodes

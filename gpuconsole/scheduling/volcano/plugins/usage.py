@@ -1,4 +1,4 @@
-"""usage: nodes by what monitoring says of their load."""
+"""usage plugin: filters and scores nodes by their measured utilization."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar

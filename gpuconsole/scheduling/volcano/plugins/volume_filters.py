@@ -1,4 +1,4 @@
-"""kube-scheduler's filters about volumes as Volcano's predicates runs them, and what becomes of a pod's claims."""
+"""kube-scheduler's volume filters in Volcano's predicates, and the binding of a pod's claims."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Plugin env: each pod knows its number in its task."""
+"""env job plugin: sets each pod's index in its task."""
 
 from msgspec.structs import replace
 

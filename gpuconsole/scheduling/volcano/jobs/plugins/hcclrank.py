@@ -1,4 +1,4 @@
-"""Plugin hcclrank: the rank of an Ascend pod as an annotation."""
+"""hcclrank job plugin: sets the rank of an Ascend pod as an annotation."""
 
 from msgspec.structs import replace
 

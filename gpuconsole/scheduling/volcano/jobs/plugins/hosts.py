@@ -1,4 +1,4 @@
-"""The names under which pods of a job find each other."""
+"""Host names under which pods of a job reach each other."""
 
 from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_name

@@ -1,4 +1,4 @@
-"""Plugin mpi: the master knows the hosts of all workers."""
+"""mpi job plugin: gives the master the hosts of all workers."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Objects that plugins make for a job, by name; they go when the job is killed."""
+"""Objects that job plugins create for a job; they are deleted when the job is killed."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""Plugin pytorch: where the master is, how many take part, and which rank a pod has."""
+"""pytorch job plugin: sets the master's address, the world size and each pod's rank."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Plugin ray: the head's service, and the commands with which head and workers start."""
+"""ray job plugin: creates the head's service and sets the start commands of head and workers."""
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ _FLAGS: Flags = {
 
 
 class NoHead(ValueError):
-    """The job has no task for the head, so that no pod of it can be made."""
+    """The job has no head task, so none of its pods can be created."""
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:

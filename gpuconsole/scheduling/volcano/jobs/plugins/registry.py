@@ -15,7 +15,7 @@ OwnedObjectsFunction = Callable[[Job, tuple[str, ...]], OwnedObjects]
 
 
 class UnknownPlugin(ValueError):
-    """A job names a plugin that does not exist: nothing of it can be made."""
+    """A job names a plugin that does not exist: none of its objects can be created."""
 
 
 def _nothing(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:

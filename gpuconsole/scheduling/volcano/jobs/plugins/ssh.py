@@ -1,4 +1,4 @@
-"""Plugin ssh: a key that all pods of a job share, and a configuration that names their hosts."""
+"""ssh job plugin: shares one key between all pods of a job, and a configuration with their hosts."""
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job

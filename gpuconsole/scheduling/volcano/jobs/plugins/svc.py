@@ -1,4 +1,4 @@
-"""Plugin svc: a headless service, a name for each pod, and the lists of hosts as environment."""
+"""svc job plugin: creates a headless service, sets pod host names, and lists hosts in the environment."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Plugin tensorflow: TF_CONFIG with the addresses of all roles and the pod's own part."""
+"""tensorflow job plugin: sets TF_CONFIG with the addresses of all roles and the pod's own role."""
 
 import json
 
