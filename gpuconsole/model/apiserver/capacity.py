@@ -1,4 +1,4 @@
-"""ResourceFlavor and Topology: their schemas, and what the webhook of ResourceFlavors asks."""
+"""ResourceFlavor and Topology: their schemas, and the webhook of ResourceFlavor."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ TOLERATIONS = listed(TOLERATION, most=8, rules=_TOLERATION_RULES)
 
 
 def _frozen(key: str) -> Transition:
-    """A field that a flavor with a topology keeps."""
+    """Rule that a field of a flavor with a topology is immutable."""
 
     def holds(spec: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         return "topologyName" not in old or bool(spec.get(key) == old.get(key))
@@ -94,7 +94,7 @@ RESOURCE_FLAVOR = {"spec": _FLAVOR_SPEC}
 
 
 def validate_flavor(flavor: Mapping[str, Any], old: Mapping[str, Any] | None, gates: Gates) -> Iterator[FieldError]:
-    """What the webhook says of a ResourceFlavor (Kueue 0.19 resourceflavor_webhook)."""
+    """Yield the webhook's errors for a ResourceFlavor (Kueue 0.19 resourceflavor_webhook)."""
     spec = flavor.get("spec") or {}
     yield from check_labels(spec.get("nodeLabels"), ("spec", "nodeLabels"))
     yield from _check_taints(spec.get("nodeTaints") or (), ("spec", "nodeTaints"))
@@ -117,7 +117,7 @@ def _check_taints(taints: Sequence[Mapping[str, Any]], path: Path) -> Iterator[F
 
 
 def check_toleration_keys(tolerations: Sequence[Mapping[str, Any]], path: Path) -> Iterator[FieldError]:
-    """Keys of tolerations; an empty one tolerates every key."""
+    """Validate keys of tolerations; an empty one tolerates every key."""
     for n, toleration in enumerate(tolerations):
         key = toleration.get("key", "")
         for message in label_key(key) if key else ():

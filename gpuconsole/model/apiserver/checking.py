@@ -1,4 +1,4 @@
-"""Whether a value is what its schema says: types, bounds, words, forms, and lists whose entries must differ.
+"""Schema validation of values: types, bounds, enums, patterns, and unique list entries.
 
 The texts are those of kube-openapi's validation and of apiextensions' list types. Of an update only what changed is
 looked at (ratcheting): an old mistake does not stand in the way.
@@ -37,7 +37,7 @@ _OWN_BOUNDS = (-INT32 - 1, -INT64 - 1)
 
 
 def check(schema: Schema, value: Any, say: Say, path: Path = (), old: Any = None) -> None:
-    """Tell what is wrong with a value and with everything in it; `old` is the value that it replaces, or None."""
+    """Report errors in a value and its parts; `old` is the value that it replaces, or None."""
     if old is not None and value == old:
         return
     match schema.form:
@@ -82,7 +82,7 @@ def _check_list(schema: Schema, value: list[Any], say: Say, path: Path, old: Any
 
 
 def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:
-    """What tells a list's entry from the others; None where nothing does."""
+    """Return the key of a list entry; None if its entries have none."""
     if not schema.keys or not isinstance(entry, dict) or not any(key in entry for key in schema.keys):
         return None
     values = tuple(entry.get(key) for key in schema.keys)
@@ -90,7 +90,7 @@ def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:
 
 
 def by_keys(schema: Schema, entries: Any) -> dict[tuple[Any, ...] | None, Any]:
-    """A list's entries by what tells them apart."""
+    """Return a list's entries by key."""
     if not schema.keys or not isinstance(entries, list):
         return {}
     found = {identity(schema, entry): entry for entry in entries}
@@ -99,7 +99,7 @@ def by_keys(schema: Schema, entries: Any) -> dict[tuple[Any, ...] | None, Any]:
 
 
 def _repeated(schema: Schema, value: list[Any]) -> Iterator[int]:
-    """Positions of entries that an earlier one equals, where the list's type forbids it."""
+    """Yield the positions of duplicate entries in a list whose type forbids them."""
     if not schema.keys and not schema.distinct:
         return
     seen: set[Any] = set()
@@ -132,7 +132,7 @@ def _number(schema: Schema, value: int, path: Path) -> Iterator[FieldError]:
 
 
 def _text(schema: Schema, value: str, path: Path) -> Iterator[FieldError]:
-    """The first thing that is wrong with a text's length or form, and whether it is one of the words."""
+    """Yield the first error in a text's length or pattern, and an error if it is not in the enum."""
     place = path_text(path)
     if schema.most is not None and len(value) > schema.most:
         yield too_long(path, schema.most, "bad-name")

@@ -1,4 +1,4 @@
-"""AdmissionCheck and what configures its controllers: ProvisioningRequestConfig, MultiKueueConfig and -Cluster."""
+"""AdmissionCheck and its parameters: ProvisioningRequestConfig, MultiKueueConfig and MultiKueueCluster."""
 
 from collections import Counter
 

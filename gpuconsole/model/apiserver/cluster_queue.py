@@ -1,4 +1,4 @@
-"""ClusterQueue: its schema, and what its webhook asks (Kueue 0.19 clusterqueue_webhook)."""
+"""ClusterQueue: its schema and its webhook (Kueue 0.19 clusterqueue_webhook)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ MOST_MIGRATION_FLAVORS = 16
 
 
 def _orphan(spec: Mapping[str, Any]) -> Path:
-    """Where the first borrowingLimit stands that nothing above gives a meaning."""
+    """Return the path of the first borrowingLimit of a queue without cohort."""
     if "cohortName" in spec:
         return ()
     for g, group in enumerate(spec.get("resourceGroups") or ()):
@@ -139,7 +139,7 @@ CLUSTER_QUEUE = {"spec": _SPEC, "status": _STATUS}
 
 
 def validate(queue: Mapping[str, Any], old: Mapping[str, Any] | None, gates: Gates) -> Iterator[FieldError]:
-    """What the webhook says of a ClusterQueue that is created, or that replaces `old`."""
+    """Yield the webhook's errors for a new ClusterQueue, or one that replaces `old`."""
     spec = queue.get("spec") or {}
     yield from _check_spec(spec, gates)
     if old is None:
@@ -199,7 +199,7 @@ def _check_on_flavors(spec: Mapping[str, Any], kept: Mapping[str, frozenset[str]
 
 
 def _check_migration(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """ConcurrentAdmission moves workloads between the flavors of one group."""
+    """Validate that ConcurrentAdmission migrates workloads within one resource group."""
     groups: Groups = spec.get("resourceGroups") or ()
     path: Path = ("spec", "resourceGroups")
     if len(groups) != 1:

@@ -1,4 +1,4 @@
-"""What is asked of the conditions in a status (k8s.io/apimachinery ValidateConditions)."""
+"""Validation of conditions in a status (k8s.io/apimachinery ValidateConditions)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _STATUSES = ("False", "True", "Unknown")
 
 
 def check_conditions(conditions: Sequence[Mapping[str, Any]], path: Path) -> Iterator[FieldError]:
-    """One condition of each type, each with a status, a reason and the time of its last change."""
+    """Validate that types are unique, and that each condition has a status, a reason and a transition time."""
     seen: set[str] = set()
     for n, condition in enumerate(conditions):
         kind = condition.get("type", "")

@@ -1,4 +1,4 @@
-"""A container, as the schema of a pod describes it (core/v1)."""
+"""Schema of a container in a pod (core/v1)."""
 
 from gpuconsole.model.apiserver.schema import (
     AMOUNTS,

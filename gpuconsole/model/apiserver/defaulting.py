@@ -1,4 +1,4 @@
-"""What a write becomes before it is looked at: unknown fields go, defaults come; pure functions of schema and value."""
+"""Pruning and defaulting before validation: drops unknown fields, adds defaults; pure functions of schema and value."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -13,11 +13,11 @@ Unknown = Callable[[Path, Schema], None]
 
 
 def ignore(path: Path, schema: Schema) -> None:
-    """Where nobody wants to know."""
+    """Callback that ignores unknown fields."""
 
 
 def with_defaults(schema: Schema, value: Any, unknown: Unknown = ignore, path: Path = ()) -> Any:
-    """Drop unknown fields and nulls, and put in defaults, as an API server does (structural defaulting and pruning).
+    """Drop unknown fields and nulls, and add defaults, as an API server does (structural defaulting and pruning).
 
     A value of a wrong type is left for the check to refuse. The given value is not changed; parts may be shared.
     """
@@ -58,7 +58,7 @@ def _record(schema: Schema, value: dict[Key, Any], unknown: Unknown, path: Path)
 
 
 def written_back(schema: Schema, value: Any) -> Any:
-    """A value after Kueue's mutating webhook has read it into its types and written it out again.
+    """Return a value as Kueue's mutating webhook writes it after decoding it.
 
     What is empty is dropped, amounts become canonical, and a few fields are written even where nothing stood.
     """

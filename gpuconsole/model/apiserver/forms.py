@@ -1,4 +1,4 @@
-"""The patterns of names in Kueue's schemas, and the form of names that are a domain and a path."""
+"""Patterns of names in Kueue's schemas, and validation of domain-prefixed paths."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ LONGEST_LABEL = 63
 
 
 def domain_path(text: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the name of a controller, each with the part that it is about (IsDomainPrefixedPath)."""
+    """Yield errors in a controller name, each with the part it is about (IsDomainPrefixedPath)."""
     if not text:
         yield text, "must not be empty"
         return

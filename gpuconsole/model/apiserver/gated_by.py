@@ -1,4 +1,6 @@
-"""The annotation admission-gated-by: who has to let a workload in (Kueue 0.19 validation_admissiongatedby)."""
+"""The annotation admission-gated-by: gates that must be removed before admission (Kueue 0.19
+validation_admissiongatedby).
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,12 +15,12 @@ _PATH: Path = ("metadata", "annotations", MapKey(ADMISSION_GATED_BY))
 
 
 def gates_of(text: str) -> list[str]:
-    """The gates that a text lists, with commas between them."""
+    """Split a comma-separated list of gates."""
     return [gate.strip() for gate in text.split(",")] if text.strip() else []
 
 
 def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Each gate is a domain and a path, named once, of at most 63 characters."""
+    """Validate that each gate is a unique domain-prefixed path of at most 63 characters."""
     text = annotations.get(ADMISSION_GATED_BY, "")
     seen: set[str] = set()
     for gate in gates_of(text):
@@ -35,7 +37,7 @@ def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def check_gates_change(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
-    """Gates may only be taken away."""
+    """Validate that gates are only removed."""
     text, old = annotations.get(ADMISSION_GATED_BY, ""), before.get(ADMISSION_GATED_BY, "")
     if text and not old:
         yield forbidden(_PATH, "cannot add admission gate after creation", "name its gates when you create it")

@@ -25,5 +25,5 @@ DEFAULTS: Gates = {
 
 
 def enabled(gates: Gates, name: str) -> bool:
-    """Whether a gate is on: as given, or else by default."""
+    """True if a feature gate is on: as set, or else by default."""
     return gates.get(name, DEFAULTS[name])

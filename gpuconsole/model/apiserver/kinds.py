@@ -1,4 +1,4 @@
-"""Which kinds Kueue's API has: the schema of each, and the webhooks that see it."""
+"""Registry of the kinds of Kueue's API: the schema of each, and its webhooks."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ IN_USE = f"{GROUP}/resource-in-use"
 
 
 class ApiKind(Struct, frozen=True, kw_only=True):
-    """How one kind is treated when it is written."""
+    """Settings for writes of one kind."""
 
     name: str
     schema: Schema
@@ -32,12 +32,12 @@ class ApiKind(Struct, frozen=True, kw_only=True):
 
     @property
     def webhook(self) -> str:
-        """The validating webhook's name."""
+        """Name of the validating webhook."""
         return f"v{self.name.lower()}.kb.io"
 
     @property
     def has_status(self) -> bool:
-        """Whether status is written apart from the rest."""
+        """True if the kind has a status subresource."""
         return "status" in self.schema.fields
 
 

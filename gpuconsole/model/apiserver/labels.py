@@ -1,4 +1,4 @@
-"""The rules for labels, annotations and label selectors, wherever they stand (k8s.io/apimachinery)."""
+"""Validation of labels, annotations and label selectors (k8s.io/apimachinery)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rules for metadata that every object obeys (k8s.io/apimachinery ValidateObjectMeta)."""
+"""Validation of metadata common to all objects (k8s.io/apimachinery ValidateObjectMeta)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ METADATA = record(
 
 
 def check_metadata(document: Mapping[str, Any], *, namespaced: bool) -> Iterator[FieldError]:
-    """What is wrong with an object's name, namespace, labels, annotations and finalizers."""
+    """Report errors in an object's name, namespace, labels, annotations and finalizers."""
     meta = document.get("metadata") or {}
     yield from _check_name(meta)
     namespace = meta.get("namespace") or ""
@@ -62,7 +62,7 @@ def _check_name(meta: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def check_change(document: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-    """What an update may not change."""
+    """Report changes of immutable metadata."""
     meta, before = document.get("metadata") or {}, old.get("metadata") or {}
     for key in ("name", "namespace", "uid"):
         if key in meta and key in before and meta[key] != before[key]:

@@ -1,4 +1,4 @@
-"""A pod template, as Kueue's Workload holds it: the whole of core/v1, without the rules that only pods obey."""
+"""Schema of a pod template in Kueue's Workload: all of core/v1, without the validation that only pods get."""
 
 from gpuconsole.model.apiserver.containers import (
     CONTAINER,

@@ -1,4 +1,4 @@
-"""Cohort, LocalQueue and WorkloadPriorityClass: their schemas, and what the webhook of Cohorts asks."""
+"""Cohort, LocalQueue and WorkloadPriorityClass: their schemas, and the webhook of Cohort."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ COHORT = {
 
 
 def validate_cohort(cohort: Mapping[str, Any], old: Mapping[str, Any] | None, gates: Gates) -> Iterator[FieldError]:
-    """What the webhook says of a Cohort (Kueue 0.19 cohort_webhook)."""
+    """Yield the webhook's errors for a Cohort (Kueue 0.19 cohort_webhook)."""
     spec = cohort.get("spec") or {}
     yield from check_weight(spec)
     limits = Limits("" if spec.get("parentName") else "parent", lends_own=False)

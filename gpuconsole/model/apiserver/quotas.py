@@ -1,4 +1,4 @@
-"""resourceGroups of ClusterQueues and Cohorts, and fairSharing: their schema, and what the webhooks ask of them."""
+"""resourceGroups of ClusterQueues and Cohorts, and fairSharing: their schema and webhook validation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ _FLAVOR = record({"name!": named(zero=""), "resources!": listed(_QUOTA, least=1,
 
 
 def _misnumbered(group: Mapping[str, Any]) -> int:
-    """The first flavor with more or fewer resources than the group covers."""
+    """Return the first flavor with more or fewer resources than the group covers; its position."""
     sizes = [len(flavor.get("resources") or ()) for flavor in group["flavors"]]
     return next((n for n, size in enumerate(sizes) if size != len(group["coveredResources"])), 0)
 
@@ -60,7 +60,7 @@ RESOURCE_GROUPS = listed(
 
 
 def usage(*amounts: str) -> Schema:
-    """What a status says is in use: flavors with their resources."""
+    """Schema of usage in a status: flavors with their resources."""
     resource = record({"name!": TEXT} | dict.fromkeys(amounts, quantity()))
     flavor = record({"name!": named(), "resources!": listed(resource, most=64, by=("name",))})
     return listed(flavor, most=64, by=("name",))
@@ -75,7 +75,7 @@ def flavor_names(groups: Groups) -> tuple[str, ...]:
 
 
 class Limits(Struct, frozen=True):
-    """What a kind asks of the limits in its quotas."""
+    """Rules of a kind for the limits in its quotas."""
 
     orphan: str
     """The word for what limits need above them, if there is nothing; empty if there is."""
@@ -84,7 +84,7 @@ class Limits(Struct, frozen=True):
 
 
 def check_groups(groups: Groups, limits: Limits) -> Iterator[FieldError]:
-    """Names, amounts and limits; a resource and a flavor may stand in one group only.
+    """Validate names, amounts and limits; a resource or flavor may be in one group only.
 
     Kueue 0.19 clusterqueue_webhook validateResourceGroups.
     """
@@ -143,7 +143,7 @@ def _not_orphaned(quota: Mapping[str, Any], key: str, orphan: str, path: Path) -
 
 
 def check_totals(groups: Groups) -> Iterator[FieldError]:
-    """How much a ClusterQueue may list in all."""
+    """Validate the total numbers of flavors and resources in a ClusterQueue."""
     path: Path = ("spec", "resourceGroups")
     for what, key in (("flavors", "flavors"), ("covered resources", "coveredResources")):
         total = sum(len(group.get(key) or ()) for group in groups)
@@ -160,7 +160,7 @@ def check_totals(groups: Groups) -> Iterator[FieldError]:
 
 
 def check_weight(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """A weight is 0, or more than a billionth: less would be rounded to nothing."""
+    """Validate that a weight is 0 or more than a billionth, because less would be rounded to 0."""
     weight = (spec.get("fairSharing") or {}).get("weight")
     if weight is None:
         return

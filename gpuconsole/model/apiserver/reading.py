@@ -1,4 +1,4 @@
-"""Whether a value is of its schema's type, and whether Kueue's own types can take it."""
+"""Type checks: a value against its schema's type, and against what Kueue's Go types can decode."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -24,7 +24,7 @@ _QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eE
 
 
 def is_of(form: ValueType, value: Any) -> bool:
-    """Whether a value is of a form's type."""
+    """True if a value is of this type."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match form:
         case ValueType.RECORD | ValueType.MAP:
@@ -42,13 +42,13 @@ def is_of(form: ValueType, value: Any) -> bool:
 
 
 def type_error(form: ValueType, value: Any, path: Path) -> FieldError:
-    """What the server says of a value of another type."""
+    """Return the API server's error for a value of another type."""
     got = _NAMES.get(type(value), "null")
     return wrong_type(path, value, f'{path_text(path)} in body must be of type {_TYPES[form]}: "{got}"')
 
 
 def unreadable(schema: Schema, value: Any, path: Path = ()) -> FieldError | None:
-    """The first thing that Kueue's types cannot take: Go's decoder fails on it before anybody validates."""
+    """Return the first value that Go's decoder rejects, before validation."""
     form = schema.form
     if form is ValueType.QUANTITY and isinstance(value, (str, int, float)):
         return _no_quantity(value, path)

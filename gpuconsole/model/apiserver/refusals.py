@@ -1,4 +1,4 @@
-"""Field errors that say what stands there and what would be right, besides the server's own words."""
+"""Constructors of field errors: the API server's text with the found value and a remedy."""
 
 from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
 from gpuconsole.model.documents.findings import Path

@@ -1,4 +1,4 @@
-"""The rules that stand on a schema (x-kubernetes-validations), asked of a value and of the one that it replaces."""
+"""Evaluation of a schema's validation rules (x-kubernetes-validations) on a value and the one that it replaces."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from gpuconsole.model.documents.findings import Path
 def check_rules(
     schema: Schema, value: Any, say: Say, path: Path = (), old: Any = None, *, lenient: bool = False
 ) -> None:
-    """Tell which rules do not hold of a value or of something in it.
+    """Report the rules that a value or its parts violate.
 
     `old` is what it replaces, or None: rules about a change are asked only where there is something to compare with.
     What has not changed is not asked again (ratcheting). A missing key breaks a rule, as in CEL, unless `lenient`.
@@ -39,7 +39,7 @@ def check_rules(
 
 
 def _broken(rule: SchemaRule | Transition, value: Any, old: Any) -> str:
-    """What to say of a rule that does not hold; nothing if it holds, or if nothing changed."""
+    """Return the message of a violated rule; empty if it holds or nothing changed."""
     try:
         if isinstance(rule, SchemaRule):
             held = (old is not None and value == old) or rule.holds(value)

@@ -1,4 +1,4 @@
-"""What a field may hold, as data: its form, its bounds, its default, and the rules that stand on it.
+"""Schemas of API fields as data: type, bounds, default, and validation rules.
 
 A kind is one `Schema`, built with the small functions below; a field whose name ends in `!` is required. What an API
 server does with it is elsewhere: defaults in `defaulting`, bounds in `checking`, rules in `rules`.
@@ -29,7 +29,7 @@ class ValueType(Enum):
 
 
 class SchemaRule(Struct, frozen=True):
-    """Something that has to be true of a value (x-kubernetes-validations)."""
+    """Condition on a value (x-kubernetes-validations)."""
 
     message: str
     holds: Callable[[Any], bool]
@@ -41,7 +41,7 @@ class SchemaRule(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True):
-    """Something that has to be true of a value and the one that it replaces; only updates are asked."""
+    """Condition on a value and the one that it replaces; checked on updates only."""
 
     message: str
     holds: Callable[[Any, Any], bool]
@@ -51,14 +51,14 @@ class Transition(Struct, frozen=True):
 
 
 class Empty(Enum):
-    """What Kueue's webhooks, which read an object and write it back, do with a field that is empty."""
+    """Handling of an empty field by Kueue's mutating webhooks, which decode an object and write it back."""
 
     DROPPED = auto()
     KEPT = auto()
 
 
 class Schema(Struct, frozen=True, kw_only=True):
-    """One value of a document."""
+    """Schema of one value in a document."""
 
     form: ValueType
     fields: Mapping[str, "Schema"] = {}
@@ -125,7 +125,7 @@ def listed(
     distinct: bool = False,
     rules: tuple[SchemaRule | Transition, ...] = (),
 ) -> Schema:
-    """A list; `by` names the fields in which its entries differ (a list of type map), `distinct` makes it a set."""
+    """A list; `by` names the key fields of its entries (list type map), `distinct` makes it a set."""
     return Schema(
         form=ValueType.LIST,
         items=items,
@@ -140,7 +140,7 @@ def listed(
 
 
 def mapped(items: Schema, *, most: int | None = None) -> Schema:
-    """A map from any text."""
+    """A map with string keys."""
     return Schema(form=ValueType.MAP, items=items, most=most, empty=Empty.DROPPED)
 
 
@@ -168,12 +168,12 @@ def a_text(
 
 
 def one_of(*words: str, default: str | None = None, most: int | None = None, empty: Empty = Empty.DROPPED) -> Schema:
-    """A text that is one of a few words."""
+    """An enum of strings."""
     return Schema(form=ValueType.TEXT, words=words, default=default, most=most, empty=empty)
 
 
 def whole(least: int = -INT32 - 1, most: int = INT32, *, default: int | None = None) -> Schema:
-    """A whole number; `least` below the type's own is a bound that the server names."""
+    """An integer; `least` above the type's own minimum is a bound that the server reports."""
     return Schema(form=ValueType.WHOLE, least=least, most=most, default=default)
 
 

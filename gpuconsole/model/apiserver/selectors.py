@@ -1,4 +1,4 @@
-"""Small parts that many kinds hold: selectors, tolerations, references, metadata of templates."""
+"""Schemas of parts that many kinds share: selectors, tolerations, references, template metadata."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def pod_set_name(default: str | None = None) -> Schema:
 
 
 def exactly_one(*fields: str) -> SchemaRule:
-    """One of these fields, and only one, has to be there."""
+    """Rule that exactly one of these fields is set."""
 
     def holds(place: Mapping[str, Any]) -> bool:
         return sum(field in place for field in fields) == 1

@@ -1,4 +1,4 @@
-"""Objects of v1beta1 as v1beta2 has them: a few fields have other names and places (Kueue 0.19 apis/kueue/v1beta1)."""
+"""Conversion of v1beta1 objects to v1beta2, which renames and moves some fields (Kueue 0.19 apis/kueue/v1beta1)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,14 +17,14 @@ _CLASS_SOURCES = {
 
 
 class Converted(Struct, frozen=True):
-    """A document in the newest version, and where its parts stood before."""
+    """A document in the newest version, with the original paths of its parts."""
 
     document: Mapping[str, Any]
     moved: Mapping[Path, Path] = {}
     """New place → old place."""
 
     def origin(self, path: Path) -> Path:
-        """Where the part at a path stands in the document that was given."""
+        """Return the path in the original document."""
         for new, old in self.moved.items():
             if path[: len(new)] == new:
                 return old + path[len(new) :]
@@ -32,12 +32,12 @@ class Converted(Struct, frozen=True):
 
 
 def is_v1beta1(document: Mapping[str, Any]) -> bool:
-    """Whether a document of Kueue's API is of the older version."""
+    """True if a document of Kueue's API is v1beta1."""
     return document.get("apiVersion") == _V1BETA1
 
 
 def to_newest(document: Mapping[str, Any], kind: str) -> Converted:
-    """Give fields of an older version the names that they have now; what has no successor is left out."""
+    """Rename the fields of an older version; fields without a successor are dropped."""
     spec = document.get("spec")
     change = _CHANGES.get(kind)
     if not is_v1beta1(document) or change is None or not isinstance(spec, dict):

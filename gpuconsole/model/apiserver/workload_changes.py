@@ -1,4 +1,4 @@
-"""What may not change in a Workload any more, and what may only grow (Kueue 0.19 workload_webhook)."""
+"""Validation of Workload updates: immutable fields, and fields that may only grow (Kueue 0.19 workload_webhook)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Kueue's webhook asks of a Workload that is created or changed (Kueue 0.19 workload_webhook)."""
+"""Validation of new and changed Workloads (Kueue 0.19 workload_webhook)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

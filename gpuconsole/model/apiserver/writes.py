@@ -39,7 +39,7 @@ class WriteStage(StrEnum):
 
 
 class WriteResult(Struct, frozen=True, kw_only=True):
-    """What becomes of a write."""
+    """Result of a write."""
 
     kind: str
     stored: Object

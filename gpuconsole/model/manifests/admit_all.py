@@ -1,4 +1,4 @@
-"""ClusterQueues without a namespaceSelector, which admit nobody, opened to every namespace on request."""
+"""The option to let ClusterQueues without namespaceSelector, which match no namespace, admit from every namespace."""
 
 from msgspec.structs import replace
 
@@ -10,14 +10,14 @@ from gpuconsole.model.queues import ClusterQueue
 
 
 def admitting_all(obj: Object) -> Object:
-    """The object; a ClusterQueue without a selector gets the empty one, which selects every namespace."""
+    """Return the object; a ClusterQueue without selector gets the empty one, which selects every namespace."""
     if isinstance(obj, ClusterQueue) and obj.namespace_selector is None:
         return replace(obj, namespace_selector=LabelSelector())
     return obj
 
 
 def noted(finding: Finding) -> Finding:
-    """The finding; that a selector is missing is no trouble then, but worth knowing."""
+    """Return the finding; a missing selector becomes a note, because the option handles it."""
     if finding.code != NO_SELECTOR:
         return finding
     problem = "it has no namespaceSelector; --admit-all-namespaces lets it admit from every namespace"

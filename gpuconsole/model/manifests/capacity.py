@@ -1,4 +1,4 @@
-"""What Kueue's quotas are given out of: flavors, topologies, and the checks before an admission."""
+"""Manifests of ResourceFlavor, Topology and AdmissionCheck."""
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.metadata import metadata

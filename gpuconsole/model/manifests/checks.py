@@ -1,4 +1,4 @@
-"""What objects say about each other: names that nothing defines, cycles, namespaces that a queue does not admit."""
+"""Cross-object checks: missing references, cycles, and namespaces that a queue does not admit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

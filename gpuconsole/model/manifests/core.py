@@ -1,4 +1,4 @@
-"""Kubernetes' own objects: Node, Namespace, Pod, LimitRange, RuntimeClass, PriorityClass."""
+"""Manifests of Kubernetes' core kinds: Node, Namespace, Pod, LimitRange, ResourceQuota, RuntimeClass, PriorityClass."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def namespace(reader: Reader, now: Time) -> Namespace:
 
 
 def node(reader: Reader, now: Time) -> Node:
-    """A Node; without conditions it is taken as ready, without capacity its allocatable is its capacity."""
+    """Read a Node; without conditions it counts as ready, without capacity its allocatable is used."""
     meta = metadata(reader, now, namespaced=False)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     capacity, allocatable = _offer(status, "capacity"), _offer(status, "allocatable")
@@ -84,7 +84,7 @@ def _images(status: Reader) -> dict[str, int]:
 
 
 def _offer(status: Reader, key: str) -> Resources:
-    """What a node offers. Every GPU is kept by its index, so their number has to be one that a machine can have."""
+    """Read a node's resources. Limits the number of GPUs, because each is stored by its index."""
     offered = dict(resources(status, key))
     for name, amount in offered.items():
         if too_many_devices(name, amount):
@@ -109,7 +109,7 @@ def _ready(status: Reader, now: Time) -> dict[str, Any]:
 
 
 def pod(reader: Reader, now: Time) -> Pod:
-    """A pod as the API server shows it: its job is its controlling owner, its Workload what Kueue notes on it."""
+    """Read a Pod: its job is its controlling owner, its Workload is in Kueue's annotation."""
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     template = resized(pod_template(reader), status)
@@ -138,7 +138,7 @@ def pod(reader: Reader, now: Time) -> Pod:
 
 
 def _deleted(meta: Reader) -> Time:
-    """When the deletion of a pod was asked for; 0 if it was not.
+    """Return the time at which a pod's deletion was requested; 0 if it was not.
 
     The API server sets `deletionTimestamp` to the end of the grace period (apiserver registry/rest/delete.go,
     BeforeDelete).
@@ -148,7 +148,7 @@ def _deleted(meta: Reader) -> Time:
 
 
 def _why(status: Reader) -> dict[str, Any]:
-    """Why it is where it is: its own words, else when it was bound, or why the scheduler finds no node for it."""
+    """Return reason and message: the status's own, else when it was bound, or why it is unschedulable."""
     said = {"reason": status.text("reason"), "message": status.text("message", limit=4096)}
     for condition in status.items("conditions"):
         if condition.raw("type") != "PodScheduled":
@@ -162,7 +162,7 @@ def _why(status: Reader) -> dict[str, Any]:
 
 
 def _held_up(status: Reader) -> dict[str, Any]:
-    """What keeps a container from starting: an image that cannot be pulled, a crash, a missing secret."""
+    """Return why a container does not start: image pull error, crash loop, missing secret."""
     for place in (*status.items("initContainerStatuses"), *status.items("containerStatuses")):
         waiting = place.mapping("state").mapping("waiting")
         if waiting.text("reason") not in ("", "ContainerCreating", "PodInitializing"):
@@ -180,7 +180,7 @@ def _gang(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def owner(reader: Reader, namespace: str) -> str:
-    """`Kind/namespace/name` of the controlling owner, or of the first owner, or nothing."""
+    """Return `Kind/namespace/name` of the controlling owner, or of the first owner; empty if none."""
     first = ""
     for reference in reader.mapping("metadata").items("ownerReferences"):
         group, kind = reference.text("apiVersion").rpartition("/")[0], reference.text("kind")
@@ -208,7 +208,7 @@ def limit_range(reader: Reader, now: Time) -> LimitRange:
 
 
 def resource_quota(reader: Reader, now: Time) -> ResourceQuota:
-    """A ResourceQuota; what the API server has not looked at yet is not used."""
+    """Read a ResourceQuota; usage that the API server has not computed yet is 0."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     hard = resources(spec, "hard")

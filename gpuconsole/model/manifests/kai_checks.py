@@ -1,4 +1,4 @@
-"""What KAI's queues, pod groups and pods say of each other: queues that are not there, queues that take no jobs."""
+"""Cross-object checks for KAI: missing queues, and queues that take no jobs."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Which kinds are read, by which function, in which versions."""
+"""Registry of the kinds that are read: their reader functions and versions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints

@@ -1,4 +1,6 @@
-"""Kueue's queues and priorities (v1beta1 and v1beta2). What its API server refuses is `judging`'s to say."""
+"""Manifests of Kueue's queues and priorities (v1beta1 and v1beta2). `webhook_validation` reports what the API server
+refuses.
+"""
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import billionths, weight
@@ -30,7 +32,7 @@ OLD_SPELLINGS = {"Borrow": Fungibility.MAY_STOP_SEARCH, "Preempt": Fungibility.M
 
 
 def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
-    """A ClusterQueue; without namespaceSelector it admits nobody (a warning), `{}` admits from every namespace."""
+    """Read a ClusterQueue; without namespaceSelector it matches no namespace (a warning), `{}` matches all."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     if "namespaceSelector" not in spec:

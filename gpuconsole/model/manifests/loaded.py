@@ -1,4 +1,4 @@
-"""What loading gives: objects, findings, and counts of what was left out."""
+"""Result of loading manifests: objects, findings, and counts of skipped documents."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is said of documents that are not read: parts of manifests, unknown kinds; and of versions not served."""
+"""Findings about skipped documents: incomplete manifests, unknown kinds, and versions that are not served."""
 
 from collections.abc import Sequence
 from enum import Enum, auto

@@ -1,4 +1,4 @@
-"""What Volcano's webhooks say of queues and jobs among the others of a file."""
+"""Cross-object checks by Volcano's webhooks for queues and jobs."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Objects are read as an API server with Kueue would store them; what it would refuse is said in its own words."""
+"""Reads objects as an API server with Kueue would store them, and reports its refusals in its own words."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -26,7 +26,7 @@ Key = tuple[str, str, str]
 
 
 class _Own(DocumentFindings):
-    """What reading an object finds. What would be refused the API server says itself; the reading helps with advice."""
+    """Findings while reading an object. The API server's errors take precedence; these add remedies."""
 
     def __init__(self, like: DocumentFindings) -> None:
         super().__init__(like.file, like.document, line_of=like.line_of)
@@ -38,12 +38,12 @@ class _Own(DocumentFindings):
         self.advice.setdefault(path_text(path), (remedy, code))
 
     def errors(self) -> dict[str, tuple[str, str]]:
-        """What cannot be used as it stands: path → what would be right, and a code."""
+        """Map paths of unusable values to remedy and code."""
         return {f.path: (f.remedy, f.code) for f in self.findings if f.severity is Severity.ERROR}
 
 
 class ApiServerReview(Struct, frozen=True):
-    """What the API server says of a document."""
+    """Result of the API server's checks of a document."""
 
     verdict: WriteResult
     converted: Converted
@@ -57,7 +57,7 @@ class ApiServerReview(Struct, frozen=True):
 
 
 class ApiServerValidator:
-    """Asks the API server about one document after another. Mutates: it remembers what would be stored by then."""
+    """Validates one document after another. Mutable: remembers what would be stored so far."""
 
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
@@ -66,15 +66,15 @@ class ApiServerValidator:
         self._before: dict[Key, Document] = {}
 
     def begin(self) -> None:
-        """Everything that was read so far is there already."""
+        """Treat everything read so far as already stored."""
         self._before, self._stored, self._jobs = self._stored | self._jobs, {}, {}
 
     def stored(self) -> tuple[Document, ...]:
-        """What would be stored of what was read since, each object as it came to be."""
+        """Return the documents read since `begin`, as they would be stored."""
         return tuple(self._stored.values())
 
     def read(self, place: Reader, decoder: Decoder, now: Time, scope: str = "", *, anew: bool = False) -> Object:
-        """Read an object, and report what is wrong with it; those that Kueue's API does not know are only read.
+        """Read an object and report its errors; kinds outside Kueue's API are only read.
 
         What is given twice in one scope replaces what it was, as with kubectl apply, except when it comes `anew`.
         """
@@ -89,14 +89,14 @@ class ApiServerValidator:
         return read_validated(place, decoder, now, review)
 
     def _known(self, place: Reader, scope: str, anew: bool) -> tuple[Key, Document | None]:
-        """What a document is known by, and what it replaces."""
+        """Return a document's key and the document that it replaces."""
         group, _, name = kind_of_document(place.value)
         meta = _metadata(place)
         key = scope, f"{name}.{group}", f"{meta.get('namespace') or 'default'}/{meta.get('name')}"
         return key, None if anew else (self._stored.get(key) or self._jobs.get(key) or self._before.get(key))
 
     def refusals_of_job(self, place: Reader, scope: str = "", *, anew: bool = False) -> set[str]:
-        """Say what Kueue's webhooks would refuse of a job, and return the fields that it is about."""
+        """Report what Kueue's webhooks refuse in a job, and return the fields concerned."""
         group, _, name = kind_of_document(place.value)
         if (group, name) not in JOB_KINDS:
             return set()
@@ -110,7 +110,7 @@ class ApiServerValidator:
         return {path_text(place.at(*refusal.path)) for refusal in refusals}
 
     def _read_job(self, place: Reader, decoder: Decoder, now: Time, reported: set[str]) -> Object:
-        """Read what Kueue's own API does not know; what was told already is not told again."""
+        """Read a job of another API, without repeating reported findings."""
         if not reported:
             return decoder(place, now)
         own = place.report.about(place.report.object)
@@ -127,7 +127,7 @@ def _metadata(place: Reader) -> Document:
 
 
 def judge(place: Reader, kind: ApiKind, gates: Gates, old: Document | None = None) -> ApiServerReview:
-    """Ask what becomes of a document, which is new or replaces `old`; fields that are dropped are reported at once.
+    """Validate a document that is new or replaces `old`; dropped fields are reported immediately.
 
     A namespaced object without a namespace goes to `default`, as with kubectl.
     """
@@ -145,7 +145,7 @@ def judge(place: Reader, kind: ApiKind, gates: Gates, old: Document | None = Non
 
 
 def _status_refusals(kind: ApiKind, verdict: WriteResult, document: Document, gates: Gates) -> tuple[FieldError, ...]:
-    """A status is dropped from what is applied; the simulation reads it, so it is looked at as if it were written."""
+    """Validate the status as a separate write: apply drops it, but the simulation reads it."""
     if not (verdict.accepted and kind.has_status and document.get("status")) or is_v1beta1(document):
         return ()
     later = update(kind, document, verdict.stored, status=True, gates=gates)
@@ -168,7 +168,7 @@ def _say_unknown(place: Reader, path: Path, schema: Schema) -> None:
 
 
 def read_validated(place: Reader, decoder: Decoder, now: Time, review: ApiServerReview) -> Object:
-    """Read an object as it would be stored, and report what is wrong: first what is refused, then what else is odd.
+    """Read an object as it would be stored, and report first refusals, then other findings.
 
     An object that is refused is read all the same, as far as that goes. Its status is what the document says: the
     server takes it in a write of its own.
@@ -188,7 +188,7 @@ def read_validated(place: Reader, decoder: Decoder, now: Time, review: ApiServer
 
 
 def _report_refusals(place: Reader, review: ApiServerReview, own: _Own) -> set[str]:
-    """Report what is refused, and return the fields that it is about. What cannot be used is an error in any case."""
+    """Report refusals, and return the fields concerned. Unusable values are errors in any case."""
     reported: set[str] = set()
     errors = own.errors()
     strict = Severity.ERROR if place.report.strict else Severity.WARNING

@@ -1,4 +1,4 @@
-"""SparkApplication and AppWrapper: what their webhooks refuse (Kueue 0.19, AppWrapper 1.1)."""
+"""Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ _COMPONENTS = ("spec", "components")
 
 
 def check_spark_application(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new SparkApplication, or what a changed one has to be."""
+    """Validate a new or changed SparkApplication."""
     spec = at(document, "spec")
     mode, dynamic = at(spec, "mode"), at(spec, "dynamicAllocation", "enabled")
     if job.queue and mode not in ("cluster", None):
@@ -47,14 +47,14 @@ def check_spark_application(document: Document, job: JobView, gates: Gates) -> I
 def change_spark_application(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A SparkApplication that replaces another."""
+    """Validate the update of a SparkApplication."""
     if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_spark_application(document, job, gates)
 
 
 def check_app_wrapper(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new AppWrapper: what it wraps belongs to it, and its pod templates are where they are said to be."""
+    """Validate a new AppWrapper: its components, and the paths of their pod templates."""
     components = [one for one in entries(document, *_COMPONENTS) if isinstance(one, dict)]
     count = 0
     for place, component in enumerate(components):
@@ -70,7 +70,7 @@ def check_app_wrapper(document: Document, job: JobView, gates: Gates) -> Iterato
 
 
 def _look(component: dict[str, Any], namespace: object, path: Path) -> tuple[int, list[FieldError]]:
-    """How many pod sets a component has, and what is wrong with it."""
+    """Count the pod sets of a component, and list its errors."""
     template, own = (*path, "template"), declared(component)
     found: list[FieldError] = []
     if kind_of(component) == ("workload.codeflare.dev", "AppWrapper"):
@@ -108,7 +108,7 @@ def _path(component: dict[str, Any], path: str, place: Path) -> Iterator[FieldEr
 def change_app_wrapper(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """An AppWrapper that replaces another: what it wraps stays."""
+    """Validate the update of an AppWrapper: its components are immutable."""
     if at(document, *_COMPONENTS) != at(old, *_COMPONENTS):
         yield forbidden(_COMPONENTS, "attempt to change immutable field", "delete it, and create it anew")
     yield from check_job_change(job, before, gates, default_queue=default_queue)

@@ -1,4 +1,6 @@
-"""batch/v1 Job: partial admission, and completions that follow parallelism (Kueue 0.19 job_webhook)."""
+"""Webhook of batch/v1 Job: partial admission, and completions synchronized with parallelism (Kueue 0.19
+job_webhook).
+"""
 
 from collections.abc import Iterator
 
@@ -20,7 +22,7 @@ _SYNC: Path = (*_NOTES, MapKey(SYNC_COMPLETIONS))
 
 
 def check(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new Job."""
+    """Validate a new Job."""
     yield from check_job(job, gates)
     yield from _check_minimum(document, job, gates)
     yield from _check_sync(document, job)
@@ -30,7 +32,7 @@ def check(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError
 def check_change(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A Job that replaces `old`."""
+    """Validate a Job that replaces `old`."""
     yield from check_job(job, gates)
     if job.notes.get(MIN_PARALLELISM) != before.notes.get(MIN_PARALLELISM):
         yield from _check_minimum(document, job, gates)

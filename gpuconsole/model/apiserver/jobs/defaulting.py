@@ -1,4 +1,4 @@
-"""What Kueue's mutating webhooks make of a new job: its queue, its suspension, what its pods need to be held back."""
+"""Kueue's mutating webhooks for new jobs: default queue, suspension, scheduling gates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -79,13 +79,13 @@ def defaulted(
 
 
 def is_owned(document: Document) -> bool:
-    """True for a job that another job made which Kueue knows, too: that one stands in the queue for both."""
+    """True for a job whose owner Kueue manages."""
     owners = (reference for reference in entries(document, "metadata", "ownerReferences"))
     return any(at(owner, "controller") is True and _group_kind(owner) in _INTEGRATED for owner in owners)
 
 
 def is_managed(document: Document) -> bool:
-    """True for a job that Kueue holds back: it names a queue, and no other job stands for it."""
+    """True for a job that Kueue suspends: it names a queue, and Kueue does not manage its owner."""
     return bool(at(document, "metadata", "labels", QUEUE)) and not is_owned(document)
 
 
@@ -94,7 +94,7 @@ def _group_kind(owner: Any) -> tuple[str, str]:
 
 
 def edited(document: Document, path: tuple[str, ...], value: Any) -> Document:
-    """The document with another value at a path; what is not on the path is shared."""
+    """Return the document with another value at a path; unchanged parts are shared."""
     first, *rest = path
     below = document.get(first)
     if rest:
@@ -107,7 +107,7 @@ def _notes(*path: str) -> tuple[str, ...]:
 
 
 def _deployment(document: Document) -> Document:
-    """Its pods are held back one by one, and name the queue themselves."""
+    """Label the pods of a Deployment with its queue, because Kueue gates each pod on its own."""
     document = edited(document, (*_notes("spec", "template"), PARENT), "deployment")
     return _labelled(
         edited(document, ("spec", "template", "metadata", "labels", MANAGED), "true"), ("spec", "template")
@@ -115,7 +115,7 @@ def _deployment(document: Document) -> Document:
 
 
 def _labelled(document: Document, template: tuple[str, ...]) -> Document:
-    """The template with the job's queue and priority class."""
+    """Return the template with the job's queue and priority class."""
     for label in (QUEUE, PRIORITY_CLASS):
         value = at(document, "metadata", "labels", label)
         if value:
@@ -137,7 +137,7 @@ def _worker_set(document: Document, gates: Gates) -> Document:
 
 
 def _mpi(document: Document, gates: Gates) -> Document:
-    """Where the launcher works, too, it has the first rank and the workers those after it."""
+    """Set the ranks of an MPIJob whose launcher is also a worker: the launcher first, then the workers."""
     launcher, worker = ("spec", "mpiReplicaSpecs", "Launcher"), ("spec", "mpiReplicaSpecs", "Worker")
     both = at(document, *launcher) is not None and at(document, *worker) is not None
     if not (both and at(document, "spec", "runLauncherAsWorker") is True and enabled(gates, "TopologyAwareScheduling")):
@@ -148,7 +148,7 @@ def _mpi(document: Document, gates: Gates) -> Document:
 
 
 def _gated(group: str, kind: str, document: Document) -> Document:
-    """The pods of an elastic job wait until their slice is admitted."""
+    """Gate the pods of an elastic job until its workload slice is admitted."""
     if (group, kind) == ("batch", "Job"):
         return _with_gate(document, ("spec", "template"))
     cluster = _ELASTIC_TEMPLATES.get((group, kind))

@@ -1,4 +1,4 @@
-"""Labels and annotations that jobs of every kind have (Kueue 0.19 jobframework validation)."""
+"""Validation of labels and annotations common to all job kinds (Kueue 0.19 jobframework validation)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _IMMUTABLE = "field is immutable"
 
 
 class JobView(Struct, frozen=True):
-    """A job as the webhooks of all kinds see it."""
+    """View of a job for the webhooks of all kinds."""
 
     kind: str
     """As Go writes it: `batch/v1, Kind=Job`."""
@@ -40,12 +40,12 @@ class JobView(Struct, frozen=True):
 
 
 def is_elastic(job: JobView, gates: Gates) -> bool:
-    """Whether its size may change while it runs."""
+    """True if the job may change its size while it runs."""
     return enabled(gates, "ElasticJobsViaWorkloadSlices") and job.notes.get(ELASTIC) == "true"
 
 
 def check_job(job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """What is asked of every job, new or changed."""
+    """Validate the fields common to all jobs, new or changed."""
     yield from check_queue_name(job)
     yield from _check_prebuilt(job, gates)
     yield from _check_limit(job)
@@ -55,19 +55,19 @@ def check_job(job: JobView, gates: Gates) -> Iterator[FieldError]:
 
 
 def check_queue_name(job: JobView) -> Iterator[FieldError]:
-    """The queue is a name."""
+    """Validate that the queue label is a valid name."""
     yield from _name(job.labels, QUEUE, _LABELS)
 
 
 def check_elastic(job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """Only some kinds may change their size while they run."""
+    """Validate that the kind supports elastic jobs."""
     if is_elastic(job, gates) and not job.takes_elastic:
         detail = f'elastic job is not supported for "{job.kind}"'
         yield forbidden((*_NOTES, MapKey(ELASTIC)), detail, "drop it")
 
 
 def _name(place: Mapping[str, str], key: str, path: Path) -> Iterator[FieldError]:
-    """A label or annotation that names an object."""
+    """Validate a label or annotation that names an object."""
     wrong = subdomain(place[key]) if key in place else ()
     if wrong:
         remedy = "use lower-case letters, digits, '-' and '.', at most 253 of them"
@@ -75,7 +75,7 @@ def _name(place: Mapping[str, str], key: str, path: Path) -> Iterator[FieldError
 
 
 def _noted(job: JobView, gates: Gates) -> bool:
-    """Whether its annotation, not its label, names the prebuilt Workload."""
+    """True if the annotation, not the label, names the prebuilt Workload."""
     note = job.notes.get(PREBUILT, "")
     return bool(note) and (enabled(gates, "WorkloadIdentifierAnnotations") or len(note) > LONGEST_LABEL)
 
@@ -107,7 +107,7 @@ def _check_limit(job: JobView) -> Iterator[FieldError]:
 
 
 def check_job_change(job: JobView, old: JobView, gates: Gates, *, default_queue: bool) -> Iterator[FieldError]:
-    """What may not change; `default_queue`: the namespace has a LocalQueue for jobs that name none."""
+    """Validate immutable fields; `default_queue` tells that the namespace has a default LocalQueue."""
     yield from _check_queue(job, old, default_queue)
     yield from _check_prebuilt_change(job, old, gates)
     if not (job.suspended and old.suspended):
@@ -122,7 +122,7 @@ def check_job_change(job: JobView, old: JobView, gates: Gates, *, default_queue:
 
 
 def immutable(path: Path, new: object, old: object, remedy: str) -> Iterator[FieldError]:
-    """What may not change at all."""
+    """Report a change of an immutable field."""
     if new != old:
         yield invalid(path, new, _IMMUTABLE, remedy, "immutable")
 
@@ -149,7 +149,7 @@ def _check_prebuilt_change(job: JobView, old: JobView, gates: Gates) -> Iterator
 
 
 def check_class_change(job: JobView, old: JobView, *, suspended: bool) -> Iterator[FieldError]:
-    """A class is never taken away, and given only to a job that does not run."""
+    """Validate that a priority class is never removed, and added only while the job is suspended."""
     new, before = job.labels.get(PRIORITY_CLASS, ""), old.labels.get(PRIORITY_CLASS, "")
     path = (*_LABELS, MapKey(PRIORITY_CLASS))
     if new and not before and not suspended:
@@ -162,7 +162,7 @@ def check_class_change(job: JobView, old: JobView, *, suspended: bool) -> Iterat
 
 
 def labels_of(document: Mapping[str, Any], key: str) -> Mapping[str, str]:
-    """Labels or annotations of a document, those that are texts."""
+    """Return the labels or annotations of a document whose values are texts."""
     meta = document.get("metadata")
     found = meta.get(key) if isinstance(meta, dict) else None
     return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}

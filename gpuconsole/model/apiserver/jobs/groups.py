@@ -1,4 +1,4 @@
-"""Jobs of several pod sets, and pods: JobSet, Kubeflow's jobs, Ray's, Pod (the webhooks of Kueue 0.19)."""
+"""Webhooks of jobs with several pod sets, and of pods: JobSet, Kubeflow's jobs, Ray's, Pod (Kueue 0.19)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +21,7 @@ _HEAD = "head"
 
 
 def check_job_set(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new JobSet, or what a changed one has to be."""
+    """Validate a new or changed JobSet."""
     yield from check_job(job, gates)
     if enabled(gates, "TopologyAwareScheduling"):
         path: Path = ("spec", "replicatedJobs")
@@ -33,7 +33,7 @@ def check_job_set(document: Document, job: JobView, gates: Gates) -> Iterator[Fi
 def change_job_set(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A JobSet that replaces another."""
+    """Validate the update of a JobSet."""
     yield from check_job_change(job, before, gates, default_queue=default_queue)
     yield from check_job_set(document, job, gates)
 
@@ -52,19 +52,19 @@ def _check_each(pod_sets: Sequence[Pods], gates: Gates) -> Iterator[FieldError]:
 
 
 class KubeflowCheck(Struct, frozen=True):
-    """The webhook of one kind of Kubeflow's jobs."""
+    """Webhook of one kind of Kubeflow job."""
 
     replicas: Replicas
 
     def check(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-        """A new job."""
+        """Validate a new job."""
         yield from check_job(job, gates)
         yield from self._check_replicas(document, gates)
 
     def change(
         self, document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
     ) -> Iterator[FieldError]:
-        """A job that replaces another."""
+        """Validate the update of a job."""
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from self._check_replicas(document, gates)
 
@@ -85,7 +85,7 @@ def _replica(replicas: object, type: str, path: Path) -> Pods:
 
 
 def check_ray_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new RayService, or what a changed one has to be."""
+    """Validate a new or changed RayService."""
     path: Path = ("spec", "rayClusterConfig")
     shown: Path = ("spec", "rayClusterSpec")
     spec = at(document, *path)
@@ -97,7 +97,7 @@ def check_ray_service(document: Document, job: JobView, gates: Gates) -> Iterato
 
 
 def check_cluster_spec(spec: object, job: JobView, path: Path) -> Iterator[FieldError]:
-    """The cluster of a RayService (or of a RayJob) that has a queue."""
+    """Validate the cluster of a RayService (or RayJob) that has a queue."""
     if at(spec, "enableInTreeAutoscaling") is True and job.notes.get(ELASTIC) != "true":
         detail = "a kueue managed job should only use autoscaling when workload slicing is enabled"
         yield invalid((*path, "enableInTreeAutoscaling"), True, detail, f'write {ELASTIC}: "true", or drop it')
@@ -107,27 +107,27 @@ def check_cluster_spec(spec: object, job: JobView, path: Path) -> Iterator[Field
 def change_ray_service(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A RayService that replaces another."""
+    """Validate the update of a RayService."""
     if _minded(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_service(document, job, gates)
 
 
 def check_train_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new TrainJob; what its runtime asks for is not known here."""
+    """Validate a new TrainJob; its runtime's pods are unknown here."""
     yield from check_job(job, gates)
 
 
 def change_train_job(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A TrainJob that replaces another."""
+    """Validate the update of a TrainJob."""
     yield from check_job_change(job, before, gates, default_queue=default_queue)
     yield from check_job(job, gates)
 
 
 def check_ray_cluster(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new RayCluster, or what a changed one has to be."""
+    """Validate a new or changed RayCluster."""
     spec = at(document, "spec")
     workers = entries(spec, "workerGroupSpecs")
     if job.queue:
@@ -150,7 +150,7 @@ def _check_groups_of_workers(workers: Sequence[object], path: Path) -> Iterator[
 def change_ray_cluster(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A RayCluster that replaces another."""
+    """Validate the update of a RayCluster."""
     if _minded(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_cluster(document, job, gates)
@@ -181,12 +181,12 @@ def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldEr
 
 
 def _minded(job: JobView, before: JobView, gates: Gates) -> bool:
-    """Whether Kueue looks at a change of a Ray job: it minds those that it manages, or did."""
+    """True if Kueue validates the update of a Ray job: it manages, or managed, the job."""
     return bool(job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")))
 
 
 def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new RayJob, or what a changed one has to be."""
+    """Validate a new or changed RayJob."""
     yield from check_job(job, gates)
     if enabled(gates, "TopologyAwareScheduling"):
         path: Path = ("spec", "rayClusterSpec")
@@ -196,7 +196,7 @@ def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[Fi
 def change_ray_job(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A RayJob that replaces another."""
+    """Validate the update of a RayJob."""
     if _minded(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_job(document, job, gates)
@@ -219,7 +219,7 @@ def _workers(group: object, path: Path) -> Pods:
 
 
 def check_pod(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A plain pod that names a queue."""
+    """Validate a plain pod that names a queue."""
     yield from check_job(job, gates)
     if enabled(gates, "TopologyAwareScheduling"):
         yield from check_request(job.notes, ("metadata", "annotations"), gates)
@@ -228,5 +228,5 @@ def check_pod(document: Document, job: JobView, gates: Gates) -> Iterator[FieldE
 def change_pod(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A plain pod that replaces another."""
+    """Validate the update of a plain pod."""
     yield from check_pod(document, job, gates)

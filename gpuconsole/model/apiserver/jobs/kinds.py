@@ -1,4 +1,4 @@
-"""The kinds of jobs whose webhooks are known: when each is suspended, and what is asked of it."""
+"""Registry of the job kinds with known webhooks: their suspend field and validation functions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -18,13 +18,13 @@ STOPPING = "kueue.x-k8s.io/stopping"
 
 
 class JobCreateCheck(Protocol):
-    """What is asked of a new job."""
+    """Validation of a new job."""
 
     def __call__(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]: ...
 
 
 class JobUpdateCheck(Protocol):
-    """What is asked of a job that replaces another."""
+    """Validation of an updated job."""
 
     def __call__(
         self, document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
@@ -32,7 +32,7 @@ class JobUpdateCheck(Protocol):
 
 
 class JobKind(Struct, frozen=True, kw_only=True):
-    """How one kind of job is looked at."""
+    """Webhook settings of one job kind."""
 
     version: str
     """Group and version."""
@@ -104,7 +104,7 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
 
 
 def view(document: Document, kind: JobKind, name: str) -> JobView:
-    """A document as the webhooks see it."""
+    """Return a document as a `JobView`."""
     notes = labels_of(document, "annotations")
     return JobView(
         kind=f"{kind.version}, Kind={name}",
@@ -124,7 +124,7 @@ def check_job(
     gates: Gates = NO_GATES,
     default_queue: bool = False,
 ) -> list[FieldError]:
-    """What Kueue's webhook says of a job that is new, or that replaces `old`; nothing of kinds that it does not know.
+    """Yield the errors of Kueue's webhook for a new job, or one that replaces `old`; none for unknown kinds.
 
     `default_queue`: the namespace has a LocalQueue for jobs that name none.
     """
@@ -147,7 +147,7 @@ def as_stored(
     default_queue: bool = False,
     manage_all: bool = False,
 ) -> Document:
-    """A job as it stands after it was applied: a new one with a queue is suspended until Kueue admits it.
+    """Return a job as stored after apply: a new one with a queue is suspended until Kueue admits it.
 
     What a changed one does not say about that stays as it was; of services the webhooks see every change.
     `default_queue` and `manage_all` as for `defaulted`.

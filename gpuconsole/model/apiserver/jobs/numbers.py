@@ -1,4 +1,4 @@
-"""Numbers and truths that stand as texts in labels and annotations, as Go reads them and complains."""
+"""Integers and booleans in labels and annotations, parsed and reported as Go does."""
 
 import re
 
@@ -9,7 +9,7 @@ FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 
 def whole(text: str, bits: int = 64) -> int | None:
-    """A whole number of so many bits, or None."""
+    """Parse an integer of `bits` bits; None if invalid."""
     if len(text) > 40 or not _WHOLE.fullmatch(text):
         return None
     number = int(text)
@@ -17,16 +17,16 @@ def whole(text: str, bits: int = 64) -> int | None:
 
 
 def not_whole(text: str) -> str:
-    """What Go says of a text that is no number."""
+    """Go's error for an invalid integer."""
     problem = "value out of range" if _WHOLE.fullmatch(text[:100]) else "invalid syntax"
     return f'strconv.Atoi: parsing "{text}": {problem}'
 
 
 def truth(text: str) -> bool | None:
-    """True, False, or None for a text that is neither."""
+    """Parse a boolean; None if invalid."""
     return True if text in TRUE else False if text in FALSE else None
 
 
 def not_truth(text: str) -> str:
-    """What Go says of a text that is no truth value."""
+    """Go's error for an invalid boolean."""
     return f'strconv.ParseBool: parsing "{text}": invalid syntax'

@@ -1,4 +1,4 @@
-"""Parts of job documents that need not be there, or of the right type."""
+"""Access to optional fields of job documents, which may be absent or of the wrong type."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Document = Mapping[str, Any]
 
 
 def at(document: Any, *keys: Key) -> Any:
-    """What stands at the end of several keys, or None."""
+    """Return the value at a path of keys, or None."""
     for key in keys:
         if isinstance(key, int):
             document = document[key] if isinstance(document, list) and key < len(document) else None
@@ -20,25 +20,25 @@ def at(document: Any, *keys: Key) -> Any:
 
 
 def entries(document: Any, *keys: Key) -> list[Any]:
-    """The list at the end of several keys, or an empty one."""
+    """Return the list at a path of keys, or an empty one."""
     found = at(document, *keys)
     return found if isinstance(found, list) else []
 
 
 def number(document: Any, *keys: Key, default: int = 1) -> int:
-    """The number at the end of several keys, or the default."""
+    """Return the number at a path of keys, or the default."""
     found = at(document, *keys)
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 
 
 def pods_of(template: Any, name: str, count: int, path: Path) -> Pods:
-    """A pod set with the annotations of a template that stands at a path."""
+    """Return a pod set with the annotations of the template at a path."""
     notes = at(template, "metadata", "annotations")
     found = {k: v for k, v in notes.items() if isinstance(v, str)} if isinstance(notes, dict) else {}
     return Pods(name, count, found, (*path, "metadata", "annotations"))
 
 
 def at_once(spec: Any) -> int:
-    """How many pods of a batch job run at a time."""
+    """Number of pods of a batch job that run at the same time."""
     parallelism = number(spec, "parallelism")
     return min(parallelism, number(spec, "completions", default=parallelism))

@@ -1,4 +1,4 @@
-"""Deployment, StatefulSet and LeaderWorkerSet: what may change while their pods run (their webhooks in Kueue 0.19)."""
+"""Webhooks of Deployment, StatefulSet and LeaderWorkerSet: what may change while their pods run (Kueue 0.19)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ _NO_RESIZING = "scale it to 0 first, or leave it"
 
 
 def check_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new Deployment or StatefulSet; what another integration manages is left to that one."""
+    """Validate a new Deployment or StatefulSet, unless another integration manages it."""
     if _is_left(document):
         return
     yield from _check_labels(job, gates)
@@ -47,7 +47,7 @@ def _is_left(document: Document) -> bool:
 def change_deployment(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A Deployment that replaces another: its queue is fixed while pods of it are ready."""
+    """Validate the update of a Deployment: its queue is immutable while it has ready pods."""
     yield from _check_labels(job, gates)
     yield from _check_change(job, old, before, gates)
 
@@ -55,7 +55,7 @@ def change_deployment(
 def change_stateful_set(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A StatefulSet that replaces another: one with a queue is scaled only to zero and back."""
+    """Validate the update of a StatefulSet: one with a queue scales only to zero and back."""
     if _is_left(document):
         return
     yield from change_deployment(document, job, old, before, gates, default_queue=default_queue)
@@ -71,7 +71,7 @@ def change_stateful_set(
 
 
 def check_worker_set(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new LeaderWorkerSet."""
+    """Validate a new LeaderWorkerSet."""
     yield from _check_labels(job, gates)
     replicas = number(document, *_REPLICAS)
     if not 0 <= replicas <= MOST_GROUPS:
@@ -91,7 +91,7 @@ def check_worker_set(document: Document, job: JobView, gates: Gates) -> Iterator
 def change_worker_set(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A LeaderWorkerSet that replaces another: one with a queue keeps the shape and the size of its groups."""
+    """Validate the update of a LeaderWorkerSet: with a queue, the shape and size of its groups are immutable."""
     yield from check_worker_set(document, job, gates)
     yield from _check_change(job, old, before, gates)
     if not is_managed(document):
@@ -109,7 +109,7 @@ def change_worker_set(
 
 
 def _parts(document: Document) -> Iterator[Pods]:
-    """The pod sets of one group."""
+    """Yield the pod sets of one group."""
     size, leader = number(document, *_GROUP, "size"), at(document, *_GROUP, "leaderTemplate")
     if leader is not None:
         yield pods_of(leader, "leader", 1, (*_GROUP, "leaderTemplate"))
@@ -135,7 +135,7 @@ def _check_change(job: JobView, old: Document, before: JobView, gates: Gates) ->
 
 
 def check_shape(new: Any, old: Any, path: Path) -> Iterator[FieldError]:
-    """What pods ask for may not change (ValidateImmutablePodGroupPodSpec)."""
+    """Validate that pod requests are unchanged (ValidateImmutablePodGroupPodSpec)."""
     for key in ("initContainers", "containers"):
         ours, theirs = entries(new, key), entries(old, key)
         if len(ours) != len(theirs):

@@ -1,4 +1,4 @@
-"""Topology annotations of a pod template (Kueue 0.19 jobframework tas_validation)."""
+"""Validation of topology annotations of a pod template (Kueue 0.19 jobframework tas_validation)."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _ONE = "drop one of them"
 
 
 class Pods(Struct, frozen=True):
-    """One pod set of a job, as far as its topology goes."""
+    """Topology-related fields of one pod set."""
 
     name: str
     count: int
@@ -42,7 +42,7 @@ class Pods(Struct, frozen=True):
 
 
 def check_request(notes: Notes, path: Path, gates: Gates) -> Iterator[FieldError]:
-    """Annotations that contradict each other, or that say nothing."""
+    """Report contradictory or incomplete topology annotations."""
     modes = (REQUIRED, PREFERRED, UNCONSTRAINED)
     if sum(mode in notes for mode in modes) > 1:
         listed = ", ".join(f'"{mode}"' for mode in modes)
@@ -95,7 +95,7 @@ def _check_slice(notes: Notes, path: Path) -> Iterator[FieldError]:
 
 
 def _check_constraints(notes: Notes, path: Path, gates: Gates) -> Iterator[FieldError]:
-    """Layers of slices, from the coarsest to the finest, each size dividing the one above."""
+    """Validate slice layers, from coarsest to finest: each size divides the one above."""
     text, where = notes[SLICE_CONSTRAINTS], (*path, MapKey(SLICE_CONSTRAINTS))
     if not enabled(gates, "TASMultiLayerTopology"):
         detail = "the TASMultiLayerTopology feature gate must be enabled to use this annotation"
@@ -134,7 +134,7 @@ def _check_layers(layers: Sequence[tuple[str, int]], path: Path) -> Iterator[Fie
 
 
 def parse_constraints(text: str) -> list[tuple[str, int]] | None:
-    """Level and size of each layer, or None for a text that lists none."""
+    """Return level and size of each layer; None if invalid."""
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError):
@@ -150,7 +150,7 @@ def _is_size(value: Any) -> bool:
 
 
 def check_bound(pods: Pods) -> Iterator[FieldError]:
-    """A slice has no more pods than its pod set."""
+    """Validate that a slice is not larger than its pod set."""
     detail = f"must not be greater than pod set count {pods.count}"
     remedy = f"write {pods.count} or less"
     if SLICE_SIZE in pods.notes:
@@ -163,7 +163,7 @@ def check_bound(pods: Pods) -> Iterator[FieldError]:
 
 
 def check_groups(pod_sets: Sequence[Pods]) -> Iterator[FieldError]:
-    """Pod sets that are placed together: two of them, one with a single pod, asking for the same."""
+    """Validate pod sets that are placed together: exactly two, one with a single pod, with equal requests."""
     groups: dict[str, list[Pods]] = {}
     for pods in pod_sets:
         if GROUP in pods.notes and (REQUIRED in pods.notes or PREFERRED in pods.notes):
@@ -195,6 +195,6 @@ def _check_pair(name: str, one: Pods, other: Pods) -> Iterator[FieldError]:
 
 
 def _wish(pods: Pods) -> tuple[str, str]:
-    """What a pod set asks for: the annotation that counts, and its level."""
+    """Return a pod set's effective topology annotation and level."""
     key = REQUIRED if REQUIRED in pods.notes else PREFERRED
     return key, pods.notes[key]

@@ -22,7 +22,7 @@ SERVICES = (("apps", "Deployment"), ("apps", "StatefulSet"), ("ray.io", "RayClus
 
 
 class PathError(ValueError):
-    """A path that leads to no pod template."""
+    """A path does not lead to a pod template."""
 
 
 class WrappedPods(Struct, frozen=True):
@@ -38,7 +38,7 @@ class WrappedPods(Struct, frozen=True):
 
 
 def value_at(component: Document, path: str) -> Any:
-    """The value at a path of a component's template. Raises PathError."""
+    """Return the value at a path of a component's template. Raises PathError."""
     if not path.startswith(_ROOT):
         raise PathError(f"first element of the path must be '{_ROOT}'")
     done, rest, value = _ROOT, path.removeprefix(_ROOT), component.get("template")
@@ -70,7 +70,7 @@ def _entry(value: Any, text: str, done: str) -> Any:
 
 
 def steps(path: str) -> list[str | int]:
-    """The keys and positions that a path goes through, from the component on."""
+    """Split a path into keys and positions, starting at the component."""
     found = _STEP.findall(path.removeprefix(_ROOT))
     return [_ROOT, *(key if key else int(position) for key, position in found)]
 
@@ -86,7 +86,7 @@ def template_at(component: Document, path: str) -> Document:
 
 
 def kind_of(component: Document) -> tuple[str, str]:
-    """(group, kind) of what a component wraps."""
+    """Return (group, kind) of the object in a component."""
     template = component.get("template")
     version, kind = at(template, "apiVersion"), at(template, "kind")
     group = version.rpartition("/")[0] if isinstance(version, str) else ""
@@ -94,7 +94,7 @@ def kind_of(component: Document) -> tuple[str, str]:
 
 
 def inferred(component: Document) -> list[WrappedPods]:
-    """The pod sets of a component of a known kind. Raises PathError where one of them is no pod template."""
+    """Return the pod sets of a component of a known kind. Raises PathError if a pod template is missing."""
     found = list(_inferred(component.get("template"), kind_of(component)))
     for pods in found:
         template_at(component, pods.path)
@@ -135,13 +135,13 @@ def _ray(spec: Any, prefix: str) -> Iterator[WrappedPods]:
 
 
 def declared(component: Document) -> list[WrappedPods]:
-    """The pod sets that a component declares itself."""
+    """Return the pod sets that a component declares."""
     sets = [part for part in entries(component, "podSets") if isinstance(part, dict)]
     return [WrappedPods(str(part.get("path") or ""), number(part, "replicas")) for part in sets]
 
 
 def contradiction(own: Sequence[WrappedPods], known: Sequence[WrappedPods]) -> str:
-    """How declared pod sets differ from those that are inferred; empty if they do not."""
+    """Describe how declared pod sets differ from inferred ones; empty if they agree."""
     paths: dict[str, WrappedPods] = {}
     for pods in own:
         if pods.path in paths:

@@ -1,1 +1,1 @@
-"""What KAI Scheduler's webhooks refuse (KAI 0.13 pkg/apis/scheduling)."""
+"""Validation by KAI Scheduler's webhooks (KAI 0.13 pkg/apis/scheduling)."""

@@ -9,7 +9,7 @@ _GROUPS = ("spec", "subGroups")
 
 
 def check_pod_group(group: Document) -> Iterator[Objection]:
-    """The first of: a name that stands twice, a parent that is not there, parents in a circle."""
+    """Report the first error: a duplicate name, a missing parent, or a cycle of parents."""
     groups = list(entries(group, *_GROUPS))
     names = [str(at(found, "name") or "") for found in groups]
     for n, name in enumerate(names):
@@ -38,7 +38,7 @@ def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
 
 
 def check_queue(queue: Document) -> Iterator[Objection]:
-    """A queue says what it is given, even if that is nothing."""
+    """Validate that a queue states its resources, even if they are 0."""
     if at(queue, "spec", "resources") is None:
         text = "resources must be specified"
         yield Objection(("spec", "resources"), text, "give it gpu, cpu and memory, each with a quota", "required")

@@ -1,4 +1,4 @@
-"""Parts of GPUs that a pod asks for by annotations (KAI 0.13 gpu-request validator, admission gpusharing webhook)."""
+"""Validation of GPU fractions in pod annotations (KAI 0.13 gpu-request validator, admission gpusharing webhook)."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _WHOLE = re.compile(r"\d+")
 
 
 def check_gpu_request(pod: Document, *, sharing: bool = True) -> Iterator[Objection]:
-    """The first thing that is wrong with it; without `sharing` no pod may ask for parts."""
+    """Report the first error; without `sharing` no pod may request a fraction."""
     notes = at(pod, *_ANNOTATIONS)
     notes = notes if isinstance(notes, dict) else {}
     if not any(name in notes for name in (FRACTION, MEMORY, DEVICES, MPS)):
@@ -63,7 +63,7 @@ def _positive(value: object) -> bool:
 
 
 def _number(value: object) -> float:
-    """A number; 0, which is none that is allowed, for anything else."""
+    """Parse a number; 0, which is never valid, for anything else."""
     try:
         return float(value[:40]) if isinstance(value, str) else 0.0
     except ValueError:

@@ -1,4 +1,4 @@
-"""What Volcano 1.15.1's webhooks say of Jobs, Queues, PodGroups, HyperNodes, pods, CronJobs and JobFlows.
+"""Volcano 1.15.1's webhooks for Jobs, Queues, PodGroups, HyperNodes, pods, CronJobs and JobFlows.
 
 Where Volcano lists names in the random order of a Go map, here they stand in the order of the document, or by name.
 """

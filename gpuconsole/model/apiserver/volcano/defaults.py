@@ -1,4 +1,4 @@
-"""What Volcano's mutating webhooks fill in, as patches (queues/mutate, podgroups/mutate)."""
+"""Volcano's mutating webhooks, as patches (queues/mutate, podgroups/mutate)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ QUEUE_OPERATIONS = ("CREATE", "UPDATE")
 
 
 def patch_of_queue(queue: Document) -> Patch:
-    """A new queue: the root of its hierarchy, that it can be reclaimed from, its weight."""
+    """Return the defaults of a new queue: root of its hierarchy, reclaimable, weight."""
     notes = default_notes(at(queue, "metadata", "annotations") or {})
     found = [_add(f"/metadata/annotations/{key.replace('/', '~1')}", value) for key, value in notes.items()]
     if at(queue, "spec", "reclaimable") is None:
@@ -23,7 +23,7 @@ def patch_of_queue(queue: Document) -> Patch:
 
 
 def patch_of_group(group: Document, notes: Mapping[str, str]) -> Patch:
-    """A new PodGroup: the queue that the annotations of its namespace name."""
+    """Return the defaults of a new PodGroup: the queue in its namespace's annotations."""
     queue = default_queue(group, notes)
     return [] if queue is None else [_add("/spec/queue", queue)]
 

@@ -1,4 +1,4 @@
-"""JobFlows and CronJobs of Volcano: flows without circles, schedules and time zones that exist."""
+"""Validation of Volcano's JobFlows and CronJobs: cycles, schedules and time zones."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _NOT_ORDERED = "jobflow Flow is not DAG"
 
 
 def check_job_flow(flow: Document) -> Iterator[Objection]:
-    """No flow waits for itself, nor for one that is not there."""
+    """Report dependency cycles and missing dependencies."""
     graph = {str(at(one, "name") or ""): _targets(one) for one in entries(flow, "spec", "flows")}
     missing = missing_of(graph)
     if missing is not None:
@@ -31,18 +31,18 @@ def _targets(flow: object) -> list[str]:
 
 
 def missing_of(graph: Mapping[str, Sequence[str]]) -> str | None:
-    """The first that something depends on and that is not there."""
+    """Return the first dependency that is missing."""
     return next((target for targets in graph.values() for target in targets if target not in graph), None)
 
 
 def check_cron_job(cron: Document) -> Iterator[Objection]:
-    """A CronJob: when, in which time zone, under which name."""
+    """Validate the schedule, time zone and name of a CronJob."""
     yield from check_schedule(at(cron, "spec") or {})
     yield from check_cron_name(str(at(cron, "metadata", "name") or ""))
 
 
 def check_schedule(spec: Document) -> Iterator[Objection]:
-    """Five fields, no time zone among them; the zone is a name of the IANA's list."""
+    """Validate the schedule (five fields without time zone) and the IANA time zone."""
     schedule, zone = spec.get("schedule") or "", spec.get("timeZone")
     text = _schedule_fault(schedule)
     if text:
@@ -87,7 +87,7 @@ def _is_zone(zone: str) -> bool:
 
 
 def check_cron_name(name: str) -> Iterator[Objection]:
-    """Its jobs' names are longer than its own by eleven characters."""
+    """Validate the length of the name: its jobs' names are eleven characters longer."""
     path = ("metadata", "name")
     faults = label_key(name)
     if len(name) > LONGEST_NAME:

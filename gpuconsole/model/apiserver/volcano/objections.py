@@ -1,4 +1,4 @@
-"""What a webhook of Volcano objects to: its own text, the field that it is about, and what would be right."""
+"""Errors of Volcano's webhooks: Volcano's text, the field, and a remedy."""
 
 from collections.abc import Iterable
 

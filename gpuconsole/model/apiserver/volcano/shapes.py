@@ -1,4 +1,4 @@
-"""Whether a document can be read into Volcano's types at all: webhooks only see what can."""
+"""Checks that a document decodes into Volcano's Go types, which comes before the webhooks."""
 
 from typing import Any
 
