@@ -1,8 +1,8 @@
 """Caches the results of preemption searches for the usage at the start of a cycle, until a workload's quota changes.
 
-In most cycles most heads are those of the cycle before, and nothing has happened in their trees. What was found belongs
-to one state of the accounts, so that a fork may use what was found before it, and both may add to it. What became of
-heads is kept longer, by the state of their tree: forks in which the same happens to a tree come to the same state.
+In most cycles most heads are those of the previous cycle, and their trees are unchanged. Results belong to one state of
+usage, so that forks can share them. Outcomes of heads are kept longer, by the state of their tree: forks with the same
+events in a tree reach the same state.
 """
 
 from collections.abc import Hashable

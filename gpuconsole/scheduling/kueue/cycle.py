@@ -32,8 +32,8 @@ def run_cycle(
     """Run one scheduling cycle over the heads of all open queues; admissions and preemptions come first, in processing
     order.
 
-    `told` says who hears that it was refused. With `stays_open` a cycle in which admission is blocked waits where it
-    is: the next call goes on with it, by the accounts with which it began.
+    `report` selects the refusals that are returned. With `stays_open` a cycle in which admission is blocked stays open:
+    the next call continues it with the usage that it began with.
     """
     if state.open_cycle is None:
         context = state.context()

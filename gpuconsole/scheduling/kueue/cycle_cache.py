@@ -1,8 +1,8 @@
 """Caches the outcomes of a cohort tree's heads, keyed by the state of the tree and by the heads.
 
-Trees do not see each other. Where nothing but quota, and who uses it, decides, a tree that is as it was once, with
-heads that cannot be told from those of that time, comes to the same end, in whatever fork: a cycle after which nothing
-happened there repeats itself, and the second future of a what-if repeats the first, except where its change is felt.
+Cohort trees are independent. Where only quota and its holders decide, equal heads in an equal tree have equal outcomes
+in every fork: an unchanged tree repeats its last cycle, and the changed fork of a what-if repeats the baseline wherever
+its change has no effect.
 """
 
 from collections.abc import Hashable, Iterable, Sequence

@@ -1,7 +1,7 @@
 """Marks inadmissible together the heads of a queue that would only repeat their previous refusal, one per cycle.
 
-The cycles that would try them are counted, and nothing else is done in them. When something happens in the tree
-meanwhile, those whose turn has not come go back to the queue, unless they still lack the same.
+The cycles that would try them are only counted. When something changes in the tree meanwhile, the heads that no cycle
+has counted yet become admissible again, unless their shortage is still the same.
 """
 
 from collections.abc import Iterable, Iterator

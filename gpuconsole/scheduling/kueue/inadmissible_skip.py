@@ -2,9 +2,6 @@
 
 When a tree's inadmissible workloads are requeued, most of them are only refused again: their quota is still missing and
 there are no candidates to preempt. The cycle leaves them out.
-
-When a tree wakes, most of those who wait in it are tried only to hear once more what they heard before: what they need
-is not there, and there is nobody to evict. They need no part in the cycle that tries them.
 """
 
 from msgspec import Struct

@@ -2,9 +2,6 @@
 
 A nomination depends on the usage on the path from the queue to its root, and on the candidates for preemption. While
 the usage is equal and there are still no victims, it would be repeated.
-
-A proposal is made of what is used on the way from the queue up to its root, and of whom the preemptor may evict. While
-the former is equal, and still nobody is found for it to evict, what was proposed once would be proposed again.
 """
 
 from collections.abc import Callable, Sequence

@@ -144,7 +144,7 @@ def _siblings(context: Context, entry: CycleEntry) -> Siblings:
 
 
 def _migrate(entry: CycleEntry, sibling: Holding) -> None:
-    """Have a sibling on a less favorable flavor make way, if the policy goes as far as this flavor."""
+    """Evict a sibling on a less favorable flavor, if the policy allows this flavor."""
     if not may_migrate(entry.request.workload, entry.rules.queue):
         entry.refuse(messages.BELOW_LAST_ACCEPTABLE, GranularReason.PENDING_EVALUATION)
         return
@@ -153,12 +153,12 @@ def _migrate(entry: CycleEntry, sibling: Holding) -> None:
 
 
 def _overlaps(entry: CycleEntry, chosen: dict[int, PreemptionTarget]) -> bool:
-    """True if somebody before it in the cycle preempts one of its victims."""
+    """True if an earlier entry of the cycle preempts one of its victims."""
     return any(target.holding.id in chosen for target in entry.targets)
 
 
 class FitCheck(Enum):
-    """Whether an entry still fits after those before it."""
+    """Result of checking whether an entry still fits after earlier ones."""
 
     FITS = auto()
     NO_QUOTA = auto()
@@ -167,7 +167,7 @@ class FitCheck(Enum):
 
 
 def _check_fit(context: Context, entry: CycleEntry, chosen: Container[int]) -> FitCheck:
-    """Look whether the entry fits once all victims chosen so far, and its own, are gone."""
+    """Check whether the entry fits once all victims chosen so far, and its own, are gone."""
     victims, accounts = _further(entry, chosen), context.without_targets
     if not victims:
         return _check_fit_in(context, accounts, entry)
@@ -177,7 +177,7 @@ def _check_fit(context: Context, entry: CycleEntry, chosen: Container[int]) -> F
 
 
 def _further(entry: CycleEntry, chosen: Container[int]) -> list[Holding]:
-    """Its victims that nobody before it chose."""
+    """Return its victims that no earlier entry chose."""
     return [target.holding for target in entry.targets if target.holding.id not in chosen]
 
 
@@ -188,11 +188,11 @@ def _check_fit_in(context: Context, accounts: CycleSnapshot, entry: CycleEntry) 
 
 
 def _nominate_again(context: Context, entry: CycleEntry) -> None:
-    """Look for other places, or victims, with the flavors of the nomination: other heads may have chosen the same."""
+    """Nominate the entry again with the same flavors, because earlier entries may have chosen the same victims."""
     nominated = entry.assignment.nominated()
     entry.record(*propose(context, entry.rules, entry.request, nominated=nominated))
 
 
 def _count(context: Context, entry: CycleEntry, uses: Sequence[tuple[int, int]]) -> None:
-    """Count as used what the entry takes, or what is kept for it."""
+    """Add the entry's usage, or its reserved capacity, to the usage of the cycle."""
     context.count(entry.rules.node, uses, entry.places(context.setup.topologies))

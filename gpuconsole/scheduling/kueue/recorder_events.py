@@ -45,7 +45,7 @@ def events_for(
 
 
 def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time) -> Iterator[KueueEvent]:
-    """What is told of an admission; of a second pass only that the workload is admitted now, if it was not."""
+    """Yield the events of an admission; for a second pass only Admitted, if it was not admitted before."""
     if not workload.reserved:
         yield reserved(decision, workload, now)
     if changed.admitted and not workload.unhealthy_nodes:
@@ -53,7 +53,7 @@ def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time
 
 
 def reserved(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
-    """Quota is reserved for a workload that waited until now."""
+    """Return the event of a quota reservation."""
     waited = min(_LONGEST_WAIT, (now - queued_since(workload)) / SECOND)
     considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
     queue = decision.admission.cluster_queue
@@ -69,18 +69,18 @@ def admitted(workload: Workload, waited: Span = 0) -> KueueEvent:
 
 
 def refused(decision: Refuse) -> KueueEvent:
-    """A workload was tried and stays where it is. Kueue tells it each time; what repeats itself is counted there."""
+    """Return the event of a refusal. Kueue records it each time; Kubernetes counts repeated ones."""
     return KueueEvent(decision.workload, decision.reason, decision.message, warning=True)
 
 
 def evicted(workload: Workload, reason: str, message: str, cause: str = "") -> KueueEvent:
-    """A workload loses its quota; `cause` is what was behind a deactivation."""
+    """Return the event of an eviction; `cause` is the underlying cause of a deactivation."""
     behind = f"DueTo{cause}" if reason == DEACTIVATED and cause else ""
     return KueueEvent(workload.key, f"EvictedDueTo{reason}{behind}", message)
 
 
 def preempted(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[KueueEvent]:
-    """A victim makes room: what it is told beside its eviction, and what the preemptor is told."""
+    """Yield the events of a preemption besides the eviction: the victim's and the preemptor's."""
     priorities = (
         f"preemptor effective priority: {priority_text(preemptor, config)};"
         f" preemptee effective priority: {priority_text(victim, config)}"
@@ -91,12 +91,12 @@ def preempted(message: str, victim: Workload, preemptor: Workload, config: Kueue
 
 
 def queued_since(workload: Workload) -> Time:
-    """Since when a workload waits: its creation, or the last move of its condition Requeued (QueuedWaitTime)."""
+    """Return the time since which a workload is pending: creation, or last change of Requeued (QueuedWaitTime)."""
     requeued = workload.condition(REQUEUED)
     return requeued.since if requeued is not None else workload.created
 
 
 def priority_text(workload: Workload, config: KueueConfig) -> str:
-    """A workload's priority as events tell it: what counts, and what it is made of."""
+    """Return a workload's priority as events show it: effective priority and its parts."""
     effective = effective_priority(workload, config)
     return f"{effective} (base: {workload.priority}, boost: {effective - workload.priority})"

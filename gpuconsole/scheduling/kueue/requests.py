@@ -65,7 +65,7 @@ class PodSetRequest(Struct, frozen=True):
 
 
 class WorkloadRequest:
-    """A waiting workload as the scheduler sees it. Frozen by convention; the shape is computed on first use."""
+    """A pending workload as the scheduler sees it. Frozen by convention; the hash is computed on first use."""
 
     __slots__ = (
         "_judged",
@@ -126,7 +126,7 @@ class WorkloadRequest:
         """What they tell, but for how much is missing."""
 
     def updated(self, workload: Workload) -> "WorkloadRequest":
-        """The same request for a workload that changed in nothing that scheduling looks at."""
+        """Return the same request for a workload whose change does not matter to scheduling."""
         twin = WorkloadRequest.__new__(WorkloadRequest)
         twin.workload = workload
         twin.id, twin.cluster_queue = self.id, self.cluster_queue
@@ -139,7 +139,7 @@ class WorkloadRequest:
         return twin
 
     def as_admitted(self, config: KueueConfig) -> "WorkloadRequest":
-        """The same request for what the workload was admitted with: its flavors stay, only places are looked for."""
+        """Return the request of an admitted workload: it keeps its flavors and only needs a topology assignment."""
         pod_sets = {request.pod_set.name: request for request in self.pod_sets}
         twin = self.updated(self.workload)
         held = [(a, count, usage) for a, count, usage in admitted_requests(self.workload, config) if a.name in pod_sets]
@@ -151,20 +151,20 @@ class WorkloadRequest:
 
     @property
     def needs(self) -> tuple[PodSetNeeds, ...]:
-        """What quota is looked for, as the workload's status says it."""
+        """The requests by pod set, as the workload's status shows them."""
         if self._needs is None:
             self._needs = tuple(PodSetNeeds(request.pod_set.name, request.total) for request in self.pod_sets)
         return self._needs
 
     def problem(self, limits: Limits) -> str:
-        """Why its pods are not admissible in a namespace with these limits, or nothing."""
+        """Return why its pods violate the namespace's limits; empty if they do not."""
         if self._judged is None or self._judged[0] is not limits:
             self._judged = limits, violation([request.pod_set.template for request in self.pod_sets], limits)
         return self._judged[1]
 
     @property
     def scheduling_hash(self) -> bytes:
-        """Equal for workloads that the scheduler cannot tell apart (SchedulingEquivalenceHashing)."""
+        """Equal for workloads that are equivalent to the scheduler (SchedulingEquivalenceHashing)."""
         if self._shape is None:
             shapes = [_pod_set_hash_input(request) for request in self.pod_sets]
             text = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
@@ -196,7 +196,7 @@ class Holding(Struct, frozen=True, kw_only=True):
 
     @property
     def marks(self) -> tuple[object, ...]:
-        """All of it that cycles look at where no topology places pods."""
+        """Everything of the holding that cycles depend on without topologies."""
         return self.id, self.key, self.cluster_queue, self.timestamp, self.rank, self.uses
 
 
@@ -218,7 +218,7 @@ def effective_priority(workload: Workload, config: KueueConfig) -> int:
 
 
 def priority_boost(workload: Workload, config: KueueConfig) -> int:
-    """What the annotation adds to the priority. Raises ValueError if it is no number of 32 bits."""
+    """Return the priority boost annotation's value. Raises ValueError if it is not a 32-bit number."""
     text = workload.annotations.get(PRIORITY_BOOST, "") if config.enabled("PriorityBoost") else ""
     if not text:
         return 0
@@ -270,7 +270,7 @@ def ordered(resources: Mapping[str, int]) -> dict[str, int]:
 
 
 def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple[PodSetAssignment, int, Resources]]:
-    """For each assignment the pods that still run, and what they use; reclaimable pods have given theirs back."""
+    """Return for each assignment the running pods and their usage; reclaimable pods are left out."""
     if workload.admission is None:
         return
     counts = {pod_set.name: current_count(workload, pod_set, config) for pod_set in workload.pod_sets}
@@ -314,7 +314,7 @@ def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overh
 
 
 def _pod_set_hash_input(request: PodSetRequest) -> tuple[Any, ...]:
-    """What of a pod set the scheduler looks at; labels, images and names of containers are not part of it."""
+    """Return the parts of a pod set that scheduling depends on; not labels, images or container names."""
     pod_set, template = request.pod_set, request.pod_set.template
     return (
         pod_set.name,

@@ -1,4 +1,4 @@
-"""Capacity kept for a head that needs preemption but finds nobody to preempt, so that later entries cannot take it.
+"""Reserves capacity for a head that needs preemption but has no candidates, so that later entries cannot take it.
 
 Kueue 0.19 scheduler.reserveCapacityForUnreclaimablePreempt.
 """

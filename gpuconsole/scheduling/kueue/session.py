@@ -162,7 +162,7 @@ class KueueSession:
 
     @property
     def flavors_left(self) -> int:
-        """How many flavors the heads search in turn that have some left to try; 0 if no head has.
+        """Return the number of flavors that the heads still have to try in turn; 0 if no head has any left.
 
         Kueue tries such a head in every cycle, and each cycle goes on where the last one stopped, until something of
         its ClusterQueue changes (LastAssignment and AllocatableResourceGeneration).
@@ -230,7 +230,7 @@ class KueueSession:
         self._settled.due.update(dict.fromkeys(trees))
 
     def mark_unrefused_classes_admissible(self, trees: Iterable[str]) -> None:
-        """Take in that another scheduler tried all of these trees again, and refused whoever is inadmissible now."""
+        """Make classes admissible that another scheduler tried again without refusing them."""
         state = self._settled
         for name in _queues_of(state, trees):
             state.workload_index.queue(name).mark_unrefused_classes_admissible()
@@ -315,7 +315,7 @@ class KueueSession:
         return [request.workload.key for request in self._settled.workload_index.newly_inadmissible()]
 
     def look_up_queues(self, workload: Workload) -> QueueLookup:
-        """What is known of the queues of a workload, for what it is told before the scheduler looks at it."""
+        """Look up the queues of a workload, for its condition before the scheduler evaluates it."""
         return look_up_queues(self._settled, workload)
 
     def requested(self, workload: str) -> dict[str, dict[str, int]]:

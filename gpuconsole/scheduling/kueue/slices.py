@@ -39,7 +39,7 @@ class ReplacedPodSet(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """A slice that is to be finished."""
+    """A slice to finish, with its reason."""
 
     workload: Workload
     reason: str
@@ -47,7 +47,7 @@ class Ending(Struct, frozen=True):
 
 
 class SlicePlan(Struct, frozen=True, kw_only=True):
-    """What becomes of a job's slices."""
+    """The planned changes of a job's slices."""
 
     keep: Workload | None = None
     """The slice that stands for the job, perhaps with other counts than it had; None = make a new one."""
@@ -59,12 +59,12 @@ class SlicePlan(Struct, frozen=True, kw_only=True):
 
 
 def is_elastic(annotations: Mapping[str, str], config: KueueConfig) -> bool:
-    """True for jobs (and Workloads) that may grow and shrink while they run."""
+    """True for jobs (and Workloads) that may scale while they run."""
     return annotations.get(ELASTIC) == ELASTIC_VALUE and config.enabled(GATE)
 
 
 def replacement_for(workload: Workload) -> str | None:
-    """Key of the slice that this one is to replace."""
+    """Return the key of the slice that this one replaces."""
     return workload.annotations.get(REPLACEMENT_FOR)
 
 
@@ -82,7 +82,7 @@ def prepared(workload: Workload, old: Workload | None) -> Workload:
 
 
 def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueConfig) -> Holding | None:
-    """The slice that a waiting one takes over from, if it holds quota in the same ClusterQueue, given as `held`."""
+    """Return the slice that a pending one replaces, if it is among `held`, the quota holders of its ClusterQueue."""
     key = replacement_for(workload)
     if key is None or not config.enabled(GATE):
         return None
@@ -98,7 +98,7 @@ def replaced_pod_sets(holding: Holding | None, config: KueueConfig) -> tuple[Rep
 
 
 def replacement_message(new: Workload) -> str:
-    """Why an old slice ended when a new one was admitted."""
+    """Return the message of a slice that finished because a new one was admitted."""
     uids = f"UID: {new.uid}, JobUID: {new.labels.get(JOB_UID, '')}"
     return f"Replaced to accommodate a workload ({uids}) due to workload slice aggregation"
 
@@ -115,7 +115,7 @@ def not_finished(workloads: Iterable[Workload], owner: str) -> list[Workload]:
 
 
 def latest_active(slices: Sequence[Workload]) -> Workload | None:
-    """The newest slice that has quota and is not on its way out: what the job may use now."""
+    """Return the newest slice that has quota and is not being evicted: what the job may use now."""
     return next((w for w in reversed(slices) if w.reserved and not w.is_true(EVICTED)), None)
 
 

@@ -19,7 +19,7 @@ def needs_second_pass(workload: Workload) -> bool:
 
 
 def places_pending(workload: Workload) -> bool:
-    """True while some pods are to get their places only after the admission checks."""
+    """True while some pods get their topology assignment only after the admission checks."""
     admission = workload.admission
     return admission is not None and any(a.delayed == "Pending" and not a.topology for a in admission.pod_sets)
 
@@ -42,12 +42,12 @@ def on_node(assignment: PodSetAssignment, node: str) -> bool:
 
 
 def node_of(levels: Sequence[str], values: Sequence[str]) -> str | None:
-    """The node that a domain is, if the lowest level is that of nodes."""
+    """Return the node of a domain, if the lowest level is that of nodes."""
     return values[-1] if levels and levels[-1] == HOSTNAME else None
 
 
 def used_nodes(workload: Workload) -> Iterator[str]:
-    """Nodes that an admitted workload has places on, where its topology reaches down to nodes; each once."""
+    """Yield the nodes in an admitted workload's topology assignment, if its levels include nodes; each once."""
     if workload.admission is None or not workload.admitted:
         return
     seen: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Trees at rest: those in which the next cycle would come to the same end as the last one.
+"""Unchanged cohort trees, in which the next cycle would have the same outcome as the last one.
 
 All their heads were refused, stand in their queues as before, and nothing happened to these queues, or to anybody who
 holds quota in the tree. Such heads are not even taken out of their queues: they are told the same once more, as long as

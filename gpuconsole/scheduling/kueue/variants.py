@@ -32,7 +32,7 @@ def same_flavors(old: ClusterQueue, new: ClusterQueue) -> bool:
 
 
 def parents_of(queue: str, local_queues: Iterable[tuple[str, str]], workloads: Iterable[Workload]) -> list[str]:
-    """Keys of the parents in a ClusterQueue, by its LocalQueues; `doors` are (key, ClusterQueue)."""
+    """Return the keys of the parent workloads in a ClusterQueue, found by its LocalQueues."""
     keys = {key for key, leads_to in local_queues if leads_to == queue}
     return [workload.key for workload in workloads if is_parent(workload) and workload.local_queue in keys]
 

@@ -30,6 +30,8 @@ KIND = "Configuration"
 
 
 class RequeuingStrategyForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of waitForPodsReady.requeuingStrategy."""
+
     timestamp: str | None = None
     backoff_limit_count: int | None = None
     backoff_base_seconds: int | None = None
@@ -37,6 +39,8 @@ class RequeuingStrategyForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WaitForPodsReadyForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of waitForPodsReady."""
+
     always: ClassVar = ("timeout",)
 
     timeout: Duration = "0s"
@@ -46,18 +50,24 @@ class WaitForPodsReadyForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Integrations(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of integrations."""
+
     frameworks: tuple[str, ...] | None = None
     external_frameworks: tuple[str, ...] | None = None
     label_keys_to_copy: tuple[str, ...] | None = None
 
 
 class FairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of fairSharing."""
+
     always: ClassVar = ("preemption_strategies",)
 
     preemption_strategies: tuple[str, ...] = ()
 
 
 class AdmissionFairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of admissionFairSharing."""
+
     always: ClassVar = ("usage_half_life_time", "usage_sampling_interval")
 
     usage_half_life_time: Duration = "0s"
@@ -66,6 +76,8 @@ class AdmissionFairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class TransformationForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of one entry of resources.transformations."""
+
     input: str = ""
     strategy: str | None = None
     multiply_by: str = ""
@@ -73,15 +85,19 @@ class TransformationForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CelForm(Struct, frozen=True, kw_only=True):
+    """The CEL expression of a device selector."""
+
     expression: str = ""
 
 
 class DeviceSelectorForm(Struct, frozen=True, kw_only=True):
+    """A selector of devices in a device class mapping."""
+
     cel: CelForm | None = None
 
 
 class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What of a driver's devices is counted: a shared counter or a capacity, by its name."""
+    """A shared counter or a capacity of a driver's devices, by its name."""
 
     name: str = ""
     driver: str = ""
@@ -94,17 +110,23 @@ class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SourcesForm(Struct, frozen=True, kw_only=True):
+    """One source of a device class mapping's charge: a counter or a capacity."""
+
     counter: SourceForm | None = None
     capacity: SourceForm | None = None
 
 
 class DeviceClassMappingForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of resources.deviceClassMappings."""
+
     name: str = ""
     device_class_names: tuple[str, ...] = ()
     sources: tuple[SourcesForm, ...] = ()
 
 
 class Resources(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of resources."""
+
     quota_check_strategy: str | None = None
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[TransformationForm, ...] = ()
@@ -112,11 +134,15 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WorkloadRetention(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of objectRetentionPolicies.workloads."""
+
     after_finished: Duration | None = None
     after_deactivated_by_kueue: Duration | None = None
 
 
 class ObjectRetentionPolicies(Struct, frozen=True, kw_only=True):
+    """The fields of objectRetentionPolicies."""
+
     workloads: WorkloadRetention | None = None
 
 

@@ -12,12 +12,16 @@ from gpuconsole.scheduling.kueue.configuration.selectors import SelectorForm
 
 
 class Webhook(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of webhook."""
+
     port: int | None = None
     host: str = ""
     cert_dir: str = ""
 
 
 class LeaderElection(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of leaderElection."""
+
     always: ClassVar = (
         *("leader_elect", "lease_duration", "renew_deadline", "retry_period"),
         *("resource_lock", "resource_name", "resource_namespace"),
@@ -50,6 +54,8 @@ class LocalQueueMetrics(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Metrics(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of metrics."""
+
     bind_address: str = ""
     enable_cluster_queue_resources: bool = False
     custom_labels: tuple[CustomLabel, ...] = ()
@@ -63,28 +69,38 @@ class ControllerHealth(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Controller(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of controller."""
+
     group_kind_concurrency: Mapping[str, int] = {}
     cache_sync_timeout: int | None = None
     """Nanoseconds: the only duration that is written as a number."""
 
 
 class TLSOptions(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of tls."""
+
     min_version: str = ""
     cipher_suites: tuple[str, ...] = ()
     curve_preferences: tuple[int, ...] = ()
 
 
 class InternalCertManagement(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of internalCertManagement."""
+
     enable: bool | None = None
     webhook_service_name: str | None = None
     webhook_secret_name: str | None = None
 
 
 class ClientConnection(Struct, frozen=True, kw_only=True):
+    """The fields of clientConnection."""
+
     qps: float | None = None
     burst: int | None = None
 
 
 class VisibilityServer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of visibilityServer."""
+
     bind_address: str | None = None
     bind_port: int | None = None

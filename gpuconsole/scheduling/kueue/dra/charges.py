@@ -88,7 +88,7 @@ def charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Cha
 
 
 def _charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Charges:
-    """Kind after kind of charge, each for all pod sets: the first kind with a problem is the one that is told."""
+    """Compute the charges kind by kind, each for all pod sets: the first kind with a problem is reported."""
     totals: dict[str, Charge] = {}
     for by_kind in (charge_devices, charge_resources, charge_counters, charge_capacities):
         for name, charge in by_kind(catalogue, workload, gates).items():

@@ -1,4 +1,4 @@
-"""Selectors of device classes and requests, compiled for Kueue: what is wrong with them is told by field."""
+"""CEL selectors of device classes and requests, compiled for Kueue; errors are reported by field."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """Reconciles a workload of the MultiKueue manager with its copies on worker clusters, one step at a time.
 
 Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
-runs it; what becomes of the copy becomes of the workload.
+runs it; the workload takes over the copy's result.
 """
 
 from collections.abc import Mapping

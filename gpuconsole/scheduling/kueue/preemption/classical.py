@@ -1,4 +1,5 @@
-"""Classical preemption: remove candidates in order until the preemptor fits, then put back whom it does not need.
+"""Classical preemption: removes candidates in order until the preemptor fits, then restores those that it does not
+need.
 
 Kueue 0.19 preemption.classicalPreemptions.
 """

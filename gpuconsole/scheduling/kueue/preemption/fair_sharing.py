@@ -130,7 +130,7 @@ class FairPreemption:
         theirs: DominantResourceShare,
         judged: list[ShareComparison] | None,
     ) -> bool:
-        """True if the first strategy lets the candidate be taken; noted where somebody reads it."""
+        """True if the first strategy allows the candidate; recorded if the log or a trace is on."""
         initial = self._strategies[0] is PreemptionStrategy.LESS_THAN_INITIAL_SHARE
         if initial and judged is None:
             return mine.key < theirs.key

@@ -1,4 +1,6 @@
-"""The two questions asked of preemption: who has to go, and, while flavors are compared, whether anybody could."""
+"""Preemption queries: the victims for a preemptor and, while flavors are compared, whether preemption could help at
+all.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to lose a workload under fair sharing: the node with the highest share, level by level.
+"""Order in which fair sharing picks the ClusterQueues that lose workloads: the highest share first, level by level.
 
 Kueue 0.19 preemption/fairsharing/ordering.go and least_common_ancestor.go.
 """

@@ -1,7 +1,7 @@
 """A fast upper bound that skips the search for victims where no preemption could help.
 
-Nobody is evicted from another queue that borrows nothing, so the last one evicted there leaves it at most as far below
-its quota as that one is large. If the preemptor lacks room even when all queues are at that floor, no search finds any.
+Victims come only from queues that borrow, so the last victim of a queue leaves it at most its own size below its quota.
+If the preemptor does not fit even with all queues at that lowest usage, no search finds victims.
 """
 
 from collections.abc import Iterable

@@ -221,7 +221,7 @@ def _asking(template: PodTemplate) -> PodTemplate:
 def _handed_over(
     request: ProvisioningRequest, templates: Mapping[str, StoredTemplate]
 ) -> Iterator[tuple[str, StoredTemplate]]:
-    """The templates of a request belong to it, whoever made them."""
+    """Return the templates of a request with the request as their owner."""
     owner = f"ProvisioningRequest/{request.key}"
     for pods in request.pod_sets:
         template = templates.get(f"{request.namespace}/{pods.template}")

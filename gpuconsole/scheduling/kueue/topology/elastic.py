@@ -1,4 +1,4 @@
-"""Places of a workload slice that takes over from another: pods that run stay, only new ones are placed.
+"""Topology assignments of a workload slice that replaces another: running pods stay, only new ones are placed.
 
 Kueue 0.19 cache/scheduler/tas_elastic_workloads.go, behind the gate ElasticJobsViaWorkloadSlicesWithTAS.
 """
@@ -34,7 +34,7 @@ def resize(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPo
 
 
 def pods_in(assigned: Sequence[TopologyDomain]) -> int:
-    """How many pods an assignment places."""
+    """Return the number of pods in an assignment."""
     return sum(domain.count for domain in assigned)
 
 

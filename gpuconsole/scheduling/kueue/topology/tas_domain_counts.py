@@ -1,4 +1,4 @@
-"""Phase 1 of placing: what every domain could take of one kind of pods, kept from one search to the next.
+"""Phase 1 of TAS: counts the pods of one kind that every domain can take, kept from one search to the next.
 
 Most searches look for places for pods like those before them, on nodes of which few changed meanwhile: only those, and
 the domains above them, are counted anew. Usage of a leaf is replaced when it changes, never edited (see `sites`), so
