@@ -10,7 +10,7 @@ from gpuconsole.model.volcano import NetworkTopology
 
 
 class VolcanoPhase(StrEnum):
-    """Where a Volcano Job is in its life."""
+    """Phase of a Volcano Job."""
 
     NEW = ""
     """The controller has not seen it yet; it acts as on a pending one."""
@@ -27,7 +27,7 @@ class VolcanoPhase(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """What happened to a job or to one of its pods (bus.volcano.sh)."""
+    """Event of a job or one of its pods (bus.volcano.sh)."""
 
     ANY = "*"
     POD_FAILED = "PodFailed"
@@ -43,7 +43,7 @@ class JobEvent(StrEnum):
 
 
 class JobAction(StrEnum):
-    """What a controller is to do with a job or a queue (bus.volcano.sh)."""
+    """Action of a controller on a job or queue (bus.volcano.sh)."""
 
     ABORT_JOB = "AbortJob"
     RESTART_JOB = "RestartJob"
@@ -61,7 +61,7 @@ class JobAction(StrEnum):
 
 
 class LifecyclePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to do when something happens to a job, or to one task of it."""
+    """Action that an event of a job or task triggers."""
 
     action: JobAction = JobAction.SYNC_JOB
     events: tuple[JobEvent, ...] = ()
@@ -72,7 +72,7 @@ class LifecyclePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DependsOn(Struct, frozen=True, omit_defaults=True):
-    """Tasks that have to run before this one's pods are made."""
+    """Tasks that must run before this task's pods are created."""
 
     tasks: tuple[str, ...] = ()
     any: bool = False
@@ -80,7 +80,7 @@ class DependsOn(Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods of a task in groups of equal size, each a gang of its own."""
+    """Partition of a task's pods into gangs of equal size."""
 
     total: int = 0
     size: int = 0
@@ -90,7 +90,7 @@ class PartitionPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one task of a job says beyond its pods, which are the pod set of the same place."""
+    """Fields of a task beyond its pods, which are the pod set at the same position."""
 
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
@@ -105,7 +105,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A volume that all pods of a job mount: a claim that is there, or one that is made for the job."""
+    """Volume that all pods of a job mount: an existing claim, or one created for the job."""
 
     claim: str = ""
     """By name; empty until the claim is made."""
@@ -118,7 +118,7 @@ class JobVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class VolcanoSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a Volcano Job says beyond its pods."""
+    """Fields of a Volcano Job beyond its pods."""
 
     queue: str = ""
     min_available: int = 0
@@ -141,7 +141,7 @@ NO_COUNTS: Mapping[str, Mapping[str, int]] = {}
 
 
 class VolcanoStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What Volcano's controller says of a job; the counts are of its pods."""
+    """Status of a job by Volcano's controller; the counts are pods."""
 
     phase: VolcanoPhase = VolcanoPhase.NEW
     min_available: int = 0

@@ -1,4 +1,4 @@
-"""Workloads, as Kueue sees them."""
+"""Kueue Workloads: requests, admission, conditions and phase."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,7 +13,7 @@ from gpuconsole.model.resources import EMPTY, Resources, gpus, is_gpu
 
 
 class Condition(Struct, frozen=True, omit_defaults=True):
-    """A condition of a Workload, as the API shows it. `since` is its last transition."""
+    """Condition of a Workload. `since` is its last transition time."""
 
     type: str
     status: bool
@@ -28,7 +28,7 @@ class TopologyDomain(Struct, frozen=True, omit_defaults=True):
 
 
 class PodSetAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a pod set was given: a flavor for each resource, the usage, how many pods, and where."""
+    """Assignment of a pod set: a flavor per resource, the usage, the pod count, and the topology domains."""
 
     name: str = "main"
     flavors: Mapping[str, str] = NO_LABELS
@@ -46,7 +46,7 @@ class Admission(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PodSetNeeds(Struct, frozen=True, omit_defaults=True):
-    """What quota a waiting pod set was last looked for: all its pods, after Kueue's adjustments."""
+    """Quota that a pending pod set requested in its last attempt: all its pods, after Kueue's adjustments."""
 
     name: str
     resources: Resources = EMPTY
@@ -58,7 +58,7 @@ class RequeueState(Struct, frozen=True, omit_defaults=True):
 
 
 class PodSetUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a passed admission check adds to the pods of a pod set."""
+    """Changes of a passed admission check to the pods of a pod set."""
 
     name: str
     labels: Mapping[str, str] = NO_LABELS
@@ -68,7 +68,7 @@ class PodSetUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one admission check says of a workload: Pending, Ready, Retry or Rejected."""
+    """State of one admission check of a workload: Pending, Ready, Retry or Rejected."""
 
     name: str
     state: str = "Pending"
@@ -82,7 +82,7 @@ class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EvictionCount(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How often a workload was evicted for one reason."""
+    """Number of evictions of a workload for one reason."""
 
     reason: str
     underlying_cause: str = ""
@@ -96,7 +96,7 @@ class SchedulingStats(Struct, frozen=True, omit_defaults=True):
 
 
 class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Keeps a workload from preempting others until somebody opens it; they all have to be open."""
+    """Gate that keeps a workload from preempting others until it is opened; all gates must be open."""
 
     name: str
     open: bool = False
@@ -157,7 +157,7 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     @property
     def parent(self) -> str:
-        """Key of the Workload that it is a variant of (concurrent admission), or nothing."""
+        """Key of the Workload that this is a variant of (concurrent admission); empty otherwise."""
         kind, _, key = self.owner.partition("/")
         return key if kind == "Workload" else ""
 
@@ -204,7 +204,7 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     @property
     def flavor(self) -> str:
-        """The flavor that it was given, that of its GPUs first; nothing where it was given none."""
+        """Assigned flavor, that of its GPUs first; empty if none is assigned."""
         if self.admission is None:
             return ""
         pairs = (pair for assignment in self.admission.pod_sets for pair in assignment.flavors.items())
@@ -212,24 +212,24 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     @property
     def gpus(self) -> int:
-        """Whole GPUs that it asks for, or was given where it is admitted."""
+        """Whole GPUs that it requests, or holds once it has an admission."""
         if self.admission is not None:
             return sum(gpus(assignment.usage) for assignment in self.admission.pod_sets)
         return sum(gpus(pod_set.requests) for pod_set in self.pod_sets)
 
     @property
     def evictions(self) -> int:
-        """How often it was evicted, for whatever reason."""
+        """Total number of evictions."""
         return sum(one.count for one in self.scheduling_stats.evictions)
 
     @property
     def cluster_queue(self) -> str:
-        """The ClusterQueue that it holds quota in, if any."""
+        """ClusterQueue in which it holds quota; empty if none."""
         return self.admission.cluster_queue if self.admission is not None else ""
 
 
 def anew(workload: Workload) -> Workload:
-    """A bare Workload that asks for the same, as if it had just been made: nothing of its life is left."""
+    """Return a new Workload with the same requests, without status."""
     return replace(
         workload,
         uid="",
@@ -254,7 +254,7 @@ def anew(workload: Workload) -> Workload:
 
 
 class WorkloadPhase(StrEnum):
-    """One word for the state of a workload: Kueue's status of it (workload.Status), and whether its pods run."""
+    """State of a workload in one word: Kueue's status (workload.Status), and whether its pods run."""
 
     PENDING = "pending"
     QUOTA_RESERVED = "quotaReserved"
@@ -275,7 +275,7 @@ PLACED = (WorkloadPhase.ADMITTED, WorkloadPhase.RUNNING)
 
 
 def phase(workload: Workload, pods_run: bool | None = None) -> WorkloadPhase:
-    """Sum up a workload in one word.
+    """Return the phase of a workload.
 
     `pods_run` is whether all pods of its gang run; None where its pods are not seen, so that Kueue's PodsReady decides.
     """

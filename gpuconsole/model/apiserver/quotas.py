@@ -24,7 +24,7 @@ _FLAVOR = record({"name!": named(zero=""), "resources!": listed(_QUOTA, least=1,
 
 
 def _misnumbered(group: Mapping[str, Any]) -> int:
-    """Return the first flavor with more or fewer resources than the group covers; its position."""
+    """Return the position of the first flavor whose resources do not match the group's coveredResources in number."""
     sizes = [len(flavor.get("resources") or ()) for flavor in group["flavors"]]
     return next((n for n, size in enumerate(sizes) if size != len(group["coveredResources"])), 0)
 

@@ -18,13 +18,13 @@ _RECLAIMABLE: Path = ("status", "reclaimablePods")
 
 
 def is_elastic(workload: Object, gates: Gates) -> bool:
-    """Whether its job may change its size while it runs."""
+    """True if the workload's job may change its size while it runs."""
     annotations = (workload.get("metadata") or {}).get("annotations") or {}
     return enabled(gates, "ElasticJobsViaWorkloadSlices") and annotations.get(ELASTIC) == "true"
 
 
 def check_changes(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
-    """Compare a Workload with the one that it replaces."""
+    """Validate a Workload against the one that it replaces."""
     if reserves(old):
         yield from _check_pod_sets(workload, old, gates)
         if reserves(workload):
@@ -46,7 +46,7 @@ def _frozen(path: Path, value: object, remedy: str = "leave it as it was") -> Fi
 
 
 def _check_pod_sets(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
-    """While there is quota only elastic scale-down changes pod sets."""
+    """Validate that pod sets with reserved quota change only by elastic scale-down."""
     path: Path = ("spec", "podSets")
     now, before = _pod_sets(workload), _pod_sets(old)
     if len(now) != len(before):
@@ -61,7 +61,7 @@ def _check_pod_sets(workload: Object, old: Object, gates: Gates) -> Iterator[Fie
 
 
 def _check_reclaimable(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
-    """Pods that were given back stay given back, except where an elastic job became smaller."""
+    """Validate that reclaimable pods do not decrease, unless an elastic job scaled down."""
     before, now = _reclaimable(old), _reclaimable(workload)
     if not before or now == before:
         return
@@ -80,7 +80,7 @@ def _reclaimable(workload: Object) -> dict[str, int]:
 
 
 def _scaled_down(workload: Object) -> set[str]:
-    """Pod sets that have fewer pods than they were admitted with."""
+    """Return the pod sets with fewer pods than were admitted."""
     sizes = {pods.get("name", ""): pods.get("count", 0) for pods in _pod_sets(workload)}
     admission = (workload.get("status") or {}).get("admission") or {}
     admitted = {place.get("name", ""): place.get("count", 0) for place in admission.get("podSetAssignments") or ()}
@@ -88,7 +88,7 @@ def _scaled_down(workload: Object) -> set[str]:
 
 
 def _check_admission(new: Object | None, old: Object | None, gates: Gates) -> Iterator[FieldError]:
-    """An admission is set or unset; of the one that stands only the topology may be filled in."""
+    """Validate that an admission is only set, removed, or completed with its topology assignment."""
     if new is None or old is None:
         return
     if enabled(gates, "TopologyAwareScheduling"):
@@ -109,7 +109,7 @@ def _without_topology(admission: Object) -> Object:
 
 
 def _check_updates(new: Object, old: Object) -> Iterator[FieldError]:
-    """A check that stays ready says the same about the pods."""
+    """Validate that a check that stays ready keeps its pod set updates."""
     now = {check.get("name", ""): check for check in new.get("admissionChecks") or ()}
     for n, check in enumerate(old.get("admissionChecks") or ()):
         found = now.get(check.get("name", ""))

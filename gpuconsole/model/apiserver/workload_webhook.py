@@ -23,7 +23,7 @@ _POD_SETS: Path = ("spec", "podSets")
 
 
 def default(workload: Object, gates: Gates) -> Object:
-    """What the webhook makes of a new Workload: without partial admission there is no minCount."""
+    """Apply the mutating webhook to a new Workload: without partial admission, minCount is removed."""
     pod_sets = (workload.get("spec") or {}).get("podSets")
     if enabled(gates, "PartialAdmission") or not pod_sets:
         return workload
@@ -32,7 +32,7 @@ def default(workload: Object, gates: Gates) -> Object:
 
 
 def warn(workload: Object) -> Iterator[str]:
-    """What the webhook takes, and says that it will not take for long."""
+    """Yield the webhook's deprecation warnings."""
     for n, pods in enumerate(_pod_sets(workload)):
         count = (pods.get("topologyRequest") or {}).get("subGroupCount", 0)
         if count < 0:
@@ -41,7 +41,7 @@ def warn(workload: Object) -> Iterator[str]:
 
 
 def validate(workload: Object, old: Object | None, gates: Gates) -> Iterator[FieldError]:
-    """What the webhook says of a Workload that is created, or that replaces `old`."""
+    """Yield the webhook's errors for a new Workload, or one that replaces `old`."""
     elastic = is_elastic(workload, gates)
     yield from _check_pod_sets(workload, elastic, gates)
     if reserves(workload):
@@ -95,7 +95,7 @@ def _check_template(template: Object, path: Path, gates: Gates) -> Iterator[Fiel
 
 
 def _check_resources(place: Object, path: Path, gates: Gates) -> Iterator[FieldError]:
-    """Requests and limits of a container or a pod: `pods` is counted by Kueue itself, and nothing is negative."""
+    """Validate requests and limits of a container or pod: no `pods` resource, nothing negative."""
     needs = place.get("resources") or {}
     for part in ("requests", "limits"):
         for name, value in sorted((needs.get(part) or {}).items()):
@@ -145,7 +145,7 @@ def _check_admission(workload: Object, old: Object | None) -> Iterator[FieldErro
 
 
 def _check_reclaimable(workload: Object, old: Object | None) -> Iterator[FieldError]:
-    """No more pods are given back than there are; of an elastic job an old count may be too large for a while."""
+    """Validate that reclaimable pods do not exceed the count; for an elastic job an old value may for a while."""
     sizes = {pods.get("name", ""): pods.get("count", 0) for pods in _pod_sets(workload)}
     given = (workload.get("status") or {}).get("reclaimablePods") or ()
     earlier = ((old or {}).get("status") or {}).get("reclaimablePods") or ()
@@ -160,7 +160,7 @@ def _check_reclaimable(workload: Object, old: Object | None) -> Iterator[FieldEr
 
 
 def _check_updates(workload: Object) -> Iterator[FieldError]:
-    """What admission checks add to pods."""
+    """Validate the pod set updates of admission checks."""
     names = tuple(sorted({pods.get("name", "") for pods in _pod_sets(workload)}))
     for c, check in enumerate((workload.get("status") or {}).get("admissionChecks") or ()):
         for n, update in enumerate(check.get("podSetUpdates") or ()):

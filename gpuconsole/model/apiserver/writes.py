@@ -30,7 +30,7 @@ _BLOCKING = (
 
 
 class WriteStage(StrEnum):
-    """Who refuses a write. What one stage refuses the next one never sees."""
+    """Stage that refuses a write; later stages do not run."""
 
     DECODING = "decoding"
     """It cannot even be read into Kueue's types."""
@@ -57,12 +57,12 @@ class WriteResult(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The reason in the server's answer."""
+        """Reason in the server's response."""
         return {WriteStage.SCHEMA: "Invalid", WriteStage.WEBHOOK: "Forbidden"}.get(self.stage, "") if self.stage else ""
 
     @property
     def code(self) -> int:
-        """The HTTP status of the answer."""
+        """HTTP status of the response."""
         return (
             {WriteStage.SCHEMA: 422, WriteStage.WEBHOOK: 403, WriteStage.DECODING: 400}.get(self.stage, 201)
             if self.stage
@@ -71,7 +71,7 @@ class WriteResult(Struct, frozen=True, kw_only=True):
 
 
 def create(kind: ApiKind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000") -> WriteResult:
-    """Judge a new object; `suffix` follows a generateName where there is no name.
+    """Validate a new object; `suffix` follows a generateName if there is no name.
 
     The order is the server's: what a mistake hides is not looked for.
     """
@@ -91,7 +91,7 @@ def create(kind: ApiKind, document: Object, *, gates: Gates = NO_GATES, suffix: 
 def update(
     kind: ApiKind, document: Object, old: Object, *, status: bool = False, gates: Gates = NO_GATES
 ) -> WriteResult:
-    """Judge an object that replaces `old`; `status` writes its status alone, otherwise the old status stays."""
+    """Validate an object that replaces `old`; `status` writes only its status, otherwise the old status stays."""
     found = with_defaults(kind.schema, document)
     if kind.has_status:
         ours, theirs = (old, found) if status else (found, old)
@@ -143,7 +143,7 @@ def _judge(kind: ApiKind, found: Object, old: Object | None, gates: Gates) -> Wr
 def hidden(
     kind: ApiKind, verdict: WriteResult, old: Object | None = None, *, gates: Gates = NO_GATES
 ) -> list[FieldError]:
-    """What a refused write would be refused for next, as far as that can be seen already.
+    """Return the errors that later stages would report for a refused write, as far as they can be determined.
 
     The server stops at the first stage that refuses; a person would rather know everything at once. Nothing is said
     of what lies in a part that is wrong already.

@@ -13,7 +13,7 @@ Path = tuple[Key, ...]
 
 
 class MapKey(str):
-    """The key of a mapping whose keys are free: Kubernetes writes it in brackets, `resourceWeights[cpu]`."""
+    """Key of a free-form mapping, which Kubernetes writes in brackets: `resourceWeights[cpu]`."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Severity(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, odd or worth knowing, and what would be right."""
+    """A finding in an input document: severity, position, problem and remedy."""
 
     severity: Severity
     file: str
@@ -64,12 +64,12 @@ def path_text(path: Path) -> str:
 
 
 def first_line(path: Path) -> int:
-    """The line of anything in a document whose lines are not known."""
+    """Return line 1 for every path, for documents without known lines."""
     return 1
 
 
 class DocumentFindings:
-    """The findings of one document. Mutates by `add`; in strict mode what the API server refuses is an error."""
+    """Findings of one document. Mutated by `add`; in strict mode, refusals of the API server are errors."""
 
     is_recorded: ClassVar[bool] = True
     """False where nobody will read them: a check that only finds something need not be made."""
@@ -86,7 +86,7 @@ class DocumentFindings:
         self._said: set[tuple[Path, str]] = set()
 
     def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str, *, deeper: Path = ()) -> None:
-        """Note something about a field. `deeper` leads from it to the part whose line shows it best."""
+        """Add a finding about a field. `deeper` leads from it to the part whose line is shown."""
         if len(self.findings) > MOST_FINDINGS or (path, problem) in self._said:
             return
         self._said.add((path, problem))
@@ -107,12 +107,12 @@ class DocumentFindings:
         )
 
     def keep(self, finding: Finding) -> None:
-        """Take over a finding as another report has it."""
+        """Add a finding from another report."""
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
     def about(self, name: str) -> "DocumentFindings":
-        """A report of its own for one object in the same document."""
+        """Create a separate report for one object in the same document."""
         report = DocumentFindings(self.file, self.document, strict=self.strict, line_of=self.line_of)
         report.object = name
         return report
@@ -127,14 +127,14 @@ class DocumentFindings:
         self.add(Severity.NOTE, path, problem, remedy, code)
 
     def refused(self, path: Path, problem: str, remedy: str, code: str) -> None:
-        """What the API server would refuse though it can be understood here."""
+        """Add a value that is understood here, but that the API server would refuse."""
         self.add(Severity.ERROR if self.strict else Severity.WARNING, path, problem, remedy, code)
 
 
 class Silence(DocumentFindings):
-    """A report that keeps nothing: for objects that an API server has already accepted."""
+    """Discards findings, for objects that an API server has already accepted."""
 
     is_recorded = False
 
     def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str, *, deeper: Path = ()) -> None:
-        """Drop it."""
+        """Discard the finding."""

@@ -24,7 +24,7 @@ def kind_of(value: object) -> str:
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """A value as it stands in the text, cleaned and cut."""
+    """Return a value as written in the document, cleaned and cut."""
     if isinstance(value, (dict, list)):
         return kind_of(value)
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
@@ -33,7 +33,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 class Reader:
-    """A value in a document and the path that leads to it. Reading never raises: what does not fit is reported."""
+    """A value in a document with its path. Reading never raises: invalid values are reported."""
 
     __slots__ = ("_key", "_parent", "report", "value")
 
@@ -44,7 +44,7 @@ class Reader:
         self._key = key
 
     def reporting(self, report: DocumentFindings, value: Any) -> "Reader":
-        """The same place with a report of its own, and `value` there."""
+        """Return the same place with another report and value."""
         return Reader(value, report, self._parent, self._key)
 
     @property
@@ -57,17 +57,18 @@ class Reader:
         return tuple(reversed(keys))
 
     def at(self, *keys: Key) -> Path:
-        """Path of something below this place."""
+        """Return the path of a value below this place."""
         return (*self.path, *keys)
 
     def __contains__(self, key: str) -> bool:
         return isinstance(self.value, dict) and self.value.get(key) is not None
 
     def raw(self, key: str) -> Any:
-        """The value as it stands; None where it is absent or null, which mean the same to Kubernetes."""
+        """Return the raw value; None if absent or null, which Kubernetes treats the same."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def wrong_type(self, key: Key, value: object, wanted: str) -> None:
+        """Report a value of the wrong type."""
         self.report.error(
             self.at(key), f"expected {wanted}, found {shown(value)}", f"write {wanted} here", "wrong-type"
         )
@@ -127,7 +128,7 @@ class Reader:
         return default
 
     def required(self, key: str) -> str:
-        """A text that the API server insists on."""
+        """Read a text that the API server requires."""
         text = self.text(key)
         if not text and not self._is_wrong(key):
             self.report.refused(self.at(key), f"{key} is missing", f"{key} is required; name it", "required")
@@ -165,7 +166,7 @@ class Reader:
         return default
 
     def number(self, key: str, default: int, *, low: int = -INT32 - 1, high: int = INT32) -> int:
-        """A whole number; outside `low` … `high` it is reported and brought into that range."""
+        """Read an integer; outside `low` … `high` it is reported and clamped."""
         value = self.raw(key)
         if value is None:
             return default
@@ -183,7 +184,7 @@ class Reader:
         return whole
 
     def optional(self, key: str, *, low: int = -INT32 - 1, high: int = INT32) -> int | None:
-        """A whole number, or None where there is none."""
+        """Read an integer, or None if absent."""
         return None if self.raw(key) is None else self.number(key, low, low=low, high=high)
 
     def _whole(self, key: str, value: object) -> int | None:
@@ -216,7 +217,7 @@ class Reader:
         return default
 
     def one_of(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
-        """A text that must be one of a few; another one is reported as refused, and taken."""
+        """Read a text from a set; another one is reported as refused, and used."""
         text = self.text(key, default)
         if text and text not in allowed:
             self.report.refused(
