@@ -33,9 +33,9 @@ from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 AT_ONCE = 200
-"""So many groups of pods are taken over in a piece: some milliseconds."""
+"""Groups of pods adopted per step, which takes some milliseconds."""
 MOST_OWNERS = 8
-"""So far up a chain of owners is looked; who owns what comes from outside, and may go in a circle."""
+"""Most levels of owner references to follow; they come from outside, and may be cyclic."""
 
 
 def begin_with(world: World, objects: Iterable[Object]) -> None:

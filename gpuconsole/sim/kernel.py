@@ -39,7 +39,7 @@ class WorkEnds(Struct, frozen=True, tag="work-ends"):
 
     group: str = field(name="crew")
     start: int
-    """The start of work that this end belongs to (see `crews.Crew.start`)."""
+    """The start of work that this end belongs to (see `RunningGroup.start`)."""
 
 
 class PodEnds(Struct, frozen=True, tag="pod-ends"):

@@ -26,7 +26,7 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
 AT_ONCE = 500
-"""So many changes are told in a piece: some milliseconds."""
+"""Changes applied per step, which takes some milliseconds."""
 
 
 class LiveBase:
@@ -36,7 +36,7 @@ class LiveBase:
         self._policy, self._seed = policy, seed
         self._world = World(policy, seed, 0, ClusterState())
         self.at = EMPTY
-        """The cluster, as it was told whole last."""
+        """The cluster at the last complete update."""
         self._coming: Iterator[Applied | Deleted] = iter(())
         self._next: Snapshot | None = None
         """Where the news that are coming lead to."""

@@ -39,7 +39,7 @@ class Autoscaler(Struct, frozen=True, kw_only=True):
 
     delay: Span = 30 * SECOND
     failures: int = 0
-    """So many attempts of a workload's check fail whatever room there is."""
+    """Number of first attempts of a workload's check that fail whatever the free capacity."""
 
 
 class SimPolicy(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     second_scheduler: VolcanoPolicy | None = field(default=None, name="beside")
     """Volcano beside it, for the pods that name its scheduler."""
     wake_up_batch: Span | None = None
-    """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
+    """Interval in which requeues of inadmissible workloads are batched; 0 requeues at once, None is as in Kueue."""
     latencies: Latencies | None = None
     """None: each controller's step takes the fixed time of a test (1 s to release, else none)."""
     prices: Prices = field(default_factory=Prices)
@@ -71,9 +71,9 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[ArrivalStream, ...] = ()
-    """Who submits jobs by chance."""
+    """Random arrivals of jobs."""
     traces_preemptions: bool = field(default=False, name="tells_choices")
-    """History tells of each of Kueue's preemptions who else was considered, and why they stayed."""
+    """Records for each of Kueue's preemptions the other candidates, and why they were skipped."""
 
     @property
     def gathering(self) -> Span:

@@ -75,7 +75,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
 
     curves: Mapping[str, Curve] = {}
     known: Mapping[str, Span] = {}
-    """Crew → work done so far: what is drawn for it lasts longer."""
+    """Running group → work done so far, which its drawn duration exceeds."""
     usual: Span = 3600 * SECOND
     """Where nothing ever ended."""
     stated_from: Time | None = None

@@ -158,7 +158,7 @@ class AutoscalerForm(Struct, frozen=True, rename="camel"):
 
     delay: str = "30s"
     failures: int = 0
-    """So many attempts of a workload's check fail whatever room there is."""
+    """Number of first attempts of a workload's check that fail whatever the free capacity."""
 
 
 class QuantilesForm(Struct, frozen=True, rename="camel"):

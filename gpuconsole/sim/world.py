@@ -112,7 +112,7 @@ class World:
         self.suspects: dict[str, None] = {}
         """Nodes to examine before this moment is over, as something happened to them or on them."""
         self.dirty: dict[str, None] = {}
-        """Crews to look at again before this moment is over, in order."""
+        """Running groups to reconcile within this moment, in order."""
         self.members: dict[str, MultiKueueMember] = {}
         """The worker clusters of a MultiKueue manager, by name."""
         self.dispatches: dict[str, Dispatch] = {}
@@ -126,7 +126,7 @@ class World:
         self.families: dict[str, None] = {}
         """Workloads whose variants are to be looked at before this moment is over, in order."""
         self.fleet = AutoscalerState()
-        """What whoever provides capacity remembers."""
+        """State of the autoscalers."""
         self.offers: dict[int, tuple[Object, list[Any]]] = {}
         """What NodePools may buy, by the pool's identity (which is kept alive here): a memo only, shared by forks."""
         self.refusals = ReportRefusals.CHANGED
@@ -139,7 +139,7 @@ class World:
         self.sample_at: Time | None = None
         """When admission fair sharing looks at what LocalQueues use, if a timer is set for it."""
         self.waiting: dict[str, None] = {}
-        """Workloads that could be parked and that the state does not call so."""
+        """Workloads that may be inadmissible and are not marked so in the state."""
         self.changes: list[VolcanoChange] = []
         """What Volcano's job controller has not taken note of yet, before this moment is over."""
         self.requests: list[JobRequest] = []

@@ -21,7 +21,7 @@ from gpuconsole.sim.autoscaling.view import AutoscalerView
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 SPOT_OPTIONS = 15
-"""So many cheaper types there have to be before a spot node is replaced by a spot node."""
+"""Least number of cheaper types for the replacement of a spot node by a spot node."""
 MOST_AT_ONCE = 100
 BALANCED_K = 2
 _UNBOUNDED = 2**31 - 1

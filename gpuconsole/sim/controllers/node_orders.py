@@ -22,7 +22,7 @@ from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
 
 MOST = 10_000
-"""So many nodes may join at once."""
+"""Most nodes that may join at once."""
 TAINTED, DIVIDED = "TaintManagerEviction", "GpusDivided"
 
 

@@ -46,7 +46,7 @@ class WorkTask(Struct, frozen=True):
     checkpoint: Span | None = None
     done: Span = 0
     on_notice: Span | None = None
-    """How long it takes to write a checkpoint when told to stop; None where nothing is written then."""
+    """Time to write a checkpoint on termination; None if none is written then."""
     drawn: bool = False
     """The duration is a guess."""
 
