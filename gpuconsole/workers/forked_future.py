@@ -47,7 +47,7 @@ class _StatusReply(Struct, frozen=True, kw_only=True):
 
 
 PATIENCE = 60.0
-"""Seconds without a word after which the process ends: whoever asked has given up."""
+"""Seconds without a request after which the process ends."""
 _ENCODER = msgspec.msgpack.Encoder()
 _ORDERS = msgspec.msgpack.Decoder(Union[_Advance, _GetStatus])
 _ANSWERS = msgspec.msgpack.Decoder(_StatusReply)

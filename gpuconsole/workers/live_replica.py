@@ -39,7 +39,7 @@ class SimulationBase(NamedTuple):
     found: Snapshot
     """The cluster as it was seen."""
     completed: Snapshot
-    """It, with what nobody says of its pods."""
+    """The cluster, with unknown facts about pods filled in."""
     simulation: Simulation
     """It, going on by our rules; to be forked, not driven."""
 
@@ -74,12 +74,12 @@ class LiveReplica:
         """It, as a value."""
         self._policy = SimPolicy()
         self._footing: LiveBase | None = None
-        """Engines that know it, once somebody asked; they are told what changes, and decide nothing."""
+        """Engines loaded with the cluster, after the first question; they follow its changes and decide nothing."""
         self._base: SimulationBase | None = None
         self._making: Steps[SimulationBase] | None = None
         """The next one, under way."""
         self._asked: Time | None = None
-        """When somebody tried changes last."""
+        """Time of the last what-if."""
 
     def see(self, seen: UpdateSnapshot) -> None:
         """Apply the changes of the cluster."""

@@ -55,7 +55,7 @@ from gpuconsole.workers.protocol import (
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 500
-"""So many events are encoded between two turns of other threads: some milliseconds."""
+"""Events encoded before other threads get a turn, which takes some milliseconds."""
 UNDECIDED = "telemetry"
 """A table that no decision depends on, and that changes all the time."""
 _NUMBERS = count(1)
@@ -107,7 +107,7 @@ class WorkerClient:
         self._stands: tuple[Time, int] | None = None
         self._anew: Begin | None = None
         self._shown: ObservedCluster | None = None
-        """What the process knows of somebody else's cluster."""
+        """The state of the live cluster that the process has."""
         self._differs = False
         self.lost = ""
         """What became of the process, if it is gone."""
