@@ -77,7 +77,7 @@ class Console:
         self._about = about
         self._recorder = recorder
         self.forecaster = ForecastService(self._live, worker, recorder) if self._live is not None else None
-        """Looks ahead on a live cluster; elsewhere nobody has to guess."""
+        """Forecasts of a live cluster; not needed for simulations."""
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._began_recording = False
@@ -217,7 +217,7 @@ class Console:
         self._clockwork().set_speed(speed)
 
     def preemptions(self, limit: int = 500) -> tuple[HistoryEvent, ...]:
-        """The newest `limit` preemptions and what became of them, oldest line first, for `insight.preemptions.rows`.
+        """The newest `limit` preemptions and their outcomes, oldest line first, for `insight.preemptions.rows`.
 
         Where no history is kept there are only those of late. Raises HistoryError.
         """

@@ -12,7 +12,7 @@ from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.model.clock import Time
 
 SHOWN = 3
-"""So many missing rights are named in a line."""
+"""Most missing permissions named in a line."""
 
 
 class ConsoleMode(StrEnum):
@@ -28,7 +28,7 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     source: str = ""
     """Where the cluster comes from: a fixture's name, files."""
     engines: EnginesInForce = EnginesInForce()
-    """Who admits, places, provides nodes and shares GPUs."""
+    """Engines for admission, placement, node provisioning and GPU sharing."""
     policy: str = ""
     """How: `fair sharing off · binpack · gangs`."""
     speed: float | None = None
