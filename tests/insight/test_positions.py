@@ -19,7 +19,7 @@ REFUSED = "couldn't assign flavors to pod set main: insufficient quota for nvidi
 
 OLD = waiting("old", "prod/lq", 2, minutes_ago=30)
 NEW = waiting("new", "prod/lq", 4, minutes_ago=5)
-URGENT = waiting("urgent", "prod/second", 8, minutes_ago=1, priority=100, parked=True)
+URGENT = waiting("urgent", "prod/second", 8, minutes_ago=1, priority=100, inadmissible=True)
 TIMED_OUT = waiting(
     "timed-out",
     "prod/lq",

@@ -67,7 +67,7 @@ class LivingCluster(RuleBasedStateMachine):
     @rule(name=NAMES, queue=QUEUES, gpus=st.integers(0, 9), message=MESSAGES, parked=st.booleans())
     def wait(self, name: str, queue: tuple[str, str], gpus: int, message: str, parked: bool) -> None:
         self.minutes += 1
-        thing = waiting(name, queue[0], gpus, message, self.minutes, parked=parked, priority=gpus % 3)
+        thing = waiting(name, queue[0], gpus, message, self.minutes, inadmissible=parked, priority=gpus % 3)
         self.state.apply(Applied(START, thing))
 
     @rule(parked=st.booleans())

@@ -56,7 +56,7 @@ def gpu_rows(objects: Iterable[Object]) -> list[Row]:
 
 
 def test_org_cohort_reads_as_drawn() -> None:
-    found = tree([*ORG, waiting("rlhf-2", "research/lq", 6, minutes_ago=12, parked=True)])
+    found = tree([*ORG, waiting("rlhf-2", "research/lq", 6, minutes_ago=12, inadmissible=True)])
 
     assert list(found) == ["org-cohort", "cq-prod", "prod/lq", "cq-research", "research/lq"]
     lines = {
@@ -195,7 +195,7 @@ def test_who_counts_as_what() -> None:
                 running("checks", "prod/lq", 2, "cq-prod"), conditions=running("x", "prod/lq", 1, "q").conditions[:1]
             ),
             waiting("waits", "prod/lq", 4),
-            waiting("parked", "prod/lq", 4, parked=True),
+            waiting("parked", "prod/lq", 4, inadmissible=True),
             waiting("stopped", "prod/lq", 4, active=False),
             waiting("lost", "nowhere/lq", 4),
         ]

@@ -48,7 +48,7 @@ LIVED: dict[str, Any] = {
     "done": MINUTE,
     "cluster": "west",
     "nominated_clusters": ("west", "east"),
-    "parked": True,
+    "inadmissible": True,
 }
 
 

@@ -120,8 +120,8 @@ def test_constraints_hold_devices_together_or_apart() -> None:
     devices = [
         device(name, attributes={"model": model}) for name, model in zip("abcd", ("x", "y", "x", "y"), strict=True)
     ]
-    same = claim(request(count=2), likenesses=(DeviceConstraint(same="gpu.example.com/model"),))
-    apart = claim(request(count=2), likenesses=(DeviceConstraint(distinct="gpu.example.com/model"),))
+    same = claim(request(count=2), constraints=(DeviceConstraint(same="gpu.example.com/model"),))
+    apart = claim(request(count=2), constraints=(DeviceConstraint(distinct="gpu.example.com/model"),))
     assert given(claims.grant(pod("c"), N1, stock([part(*devices)], same))) == ["a", "c"]
     assert given(claims.grant(pod("c"), N1, stock([part(*devices)], apart))) == ["a", "b"]
 
@@ -211,7 +211,7 @@ def test_a_claim_has_no_more_than_32_devices() -> None:
 
 def test_a_search_that_leads_nowhere_ends() -> None:
     pairs = part(*(device(f"d{number:02}", attributes={"pair": number // 4}) for number in range(40)))
-    hopeless = claim(request(count=15), likenesses=(DeviceConstraint(distinct="gpu.example.com/pair"),))
+    hopeless = claim(request(count=15), constraints=(DeviceConstraint(distinct="gpu.example.com/pair"),))
     assert claims.grant(pod("c"), N1, stock([pairs], hopeless)) == Grant(reason="timed out trying to allocate devices")
 
 

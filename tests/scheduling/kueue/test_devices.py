@@ -268,7 +268,7 @@ def test_new_devices_wake_what_is_parked_and_an_unknown_driver_wakes_nobody() ->
     assert not here.session.has_requeue_due
     here.apply(published(device("a", 7)))
     assert here.session.has_requeue_due
-    here.session.wake(here.now)
+    here.session.requeue_inadmissible(here.now)
     here.settle()
     assert here.running == {"w"}
 
