@@ -2,8 +2,6 @@
 
 The simulation applies objects to the engine; the engine decides about pods and assumes its decisions, which the
 simulation carries out.
-
-An engine is told of objects, decides about pods, and assumes what it decided; the simulation carries it out.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """DRA claims in a session: the GPUs that they count as, and the devices that they get on a node.
 
 Devices are allocated by the allocator that all engines share (devices/claims.py); KAI uses Kubernetes' DRA plugin.
-
-What KAI asks of Kubernetes' own DRA plugin is asked of the allocator that all engines share (devices/claims.py).
 """
 
 from collections.abc import Iterable, Mapping

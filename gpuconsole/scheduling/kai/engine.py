@@ -2,9 +2,6 @@
 
 Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
 plugin: a pod gets GPUs close to each other (devices/gpu_topology.py), one that shares gets the GPU of its group.
-
-Where KAI goes by the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
-plugin: a pod gets GPUs close to each other (devices/inside.py), one that shares gets the GPU of its group.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """Job order: down the tree of queues, then by the order of jobs (KAI 0.13).
 
 As victims they come in reverse: the last of the queue that is served last.
-
-As victims they come in reverse: the last of the queue that is served last.
 """
 
 from __future__ import annotations

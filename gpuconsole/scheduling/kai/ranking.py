@@ -3,10 +3,6 @@
 KAI scores every node for every task. Here nodes are grouped by equal score once, of equal nodes only the first being
 scored; later only changed nodes are, and scores relative to all nodes are computed by group. The order is the same: by
 score, then by name.
-
-KAI scores every node for every task. Here nodes are put in classes of equal score once, of nodes of one kind only the
-first being looked at; afterwards only nodes that changed since are, and what depends on all nodes (how full a node is
-beside the others) is weighed by class. The order is the same: by score, equal ones by name.
 """
 
 from __future__ import annotations

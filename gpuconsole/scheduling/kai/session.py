@@ -1,8 +1,6 @@
 """One KAI scheduling session: the cluster snapshot, the plugins' functions, and the decisions (KAI 0.13 framework).
 
 Decisions change the snapshot at once; the caller carries them out afterwards. Mutates.
-
-Decisions change what the session sees at once; whoever opened it carries them out afterwards. Mutates.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,9 +2,6 @@
 
 KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; older usage counts less by
 the half-life.
-
-KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; what is older counts less by
-the half-life.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Packing policies as node scores of kube-scheduler: translates NodeState and PodClass.
 
 GPUs are always whole here. FGD's typical pods are those of the cluster itself, running and pending.
-
-GPUs are whole here. FGD's typical pods are those that the cluster itself has, running and waiting.
 """
 
 import zlib
@@ -89,8 +87,6 @@ def typical_pods(shapes: Iterable[PodClass]) -> Typical:
     """The typical pods of a cluster, counted in whole percents.
 
     Rounding keeps them, and the cached scores, stable while pods come and go.
-
-    So they stay the same while pods come and go, and with them every score that is known.
     """
     counts: Counter[PodDemand] = Counter()
     for shape, count in Counter(shapes).items():

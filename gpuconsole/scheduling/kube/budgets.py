@@ -25,8 +25,6 @@ def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, boo
     healthy.
 
     A budget with an empty selector covers no pod in preemption (filterPodsWithPDBViolation).
-
-    A budget whose selector asks for nothing covers no pod in preemption (filterPodsWithPDBViolation).
     """
     living: dict[str, list[tuple[Pod, bool]]] = {}
     for pod, healthy in pods:

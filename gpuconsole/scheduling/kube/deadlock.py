@@ -15,9 +15,6 @@ def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> 
     """The partially scheduled gangs whose other pods do not fit; None if there are none.
 
     Call after each pass. With all-or-nothing gangs it happens only if a running gang lost pods that cannot be replaced.
-
-    Meant to be asked after each pass. While gangs are held together it cannot happen, except where a running gang lost
-    pods that nothing can replace.
     """
     jobs = tuple(_half_placed(gang) for gang in torn if _stuck(gang, fitting))
     return PlacementDeadlock(jobs, free_gpus) if jobs else None

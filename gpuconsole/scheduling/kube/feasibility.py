@@ -2,9 +2,6 @@
 
 Equal pods (same class, same priority) share one cache: which nodes fit and which is best, how many pods fit in all, why
 the others refuse, where preemption would help. Mutates: it is a cache over the node cache's nodes.
-
-Equal pods (same shape, same priority) share one outlook: which nodes fit and which is best, how many pods fit in all,
-why the others refuse, where evicting would help. Mutates: it is a cache over the board's nodes.
 """
 
 from collections import Counter

@@ -24,9 +24,6 @@ def refusal(node: Node, shape: PodClass) -> str:
 
     NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails gives the reason. Removing
     pods never helps against these (UnschedulableAndUnresolvable).
-
-    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails speaks. Removing pods never
-    helps against these (UnschedulableAndUnresolvable).
     """
     refused = unschedulable(node, shape) or tainted(node, shape)
     return refused or ("" if affine(node, shape) else messages.NO_AFFINITY)
@@ -71,8 +68,6 @@ def room(state: NodeState, shape: PodClass, priority: int) -> dict[str, int]:
     """Free amounts of each resource that the class requests, less applicable reservations.
 
     NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
-
-    NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
     """
     assert state.node is not None
     allocatable, used = state.node.allocatable, state.used
@@ -91,8 +86,6 @@ def _divisible(
     """Free MIG instances of the requested profiles on a node that creates them on demand.
 
     Instances for pods with reservations are created first; while one of those pods does not fit, no other pod does.
-
-    Pods that room is reserved for have theirs made first; while one of them does not fit yet, nobody else does.
     """
     asked = {name: value for name, value in shape.limited.items() if division.profile(name)}
     taken = state.taken

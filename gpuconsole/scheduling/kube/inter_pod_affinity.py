@@ -170,9 +170,6 @@ def preferred_weights(
 
     `hard_weight` is the weight of a required affinity of an existing pod (hardPodAffinityWeight); `ignore_theirs`
     ignores preferences of existing pods, unless the pod has some itself (ignorePreferredTermsOfExistingPods).
-
-    `hard_weight` is what a required affinity of a pod that is there counts (hardPodAffinityWeight); `ignore_theirs`
-    passes over what those prefer, unless the pod prefers something itself (ignorePreferredTermsOfExistingPods).
     """
     found: dict[Domain, int] = {}
     near = (pod.template.pod_affinity or NOTHING).preferred

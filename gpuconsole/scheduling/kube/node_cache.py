@@ -1,8 +1,6 @@
 """Cache of all nodes and the pods on them. Mutates; a trial restores everything.
 
 Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
-
-Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

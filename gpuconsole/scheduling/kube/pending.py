@@ -2,9 +2,6 @@
 
 A `PodBatch` holds equal pods that are placed one by one: a refusal of the first holds for the others. A `PodGang` is
 placed all or nothing. Both record whether they were refused since capacity was last freed.
-
-A `Line` holds equal pods that are placed one by one: what the first is refused, the others are too. A `Gang` is placed
-whole. Both know whether they were refused since anything freed.
 """
 
 from bisect import bisect_left, insort

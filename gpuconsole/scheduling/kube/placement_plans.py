@@ -111,8 +111,6 @@ def awaits(board: NodeCache, waiter: PendingPod) -> bool:
     """True while victims are still terminating on the pod's nominated node.
 
     The pod then preempts no others (PodEligibleToPreemptOthers).
-
-    It then evicts nobody else (PodEligibleToPreemptOthers).
     """
     if not waiter.nominated:
         return False
@@ -146,8 +144,6 @@ def claim_gang(board: NodeCache, gang: PodGang) -> list[Step] | None:
     """Find victims for the pods that the gang needs; None if preemption does not make the whole gang fit.
 
     Pods that fit now are nominated too: a gang holds nothing until all of it can be placed.
-
-    Pods that fit now claim their nodes too: nothing of a gang is held before all of it can be.
     """
     if not board.policy.preempts or not _enough(board, gang, evicting=True):
         return None
@@ -198,8 +194,6 @@ def gang_refusal(board: NodeCache, gang: PodGang) -> str:
     """The message of a pending gang: how many of its pods fit, and the reason of the first that does not.
 
     Pods beyond the minimum of a running gang get the message of a single pod.
-
-    Pods beyond what a running gang needs are told what any pod is told.
     """
     fitting, first = 0, None
     for waiter, count in gang.kinds:

@@ -86,8 +86,6 @@ class PodClasses:
         """True if NodeResourcesFit ignores the resource: extended resources by name, or by group (what precedes `/`).
 
         HAMi's GPU shares are not node resources: its scheduler ignores them, and its extender places them.
-
-        HAMi's shares of a GPU are no resources of a node: its scheduler ignores them, and its extender places them.
         """
         return resource in HAMI_SHARES or resource in self._ignored or resource.partition("/")[0] in self._groups
 

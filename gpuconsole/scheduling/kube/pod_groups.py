@@ -34,9 +34,6 @@ def obstacle(
 
     Checks only gangs whose pods name their group. scheduleTimeoutSeconds has no effect, as gangs never wait partially
     scheduled.
-
-    Only gangs whose pods name their group are looked at. Nothing waits half placed, so there is nothing that
-    scheduleTimeoutSeconds could end.
     """
     if not any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values()):
         return ""

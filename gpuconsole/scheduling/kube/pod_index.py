@@ -2,9 +2,6 @@
 
 Pods of the same namespace and labels with equal affinity terms form one class, so that each is matched once. It is
 built when the first pod needs it, and refreshed only where a node changed.
-
-Pods of the same namespace and labels that say the same about others are one kind, so that each is matched once. It is
-made when the first pod asks, and renewed only where a node changed.
 """
 
 from collections.abc import Iterator, Mapping

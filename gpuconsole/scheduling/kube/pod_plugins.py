@@ -35,8 +35,6 @@ class PodContextPlugins(Struct, frozen=True):
         """Why the node is rejected, by the first filter that does so; None if it is not.
 
         `early` runs only filters that precede NodeResourcesFit.
-
-        `early` asks only filters that come before that of the node's resources.
         """
         for name, concern in self.concerns:
             if early and name != NODE_PORTS:

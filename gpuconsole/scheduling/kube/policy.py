@@ -59,9 +59,6 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
         """The profile; for a built-in choice one with every filter, all nodes evaluated and no back-off.
 
         A built-in choice has a single goal, so NodeResourcesBalancedAllocation and ImageLocality do not score.
-
-        Such a choice is about one thing, so NodeResourcesBalancedAllocation and ImageLocality, which would weigh
-        against it, do not score.
         """
         if self.profile is not None:
             return self.profile

@@ -3,10 +3,6 @@
 On each node all pods of lower priority are removed in simulation; if the pod then fits, as many as possible are
 reprieved, the most important first, and the rest are the victims. Terminating pods free their resources and are no
 victims. Pods whose eviction would violate a PodDisruptionBudget are reprieved first.
-
-On each node all pods of lower priority are thought away; if the pod then fits, as many of them as possible are taken
-back, the most important first, and what is left are the victims. Pods that are leaving anyway free their room and are
-no victims. Those whose eviction would break a PodDisruptionBudget are taken back first.
 """
 
 from collections.abc import Iterable
@@ -46,8 +42,6 @@ def victims(
     """The victims on this node for a pod of this class and priority, or None if preemption does not help.
 
     The node has passed the filters that preemption cannot change; `asking` are those that look at other pods.
-
-    The node has passed the filters that eviction cannot change; `asking` are those that look at other pods.
     """
     movable = movable_on(state, priority)
     if not movable:

@@ -46,8 +46,6 @@ class PreemptionCandidates:
         """The node with the fewest and least important victims, and these; None if preemption helps nowhere.
 
         The first by name on ties.
-
-        The first by name among equals.
         """
         while self._unseen:
             self._find_victims(self._unseen.pop())

@@ -1,8 +1,6 @@
 """Scheduler profiles: the plugins that filter and score nodes, with weights and arguments.
 
 The defaults are those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
-
-The defaults are those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
 """
 
 from typing import Literal

@@ -1,8 +1,6 @@
 """Queue of pending pods, ordered by priority, then creation, then key. Mutates.
 
 A refused pod, batch or gang is tried again only after capacity is freed or it gets a new pod.
-
-A unit that was refused is not tried again until something frees or it gets a new pod.
 """
 
 from collections.abc import Iterator
@@ -15,8 +13,6 @@ LineKey = tuple[PodClass, int, bool, str, Kind | None]
 
 class Queue:
     """All pending pods. With `whole` False, pods of gangs are queued one by one.
-
-    Forks share their gangs until one of them changes a gang.
 
     Forks share their gangs until one of them changes a gang.
     """

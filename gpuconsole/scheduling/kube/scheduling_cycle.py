@@ -1,8 +1,6 @@
 """Scheduling pass: tries every eligible pending pod in queue order and decides about it. Mutates.
 
 Decisions are assumed at once, so that later decisions take them into account.
-
-What it decides it also assumes, so that the next decision counts with it.
 """
 
 from collections.abc import Iterator, Sequence

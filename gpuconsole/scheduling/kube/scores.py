@@ -2,9 +2,6 @@
 
 NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (preferred terms) and TaintToleration
 (PreferNoSchedule), each 0 to 100, summed with the profile's weights.
-
-NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (preferred terms) and TaintToleration
-(PreferNoSchedule), each 0 to 100, summed with the profile's weights.
 """
 
 from collections.abc import Callable, Iterable

@@ -25,8 +25,6 @@ def look(
     """Feasible nodes, starting where the last search ended, up to the profile's limit.
 
     `within` limits the search to these nodes, in the node cache's order.
-
-    `within` are the only nodes to look at, in the board's order.
     """
     order = board.order if within is None else within
     wanted, count = board.rules.wanted(len(order)), len(order)
@@ -70,8 +68,6 @@ def refused(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugi
     """Nodes by rejection reason because of other pods, and on how many of them preemption cannot help.
 
     A node that also lacks resources counts for the filter that comes first.
-
-    Where a node has no room either, that counts for less if it is looked at later.
     """
     reasons: Counter[str] = Counter()
     final = 0

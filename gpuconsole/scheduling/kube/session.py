@@ -1,9 +1,6 @@
 """kube-scheduler's placement engine: applies nodes, pods and priority classes, and decides about pods. Mutates.
 
 Decisions are assumed at once; applying the changed objects afterwards changes nothing more.
-
-What it decides it also assumes, so that the next decision counts with it; applying the changed objects afterwards
-changes nothing more.
 """
 
 from collections import Counter
@@ -83,8 +80,6 @@ class KubePlacement:
         """State that cannot be rebuilt by applying all objects: keys of pods that need not be tried.
 
         With a profile also the start of the next search, and back-off times.
-
-        And, where a profile places pods, where the next search begins, and how long who waits.
         """
         refused = self._queue.refused(self._ledger.freed)
         if self.policy.profile is None:
@@ -189,8 +184,6 @@ class KubePlacement:
         """Filter results and scores of every node for a pod, as if it were scheduled now.
 
         The pod may be pending, running or hypothetical.
-
-        It may wait, run, or be a pod that nobody has made.
         """
         waiter = self._ledger.waiter(pod)
         with self._board.trial():

@@ -1,8 +1,6 @@
 """Volume filters VolumeZone, NodeVolumeLimits and VolumeRestrictions.
 
 Kubernetes 1.35 plugins/volumezone, nodevolumelimits, volumerestrictions; Volcano 1.15 has the first two.
-
-Kubernetes 1.35 plugins/volumezone, nodevolumelimits, volumerestrictions; Volcano 1.15 has the first two.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,9 +2,6 @@
 
 Kubernetes 1.35 plugins/volumebinding, which Volcano 1.15 has a copy of. Not simulated: capacity that CSI drivers
 publish (CSIStorageCapacity), and inline volumes of pods.
-
-Kubernetes 1.35 plugins/volumebinding, which Volcano 1.15 has a copy of. What is not there: capacity that CSI drivers
-publish (CSIStorageCapacity), and volumes in pods that are no claims.
 """
 
 from collections.abc import Iterable, Sequence

@@ -15,8 +15,6 @@ class VolcanoArguments(Mapping[str, object]):
     """Arguments of one plugin or action; a value of another type counts as missing.
 
     Volcano 1.15 framework.Arguments: only integers convert to floats, and strings to booleans.
-
-    Volcano 1.15 framework.Arguments: nothing is converted but whole numbers to fractions and texts to flags.
     """
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:

@@ -2,9 +2,6 @@
 
 Volcano 1.15 framework/session.go. After opening, no constraint names a tier by name and none is soft: a soft one is a
 hard one whose tier is that of the root, which every domain satisfies.
-
-Volcano 1.15 framework/session.go. After opening, no demand names a tier by name and none is soft: a soft one is a hard
-one whose tier is that of the top, which every domain keeps.
 """
 
 from collections.abc import Iterable, Mapping

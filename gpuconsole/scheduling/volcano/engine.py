@@ -2,9 +2,6 @@
 
 Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest free GPUs of its node, as with
 kube-scheduler's rules here; Volcano leaves that to the device plugin.
-
-Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest GPUs that are free on its node,
-as kube-scheduler's rules here do it; Volcano leaves that to the device plugin.
 """
 
 import msgspec

@@ -2,9 +2,6 @@
 
 Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one that asks for a single member. A
 gang of the simulation that has no PodGroup gets one of its size.
-
-Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one that asks for a single member. A
-gang of the simulation that has no PodGroup gets one of its size.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Pods by node during a session, as kube-scheduler's filters and scores count them. Mutates.
 
 A pipelined pod counts, one that is to be evicted no longer does.
-
-A pod that waits for resources that are being released counts, one that is to be evicted does not any more.
 """
 
 from collections.abc import Container, Iterable, Mapping

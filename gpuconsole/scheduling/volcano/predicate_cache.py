@@ -1,8 +1,6 @@
 """Cache of node results for tasks of one class; only nodes that got or lost a task are evaluated again. Mutates.
 
 Volcano evaluates each task anew, with the same results.
-
-Volcano itself judges each task anew; with tasks of one kind its answers are the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +35,7 @@ class PredicateCache:
         self._scores: dict[Kind, dict[str, tuple[int, float]]] = {}
 
     def kind(self, task: TaskInfo) -> Kind | None:
-        """What tasks have in common that fit alike; None if some plugin looks further than at one node for it."""
+        """Key of a task's class for cached results; None if some plugin evaluates more than one node for it."""
         if task.uid not in self._kinds:
             self._kinds[task.uid] = self._kind(task)
         return self._kinds[task.uid]

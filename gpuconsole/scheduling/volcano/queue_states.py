@@ -50,8 +50,6 @@ def command(name: str, action: JobAction, queues: Queues, busy: Collection[str])
     """The states of a queue and its descendants after it is opened or closed; `busy` are queues with PodGroups.
 
     Open descendants close with it, and those that did so open with it.
-
-    Queues below close with it, if they are not shut already, and those that did so open with it.
     """
     queue = queues[name]
     if refusal(queue, action, queues):

@@ -1,8 +1,6 @@
 """Reads a volcano-scheduler.conf as Volcano does, with findings for what is invalid, ignored or not simulated.
 
 The text may be the file itself, or the ConfigMap that Volcano is installed with.
-
-The text may be the file itself, or the ConfigMap that Volcano is installed with.
 """
 
 from collections.abc import Iterator, Mapping

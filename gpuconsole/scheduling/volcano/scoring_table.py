@@ -1,8 +1,6 @@
 """Volcano's scheduling decision for a pod as a table: predicates and plugin scores by node.
 
 Queues and gangs are ignored: whether the job may start does not depend on nodes.
-
-Queues and gangs are not asked: whether the job may start at all is not a matter of nodes.
 """
 
 from collections.abc import Mapping, Sequence

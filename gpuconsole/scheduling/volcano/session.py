@@ -2,9 +2,6 @@
 
 Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is given: they are copies of the cluster's,
 made for this session.
-
-Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is given: they are copies of the cluster's,
-made for this session.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

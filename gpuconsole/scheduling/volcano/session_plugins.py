@@ -1,8 +1,6 @@
 """Aggregation of plugin results: tier by tier, each extension point by its own rule.
 
 Volcano 1.15 framework/session_plugins.go. A plugin takes part at an extension point if its tier enables it there.
-
-Volcano 1.15 framework/session_plugins.go. A plugin speaks at an extension point if its tier enables it there.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -280,9 +278,6 @@ def _agreed(tiers: Iterable[Iterable[Victims]]) -> list[TaskInfo] | None:
 
     An empty vote ends its tier without a decision. Where two lists have nothing in common, the next plugin of the tier
     starts with its own.
-
-    A vote for nobody ends its tier without a decision. Where two lists have nothing in common, the next plugin of the
-    tier starts afresh with its own.
     """
     for tier in tiers:
         victims: list[TaskInfo] | None = None

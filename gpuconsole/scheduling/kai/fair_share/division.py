@@ -1,8 +1,6 @@
 """Division of an amount over sibling queues: quotas first, then the surplus by weight and past usage.
 
 KAI 0.13 proportion/resource_division. Each resource is divided by itself.
-
-KAI 0.13 proportion/resource_division. Each resource is divided by itself.
 """
 
 import math

@@ -129,8 +129,6 @@ class QueueShares:
         """The largest ratio of allocation plus `extra` to allocatable share.
 
         Use of a resource with an allocatable share of zero counts a thousandfold.
-
-        Use of a resource of which the queue may hold nothing counts a thousandfold.
         """
         most = 0.0
         for name, share in self.of.items():

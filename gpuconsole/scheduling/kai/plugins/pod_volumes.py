@@ -1,8 +1,6 @@
 """Volumes of a session's tasks: kube-scheduler's VolumeBinding, and volumes assumed for placed tasks.
 
 KAI's binder binds claims after the session; here no other task of the session gets an assumed volume.
-
-KAI's binder binds claims after the session; here no other task of the session gets what one was promised.
 """
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo

@@ -2,9 +2,6 @@
 
 Not one of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
 plugins; a required affinity of an existing pod counts as a preferred one.
-
-It is none of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
-plugins; a required affinity of a pod that is there counts as one that is liked.
 """
 
 from collections.abc import Hashable, Mapping

@@ -1,8 +1,6 @@
 """Failed jobs by scheduling constraints, to skip equivalent jobs that request no less (KAI 0.13).
 
 The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
-
-The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
 """
 
 from collections.abc import Hashable, Sequence

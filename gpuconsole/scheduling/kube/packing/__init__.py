@@ -4,8 +4,4 @@ FGD ("Beware of Fragmentation", ATC'23) and the policies that it is compared wit
 GPU clustering, random. Each is a pure score of a node's free capacity for a demand and a choice of GPUs on the node; a
 replay runs a stream of pods through one of them. The rules are those of hkust-adsl/kubernetes-scheduler-simulator
 (8f3d641).
-
-FGD ("Beware of Fragmentation", ATC'23) and the policies that it is compared with: best-fit, dot-product, GPU packing,
-GPU clustering, random. Each is a pure score of a room for a demand and a choice of GPUs inside the node; a replay runs
-a stream of pods through one of them. The rules are those of hkust-adsl/kubernetes-scheduler-simulator (8f3d641).
 """

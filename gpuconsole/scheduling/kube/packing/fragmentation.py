@@ -3,10 +3,6 @@
 For one typical pod, all idle milli of a node is fragment if the pod has no GPU or the node does not fit it (model, cpu,
 or fewer GPUs with enough left than it requests); otherwise only what is left of GPUs with too little for it. F(n) is
 the mean over the typical pods, by frequency. Memory does not count.
-
-For one typical pod, all idle milli of a node is fragment if the pod has no GPU or the node does not take it (model,
-cpu, or fewer GPUs with enough left than it asks for); otherwise only what is left of GPUs with too little for it. F(n)
-is the mean over the typical pods, by frequency. Memory does not count.
 """
 
 from bisect import bisect_left, bisect_right

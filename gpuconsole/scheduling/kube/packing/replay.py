@@ -2,9 +2,6 @@
 
 Pods come one by one and never leave; one that fits nowhere is dropped. Equal scores go to the first node of one order,
 which is drawn once a run. A node's score for a kind of pod is kept until that node changes.
-
-Pods come one by one and never leave; one that fits nowhere is dropped. Equal scores go to the first node of one order,
-which is drawn once a run. A node's score for a kind of pod is kept until that node changes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -23,8 +23,6 @@ def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScor
     resources.
 
     Actual requests count, without the defaults of other scores (balanced_allocation.go, useRequested).
-
-    What pods really request counts, without the defaults of other scores (balanced_allocation.go, useRequested).
     """
     asked = [name for name, _ in rules.balanced if name in ALWAYS or name in shape.requests]
     if not any(name in shape.requests for name in asked):

@@ -80,8 +80,6 @@ def siblings(pod: Pod) -> LabelSelector | None:
     """Selector of the pods of the same Deployment or StatefulSet; None for other pods.
 
     kube-scheduler uses the selectors of Services and of the owner; pods of jobs have neither (DefaultSelector).
-
-    kube-scheduler asks Services and the owner for their selectors; pods of jobs belong to neither (DefaultSelector).
     """
     kind = pod.job.partition("/")[0]
     if kind not in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController") or not pod.template.labels:

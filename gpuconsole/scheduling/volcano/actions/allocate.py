@@ -1,9 +1,6 @@
 """allocate action: places pending tasks, queue by queue, job by job, and starts a job once its gang is ready.
 
 Volcano 1.15 actions/allocate. Jobs with a network topology or sub-jobs are tried domain by domain; see `domain_search`.
-
-Volcano 1.15 actions/allocate. Jobs that have to be close together, or have parts, are tried domain by domain; see
-`domain_search`.
 """
 
 from collections.abc import Iterator

@@ -2,9 +2,6 @@
 
 Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain fits
 the job decides, and inside it the score of the plugins.
-
-Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain takes
-the job decides, and inside it the score of the plugins.
 """
 
 from msgspec.structs import replace

@@ -2,9 +2,6 @@
 
 Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are ignored; on ties the first node
 by name wins.
-
-Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are not looked at; among nodes that
-are equal the first by name wins.
 """
 
 from collections.abc import Callable, Iterator, Sequence

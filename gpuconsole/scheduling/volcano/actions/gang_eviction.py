@@ -2,9 +2,6 @@
 
 Volcano 1.15 actions/gangpreempt, gangreclaim and utils. Bundles are added one by one until the gang fits; its sub-jobs
 are then nominated to the domains where they fitted, which `allocate` uses in a later session.
-
-Volcano 1.15 actions/gangpreempt, gangreclaim and utils. Bundles are added one by one until the gang fits; the parts of
-the job are then nominated to the domains where they fitted, which `allocate` of a later session redeems.
 """
 
 from collections.abc import Callable

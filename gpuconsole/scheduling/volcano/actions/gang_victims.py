@@ -1,8 +1,6 @@
 """Bundles of victims for a gang, by job: tasks above the minimum come before those that break the victim's gang.
 
 Volcano 1.15 actions/utils/bundle.go.
-
-Volcano 1.15 actions/utils/bundle.go.
 """
 
 from collections import Counter

@@ -2,9 +2,6 @@
 
 Volcano 1.15 actions/preempt. The node is picked first and victims on it after; with `enableTopologyAwarePreemption`
 nodes are compared by their victims, as kube-scheduler does.
-
-Volcano 1.15 actions/preempt. The node is picked first and victims on it after; with `enableTopologyAwarePreemption`
-nodes are compared by their victims, as kube-scheduler does.
 """
 
 from collections.abc import Callable, Sequence

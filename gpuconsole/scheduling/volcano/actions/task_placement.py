@@ -30,8 +30,6 @@ class TaskPlacement:
         """Place tasks until the sub-job is ready; None, with nothing changed, if it is neither ready nor pipelined.
 
         Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
-
-        Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
         """
         session = self.session
         nodes = session.real_node_list.get(hyper_node)

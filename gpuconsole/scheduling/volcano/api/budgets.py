@@ -30,8 +30,6 @@ def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Itera
     """Allowed disruptions of a budget: healthy pods above the required number, as the disruption controller counts.
 
     `pods` are those of the cluster, `healthy` the keys of those that are ready.
-
-    `pods` are those of the cluster, `healthy` the keys of those that are ready.
     """
     covered = [
         pod

@@ -115,9 +115,6 @@ def chosen(member: HyperNodeMember, nodes: Iterable[Node]) -> set[str]:
 
     A name counts even if no such node exists. An invalid regular expression, and labels without any requirement, select
     nothing.
-
-    A name counts whether there is such a node or not. A pattern that is no regular expression stands for nothing at
-    all, labels without any demand for nothing more.
     """
     found = {member.exact} if member.exact else set()
     if member.exact == "":

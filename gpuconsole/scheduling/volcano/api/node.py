@@ -93,8 +93,6 @@ class NodeInfo:
         """Add a task; returns the reason, with nothing changed, if that is impossible (AddTask).
 
         Only a task that is being bound is checked for free resources: the session has checked the others.
-
-        Only a task that is about to be bound has to find room: everyone else was let in by the session.
         """
         if task.node_name and self.name and task.node_name != self.name:
             return f"task <{task.key}> already on different node <{task.node_name}>"

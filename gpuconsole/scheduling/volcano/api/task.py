@@ -113,8 +113,6 @@ class TaskInfo:
         """True if it is tried before the other where no plugin decides (helpers.CompareTask).
 
         By the number at the end of its name, where both have one; else the older, then by uid.
-
-        By the number that its name ends with, where both have one; else the older, then by uid.
         """
         mine, theirs = _number(self.name), _number(other.name)
         if mine is not None and theirs is not None and mine != theirs:

@@ -34,8 +34,6 @@ def order_of(dependencies: Mapping[str, tuple[str, ...]]) -> list[str] | None:
     """Names in dependency order; None if there is a cycle.
 
     Of names that could come next the one that became free last comes first.
-
-    Of names that could come next the one that became free last comes first.
     """
     waits = {name: len(before) for name, before in dependencies.items()}
     free = [name for name, count in waits.items() if not count]

@@ -29,9 +29,6 @@ def kill(job: Job, pods: Sequence[Pod], course: ActionPlan, now: Time) -> Killin
 
     The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status shows
     only those that terminate.
-
-    The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status shows
-    only those that leave.
     """
     status = job.volcano_status
     if course.call is ControllerCall.KILL:

@@ -1,8 +1,6 @@
 """State machine of a Volcano Job: the effect of each action in each phase (Volcano 1.15 pkg/controllers/job/state).
 
 An action plan says which pods are deleted and how the status changes once they are counted.
-
-A course says which pods go and how the status changes once they are counted.
 """
 
 from collections.abc import Callable

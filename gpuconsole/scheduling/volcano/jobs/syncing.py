@@ -32,9 +32,7 @@ class Syncing(Struct, frozen=True):
 def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Update = unchanged) -> Syncing:
     """Find pods to create and delete; `pods` are all pods of the job.
 
-    No pods are created until the PodGroup is enqueued (its phase is Pending, or empty).
-
-    Nothing is made while the PodGroup waits to be let in (its phase is Pending, or nothing yet).
+    No pods are created while the PodGroup waits to be enqueued (its phase is Pending, or empty).
     """
     job = replace(job, volcano_status=initial(job, now))
     if group_phase in ("", PENDING):

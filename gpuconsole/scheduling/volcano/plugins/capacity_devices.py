@@ -107,7 +107,7 @@ def read(amounts: Resources) -> dict[str, DraResource]:
 
 
 def merge(into: dict[str, DraResource], claimed: Devices, times: int = 1) -> None:
-    """Add claims, so many times."""
+    """Add claims, multiplied by a number."""
     for name, request in claimed.items():
         into.setdefault(name, DraResource()).add(request, times)
 

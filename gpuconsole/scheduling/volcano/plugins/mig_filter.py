@@ -2,9 +2,6 @@
 
 Not a Kubernetes filter: by a node's counts alone, a scheduler would promise instances that exclude each other.
 kube-scheduler's rules here apply the same check.
-
-No filter of Kubernetes: with the counts that a node offers, a scheduler alone would promise instances that exclude each
-other. kube-scheduler's rules here look at the same.
 """
 
 from typing import TYPE_CHECKING

@@ -2,9 +2,6 @@
 
 Volcano 1.15 api/devices/nvidia/vgpu/mig.go. The first group that has an instance large enough is taken for a card; as
 long as a pod has an instance of it, others get instances of that group only, and only of a size in use.
-
-Volcano 1.15 api/devices/nvidia/vgpu/mig.go. The first group that has an instance large enough is taken for a card; as
-long as a pod has an instance of it, others get instances of that group only, and only of a size that somebody has.
 """
 
 from collections import Counter

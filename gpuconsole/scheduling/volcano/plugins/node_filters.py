@@ -88,7 +88,7 @@ class NodeAffinity(NodeFilter, Prepares):
     name, stable = "NodeAffinity", True
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        """A term whose conditions name contradictory nodes fits no node."""
+        """Why no node is feasible: every term names nodes, and none of them meets all conditions of its term."""
         named = [_named(term) for term in shape.affinity or ()]
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 

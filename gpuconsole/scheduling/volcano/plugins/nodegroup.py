@@ -83,7 +83,9 @@ def _group(node: NodeInfo) -> str | None:
 
 
 def _suits(affinity: GroupAffinity, group: str) -> bool:
-    """Required anti-affinity excludes a node; preferred anti-affinity gives it the lowest score."""
+    """True if the group is allowed: required anti-affinity excludes it, preferred anti-affinity only lowers its
+    score.
+    """
     if group in affinity.anti_preferred:
         return True
     return group not in affinity.anti_required and (group in affinity.required or group in affinity.preferred)

@@ -165,7 +165,7 @@ class NodeRequests:
         return {node.name: known[node.name] for node in nodes}
 
     def allocation(self, node: Node, shape: PodClass, measure: Callable[[int, int], int]) -> int:
-        """The mean of cpu and memory by a formula of (used with the pod, capacity); both count alike."""
+        """The equally weighted mean of cpu and memory by a formula of (used with the pod, capacity)."""
         counted = self._sums(node)[2]
         found = [
             measure(counted.get(name, 0) + shape.counted[name], node.allocatable[name])

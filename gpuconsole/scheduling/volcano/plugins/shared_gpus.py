@@ -72,8 +72,6 @@ class Card:
 
         A request for all cores needs an unused card; a card with all cores allocated takes no other pod, even one that
         requests no cores.
-
-        All cores mean the card alone; a card whose cores are all given takes nobody, not even for no cores.
         """
         memory = wish.memory if wish.percentage is None else self.memory * wish.percentage // 100
         cores = self.used_cores
@@ -102,8 +100,6 @@ def vgpu_cards(node: Node, known: Sequence[MigModel] = ()) -> list[Card]:
     """Cards that a node registers (`uuid,number,memory,type,health,mode:`); empty if the annotation is invalid.
 
     In mode `mig` `known` gives their MIG groups; an unknown model is shared in software.
-
-    In mode `mig` they are divided as `known` says; a model that is not there is shared in software.
     """
     if not all(node.allocatable.get(name) for name in (VGPU_NUMBER, VGPU_CORES, VGPU_MEMORY)):
         return []

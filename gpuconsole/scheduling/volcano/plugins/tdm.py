@@ -95,7 +95,7 @@ class TdmPlugin(VolcanoPlugin):
         return MAX_SCORE if lent and task.revocable_zone else 0.0
 
     def _preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-        """Preemptable tasks outside revocable zones, for a task that is not preemptable itself."""
+        """Preemptable tasks on nodes outside revocable zones, for a task that is not preemptable itself."""
         if preemptor.preemptable or preemptor.revocable_zone:
             return None, REJECT
         nodes = self._session.nodes
