@@ -1,7 +1,7 @@
-"""The admission engine as a session: objects go in by `apply`, decisions come out of `run_cycle`.
+"""The scheduler as a session: `apply` takes objects, `run_cycle` returns decisions.
 
-The session keeps no clock and no chance: time is an argument, and the same calls give the same decisions. It knows
-workloads by what was applied, and assumes its own admissions until they are applied back.
+The session has no clock and no randomness: time is an argument, and the same calls return the same decisions. It
+assumes its own admissions until the admitted workloads are applied.
 """
 
 from collections.abc import Iterable
@@ -410,7 +410,7 @@ class KueueSession:
 
 
 def _queues_of(state: KueueState, trees: Iterable[str]) -> list[str]:
-    """The ClusterQueues of trees that are named as in `State.due`, each once."""
+    """The ClusterQueues of trees that are named as in `KueueState.due`, each once."""
     tree = state.setup.tree
     found: dict[str, None] = {}
     for due in trees:

@@ -1,7 +1,7 @@
 """The shortage of a refused head, used to tell quickly whether it is the same after amounts have changed.
 
-Only where that is plain: one pod set, and one resource short in each flavor that it may have. While that is short, even
-if everybody left who could be evicted, and all else is there, the head is told the same, but for how much is missing.
+Only for heads with one pod set and one short resource in each possible flavor. While that resource stays short even
+after every possible preemption, and all others are available, the refusal is the same apart from the missing amount.
 """
 
 from collections.abc import Iterable, Iterator

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 COHORT, QUEUE = "Cohort/", "ClusterQueue/"
-"""How the names in `State.due` begin."""
+"""Prefixes of the names in `KueueState.due`."""
 
 
 class FlavorScanProgress(Struct, frozen=True):
@@ -117,7 +117,7 @@ class KueueState:
         self._objects_shared = False
         self.setup = CompiledConfig(ConfigObjects(), config)
         self.stale = False
-        """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
+        """The objects changed since they were compiled; `config_events.recompile` compiles them."""
         self.nodes_stale = False
         """Only nodes changed."""
         self.devices_stale = False
@@ -131,9 +131,9 @@ class KueueState:
         self.cohort_cache = CohortCache()
         """What cycles found, of trees in which nothing has happened since."""
         self.unchanged_cohorts: dict[int, UnchangedCohort] = {}
-        """By root, the trees in which another cycle would change nothing; forks find that out by themselves."""
+        """Root → tree in which another cycle would change nothing; forks find their own."""
         self.batches: dict[str, InadmissibleBatch] = {}
-        """By ClusterQueue, heads that are parked already and whose cycles are counted."""
+        """ClusterQueue → batch of heads that are inadmissible already, whose cycles are only counted."""
         self.cached_batches: dict[str, CachedBatch] = {}
         """By ClusterQueue, heads that could pass like that."""
         self.progress: dict[int, FlavorScanProgress] = {}
@@ -141,7 +141,7 @@ class KueueState:
         self.generations: dict[str, int] = {}
         """ClusterQueue → how often what it can give changed."""
         self.due: dict[str, None] = {}
-        """Cohort trees and ClusterQueues whose parked workloads are to be tried again, as `notify` names them."""
+        """Cohort trees and ClusterQueues whose inadmissible workloads are to be requeued, as `notify` names them."""
         self.noted: dict[str, None] = {}
         """ClusterQueues, and cohorts (as "Cohort/NAME"), to notify once the changed configuration is compiled."""
         self.changed_below: dict[str, None] = {}
@@ -153,19 +153,19 @@ class KueueState:
         self.evictions_in_flight: set[int] = set()
         """Victims whose evictions were decided and not applied yet, by id."""
         self.backoffs: dict[int, Time] = {}
-        """When parked workloads may be tried again, by id."""
+        """Id → time at which the backoff of an inadmissible workload ends."""
         self.charging = config.usage_based is not None
-        """Admission fair sharing is on: `ledgers` keeps the next four."""
+        """Admission fair sharing is on; then `afs_charges` keeps the next four."""
         self.local_queue_usage: dict[str, LocalQueueUsage] = {}
         """LocalQueue → what it is charged with."""
         self.charged: dict[str, str] = {}
         """Workload with an entry penalty → its LocalQueue."""
         self.charges_changed: dict[str, None] = {}
-        """LocalQueues whose charges changed since somebody asked."""
+        """LocalQueues whose charges changed since `take_usage_changes` was called."""
         self.samples: dict[str, Time] = {}
-        """When LocalQueues are looked at."""
+        """LocalQueue → time of its next usage sample."""
         self.observed: ObservedWorkloads | None = None
-        """Who is told why it waits, by cycles that leave refusals out; None = everybody."""
+        """Workloads whose pending reason must be kept exact; None = all."""
         self.open_cycle: Iterator[tuple[list[AdmissionDecision], bool]] | None = None
         """A cycle that waits until all are ready. A fork does not have it: its heads are back in their queues there."""
         self.in_flight: set[int] = set()

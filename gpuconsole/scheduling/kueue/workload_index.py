@@ -33,7 +33,7 @@ class WorkloadIndex:
         self._queues: dict[str, ClusterQueueHeap] = {}
         self._own_queues: set[str] = set()
         self._maybe_newly_inadmissible: set[str] = set()
-        """Queues that may have changed since `newly_parked` was asked."""
+        """Queues that may have changed since `newly_inadmissible` was called."""
         self._active_queues: tuple[str, ...] = ()
         """Queues that somebody waits in, in order, as `awake` found them."""
         self._changed: set[str] = set()

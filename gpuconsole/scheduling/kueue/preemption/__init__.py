@@ -1,4 +1,4 @@
-"""Preemption: whose quota a workload may take (Kueue 0.19 pkg/scheduler/preemption)."""
+"""Preemption: finds the victims that a workload needs (Kueue 0.19 pkg/scheduler/preemption)."""
 
 from gpuconsole.scheduling.kueue.preemption.oracle import find_targets, possibility
 from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, PreemptionTarget
