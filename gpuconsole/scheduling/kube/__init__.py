@@ -7,6 +7,4 @@ plain text order, so `n10` comes before `n2`); pods of equal priority and age ar
 extenders, capacity that CSI drivers publish, and deallocating unused devices for a pending pod.
 
 `policy` has the options, `session` is the entry point.
-
-`policy` says what may be chosen, `session` is the way in.
 """
