@@ -46,7 +46,7 @@ def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
         created=pod.created,
         queue=_queue(pod),
         priority_class=pod.labels.get(RAY_PRIORITY, made.priority_class),
-        # What a gang's pods need together is not known from one of them; nobody is kept out for it.
+        # One pod does not tell the minResources of its gang, so no job is held back for them.
         min_resources=None,
         phase=phases.get(key, "Pending"),
     )

@@ -47,7 +47,7 @@ def _waiting(session: VolcanoSession) -> Iterator[tuple[JobInfo, Worksheet]]:
         if job.is_pending:
             if session.configured("enqueue"):
                 continue
-            # Without that action nobody else would let the job in.
+            # Without the enqueue action nothing else enqueues the job.
             job.phase = "Inqueue"
         if not job.of_status(TaskStatus.PENDING):
             continue
