@@ -54,7 +54,7 @@ class ClusterQueueHeap:
         self._strict = strict
         self._hashing = hashing and not strict
         self._taking_turns = taking_turns
-        """LocalQueues take turns by what they used: then `head` and `listing` need to be told their usage."""
+        """Admission fair sharing is on: then `head` and `listing` need the usage of LocalQueues."""
         self._equivalence_queue = EquivalenceQueue()
         """All workloads but those that became inadmissible one by one; refused classes have their granular reason."""
         self._inadmissible: dict[int, WorkloadRequest] = {}

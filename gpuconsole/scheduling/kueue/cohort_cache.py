@@ -33,11 +33,11 @@ class SharedCache:
         """A state of a tree, and what happened to it → the state after that."""
         self._states = count()
         self.cached_entries: CacheEntries = {}
-        """What became of the heads of a tree, by its state and what they are like."""
+        """State and heads of a tree → outcomes of the heads."""
         self.nominations: CacheEntries = {}
-        """What was proposed where amounts alone told it."""
+        """Nominations that depend on amounts only."""
         self.has_forks = False
-        """Somebody forked: what became of heads is only kept from then on, as few of them repeat themselves alone."""
+        """The session was forked: outcomes are cached only from then on, as few repeat within one session."""
 
     def next_state(self, state: int, what: Hashable) -> int:
         """Return the state of a tree after an event; equal for all forks with the same sequence of events."""

@@ -112,20 +112,20 @@ class Context:
         self.cache = cache
         """What earlier cycles found, as long as the accounts are those that this one began with."""
         self.nominations = shared_cache.nominations
-        """What was proposed where nobody could be evicted, by what that depends on."""
+        """Cached nominations without victims."""
         self.forked = shared_cache.has_forks
-        """Somebody forked the session."""
+        """The session was forked."""
         self.usage_number = shared_cache.usage_number
         """What is used on the way up from a queue → a number for it."""
         self.cached_entries = shared_cache.cached_entries
-        """What became of the heads of trees, by what that depends on."""
+        """Cached outcomes of the heads of trees."""
         settings = config.pods_ready
         self.one_by_one = settings is not None and settings.block_admission
-        """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""
+        """Admission is blocked until all admitted workloads are ready (waitForPodsReady.blockAdmission)."""
         self.unready = self.one_by_one and unready()
-        """Somebody is admitted and not ready."""
+        """Some admitted workload is not ready."""
         self.search_traces: SearchTraces | None = None
-        """How searches for victims went, where somebody wants to know."""
+        """Records of searches for victims, if requested."""
         self.removed: frozenset[int] = frozenset()
         """Ids of workloads that are taken for gone."""
         self.candidates: dict[str, CacheEntries] = {}
@@ -135,7 +135,7 @@ class Context:
         self.search_results: dict[Hashable, Any] = {}
         """What was found on the accounts as they are, by what was searched for: victims, and what to propose."""
         self.preemption_queries: list[PreemptionQuery] | None = []
-        """What was asked for since this was emptied that nobody could be evicted for; None once somebody could."""
+        """Searches without victims since the last reset; None once one found any."""
 
     def held_by(self, name: str) -> Sequence[Holding]:
         """Return the quota holders of a ClusterQueue at the start of the cycle, in preemption order.

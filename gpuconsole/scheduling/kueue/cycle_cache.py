@@ -42,7 +42,7 @@ class CohortHeads(Struct, frozen=True):
     key: Hashable
     """None if that is not to be kept."""
     starts_from_first_flavor: bool
-    """Nobody's search goes on where it stopped."""
+    """No search continues from an earlier cycle."""
 
 
 def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[CohortHeads]:

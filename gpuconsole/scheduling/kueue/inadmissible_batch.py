@@ -65,7 +65,7 @@ class InadmissibleBatch:
         """How many of them count as tried."""
         self.usage_key = usage_key
         self.version = version
-        """Of the queue, with all of them parked."""
+        """Version of the queue with all of them inadmissible."""
 
     def copy(self) -> "InadmissibleBatch":
         return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)

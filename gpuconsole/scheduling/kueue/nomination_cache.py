@@ -45,13 +45,13 @@ class CachedNomination(Struct, frozen=True):
 
     assignment: Assignment
     preemption_queries: tuple[PreemptionQuery, ...]
-    """For what somebody was looked for."""
+    """The searches for victims that found none."""
     amounts: tuple[tuple[int, int], ...]
     """Of each of these the column that is short, and what is needed of it; -1 where that says too little."""
     requeue_reason: tuple[RequeueReason, GranularReason]
-    """What becomes of them if they do not fit."""
+    """Requeue reason and granular reason of the refusal."""
     message: str
-    """What they are told then, but for how much is missing."""
+    """The refusal without the missing amounts."""
     shortage: QuotaShortage | None
     """What they lack, where that is plain."""
     has_no_side_effect: bool

@@ -28,9 +28,9 @@ class Observation:
     def __init__(self, session: KueueSession) -> None:
         self._session = session
         self._first = True
-        """Nothing was told before: what was released, and what was tried, is read from conditions."""
+        """No event came before: releases and attempts are read from conditions."""
         self._counts_in = ""
-        """The LocalQueue in whose counts the event that is told changes something, if any."""
+        """The LocalQueue whose counts the current event changes, if any."""
         self._settled: Time = 0
         """When `settle` was called last."""
         self._gathering: dict[str, Time] = {}
@@ -46,7 +46,7 @@ class Observation:
         self._preempting: dict[str, str] = {}
         """Of the latter those that wait for victims, with their UIDs."""
         self._evicted: dict[str, Time] = {}
-        """UIDs of preemptors, with when they had somebody evicted since then."""
+        """UID of a preemptor → time of its last eviction since then."""
 
     def before(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event before it is applied to the session; `now` is when it was observed."""

@@ -15,7 +15,7 @@ class SearchTrace:
 
     def __init__(self) -> None:
         self.verdicts: dict[int, tuple[Holding, CandidateVerdict]] = {}
-        """Id of the workload → the workload, and what became of it."""
+        """Workload id → the workload and the verdict on it."""
 
     def begin(self, candidates: Iterable[Holding]) -> None:
         """Start a new attempt with these candidates."""

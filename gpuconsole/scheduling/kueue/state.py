@@ -123,7 +123,7 @@ class KueueState:
         self.devices_stale = False
         """What claims can ask for changed."""
         self.rejected_claims: dict[int, Refuse] = {}
-        """Workloads that cannot be queued as they are, by id, until that is told."""
+        """Id → refusal of a workload that cannot be queued, until it is reported."""
         self.non_tas_pods = NonTasPodUsage()
         """Pods that no topology placed."""
         self.snapshot = self._empty_snapshot()

@@ -35,7 +35,7 @@ class WorkloadIndex:
         self._maybe_newly_inadmissible: set[str] = set()
         """Queues that may have changed since `newly_inadmissible` was called."""
         self._active_queues: tuple[str, ...] = ()
-        """Queues that somebody waits in, in order, as `awake` found them."""
+        """Queues that may have a head, in order, as cached by `active_queues`."""
         self._changed: set[str] = set()
         """Queues that may have changed since then."""
         self._holdings: dict[str, dict[int, Holding]] = {}

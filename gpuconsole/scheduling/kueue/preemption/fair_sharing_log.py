@@ -33,7 +33,7 @@ class LogRecord(Struct, frozen=True):
     """The preemptor's share, the incoming workload included."""
     target_share: str
     comparisons: tuple[ShareComparison, ...] = ()
-    """By the first strategy; nobody where none of them could pass."""
+    """The workload chosen by the first strategy; none if no candidate passed."""
     is_second_strategy: bool = False
     passed: bool = False
     """Whether the second strategy takes its next workload."""

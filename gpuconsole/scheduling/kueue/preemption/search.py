@@ -43,7 +43,7 @@ class PreemptionSearch:
         self.demands = demands or {}
         """What has to have room in the topologies."""
         self.trace: SearchTrace | None = None
-        """Who was considered, where somebody wants to know."""
+        """Record of the candidates, if a trace is requested."""
 
     @property
     def key(self) -> Hashable:

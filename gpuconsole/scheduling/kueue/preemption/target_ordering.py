@@ -30,7 +30,7 @@ class TargetClusterQueueOrdering:
             waiting.reverse()
         self._shares: dict[int, DominantResourceShare] = {}
         self._shares_without: dict[tuple[int, tuple[tuple[int, int], ...]], DominantResourceShare] = {}
-        """Share of a target's branch without some usage of the target, as victims are often alike."""
+        """Share of a target's branch without some usage of the target, as victims are often equal."""
 
     def turns(self) -> Iterator[int]:
         """Yield the nodes of ClusterQueues one at a time until no candidate is left."""

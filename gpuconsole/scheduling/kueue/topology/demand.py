@@ -36,7 +36,7 @@ class TasPodSetRequest(Struct, frozen=True):
     count: int
     per_pod: Resources
     implied: bool
-    """Nobody asked, but the queue has only flavors with a topology."""
+    """Not requested, but the queue has only flavors with a topology."""
     replacing: Replacing | None = None
     """Only the pods of a failed node need places."""
     previous: tuple[TopologyDomain, ...] | None = None
