@@ -20,11 +20,11 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     workload: str = ""
     job: str = ""
     pods: tuple[str, ...] = ()
-    """Keys; a pod that is made again takes the same name again."""
+    """Keys; a recreated pod keeps its name."""
     need: int = 1
-    """How many have to run before work can begin."""
+    """Number of pods that must run before work can begin."""
     formed: Time = 0
-    """When it was formed: pods that are older and terminate belong to an earlier start of the same job."""
+    """When it was formed: older terminating pods belong to an earlier start of the same job."""
     running: int = 0
     """Pods with a node, not deleted: those that have started, and those that are starting."""
     starting: int = 0
@@ -32,19 +32,19 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     leaving: int = 0
     """Deleted, within their grace period: they still hold their node."""
     missing: int = 0
-    """Failed or gone, to be made again."""
+    """Failed or deleted, to be recreated."""
     ended: int = 0
-    """Ended well while the others work on: not made again."""
+    """Succeeded while the others work: not recreated."""
     start: Time | None = None
-    """Since when the work goes on; None while it stands still."""
+    """Time since which the work runs; None while it is interrupted."""
     hold: Time = 0
-    """Missing pods are not made again before this moment (back-off after a failure)."""
+    """Missing pods are not recreated before this time (backoff after a failure)."""
     refused_since: Time | None = None
     """Since when the API server refuses pods of it (ResourceQuota): these were never there, and count as missing."""
     refusal: str = ""
-    """Its words."""
+    """The API server's message."""
     solo: bool = False
-    """Each of its pods works for itself, from the moment at which it gets its node."""
+    """Its pods work independently, each as soon as it has a node."""
     is_reported: bool = field(default=False, name="told")
     """History says already that it waits as a gang, or that it holds GPUs and waits."""
 
