@@ -33,7 +33,7 @@ class LogRecord(Struct, frozen=True):
     """The preemptor's share, the incoming workload included."""
     target_share: str
     comparisons: tuple[ShareComparison, ...] = ()
-    """The workload chosen by the first strategy; none if no candidate passed."""
+    """Comparisons of the first strategy; empty if none of the candidates could pass."""
     is_second_strategy: bool = False
     passed: bool = False
     """Whether the second strategy takes its next workload."""
