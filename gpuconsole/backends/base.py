@@ -1,8 +1,8 @@
 """Protocols of a backend, the interface that delivers a cluster's events and accepts commands.
 
-A backend is pulled: `poll` says what happened, and is called by one thread only. Everything else may be called from any
-thread. A backend whose time we make ourselves (a simulation, a recording) is `Clocked` as well; one whose future can be
-computed is `Forkable`. One whose time is everybody's is `Live`.
+A backend is polled: `poll` returns events and is called by one thread only. All other methods are thread-safe. A
+backend with virtual time (a simulation, a recording) is also `Clocked`; one that can run what-ifs is `Forkable`; for
+a real cluster it is a `LiveBackend`.
 """
 
 from collections.abc import Iterable

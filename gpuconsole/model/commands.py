@@ -1,7 +1,7 @@
 """Commands: every change that a user or a scenario can request, as data.
 
 A command names its object by key. Its effect comes back as events; a command that cannot be carried out comes back as
-`Happened(what=COMMAND_REFUSED)` with the reason, and one that asks for what is so already as `COMMAND_NEEDLESS`.
+`HistoryEvent(what=COMMAND_REFUSED)` with the reason, and one that changes nothing as `COMMAND_NEEDLESS`.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Events: the one stream that updates the state, the history and the event log.
 
-Three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `Happened` tells what a
-change meant (a workload was admitted, preempted by another, …); it changes no object, and is what history keeps and
-`simulate -o jsonl` prints.
+Three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `HistoryEvent` tells
+what a change meant (a workload was admitted, preempted by another, …); it changes no object, and is what history keeps
+and `simulate -o jsonl` prints.
 """
 
 from enum import StrEnum

@@ -159,7 +159,7 @@ def counted(
 ) -> dict[str, int]:
     """Usage of a quota by the objects of its namespace (quota controller: UsageStats).
 
-    `things` holds the kinds all of whose objects are known; of what others use the quota's status tells.
+    `objs` holds the kinds whose objects are all loaded; usage by other kinds is read from the quota's status.
     """
     total = {name: 0 for name in quota.hard if _counts_of(name) in objs}
     for obj in chain.from_iterable(objs.values()):

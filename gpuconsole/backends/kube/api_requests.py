@@ -1,7 +1,7 @@
 """Translates commands into API requests. Pure: sends nothing.
 
 A change of one field is a merge patch of that field alone, under our field manager. Manifests are applied on the server
-(server-side apply), without force, so that a field that somebody else owns is a conflict and is shown as one.
+(server-side apply), without force, so that a field with another owner is a conflict and is shown as one.
 """
 
 from collections.abc import Callable, Sequence

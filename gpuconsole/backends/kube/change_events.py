@@ -1,7 +1,7 @@
 """History events derived from the difference between two states of an object.
 
 A watch says how things are, not what happened. Kueue leaves it in conditions, with its own reasons and texts; what
-falls between two states (an outage) is taken from Kubernetes' Events, see `saying`.
+falls between two states (an outage) is taken from Kubernetes' Events, see `kube_events`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Permissions of the actions that the console offers, checked with the API server and cached.
 
-SelfSubjectAccessReview decides. Nobody waits for it: until the answer is there an action is offered, and the server
-itself refuses it if need be.
+SelfSubjectAccessReview decides. The console does not wait for it: until the response arrives an action is offered, and
+the server refuses it if necessary.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """Metrics read directly from Kueue's manager: one text about all queues, of which one queue's lines are read.
 
-What it counts, it counts since it was started: without somebody who scrapes it, nobody knows of the last hour alone.
+Its counters start with the manager: without a Prometheus that scrapes it, the last hour alone is unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence

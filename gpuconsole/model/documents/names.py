@@ -87,7 +87,7 @@ def labels(place: Reader, key: str = "labels") -> Mapping[str, str]:
 def unique(place: Reader, key: str, names: Sequence[str], field: str = "", *, fatal: bool = False) -> None:
     """Report entries of the list under `key` (by their `field`) that repeat an earlier name.
 
-    `fatal`: what is named alike cannot be told apart here either.
+    `fatal`: entries with the same name cannot be distinguished here either.
     """
     report = place.report.error if fatal else place.report.refused
     seen: set[str] = set()

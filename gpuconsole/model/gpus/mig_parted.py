@@ -48,7 +48,7 @@ class MigConfigError(ValueError):
 def divided(config: Config, model: GpuModel, count: int) -> tuple[Layout | None, ...]:
     """Return the layouts of a node's GPUs under a configuration; None (MIG off) for GPUs it does not mention.
 
-    Raises ConfigError if a GPU cannot be divided so. Of several parts that concern a GPU the last counts.
+    Raises MigConfigError if a GPU does not support its layout. If several entries apply to a GPU, the last one counts.
     """
     return tuple(_divided(config, model, index) for index in range(count))
 

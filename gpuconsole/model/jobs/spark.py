@@ -92,7 +92,7 @@ def _bound(dynamic: Reader, conf: Reader, name: str) -> int | None:
 
 
 def _number(conf: Reader, key: str) -> int | None:
-    """A property of Spark, which is a text; None where it is no number."""
+    """Read a numeric Spark property, which is a text; None if it is not a number."""
     text = conf.text(key)
     return min(int(text), MOST_PODS) if text.isascii() and text.isdecimal() else None
 
