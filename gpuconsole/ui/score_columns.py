@@ -86,7 +86,7 @@ def summary(table: ScoreTable) -> Painted:
         if table.tie
         else ""
     )
-    return (*head, (table.chosen, "strong"), (f"{tie}; {fits} of {fmt.number(len(table.rows))} nodes feasible", ""))
+    return (*head, (table.chosen, "strong"), (f"{tie}; {fits}/{fmt.number(len(table.rows))} nodes feasible", ""))
 
 
 def about(table: ScoreTable, row: NodeRow) -> tuple[Cell, ...]:

@@ -49,7 +49,7 @@ def test_what_the_backend_does_not_take_is_noted_and_raised() -> None:
         Guard(RecordedBackend(PAST), audit=audit.append).submit(CORDON, now=7)
     [entry] = audit
     assert (entry.command, entry.outcome) == (CORDON_TEXT, AuditOutcome.FAILED)
-    assert entry.detail.startswith("A recording cannot be changed")
+    assert entry.detail.startswith("A recording is read-only")
 
 
 def test_a_command_that_asks_for_what_is_so_already_is_noted_as_such() -> None:

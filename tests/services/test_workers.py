@@ -167,7 +167,7 @@ def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: B
     next(trial)
     beside.console.tick(1)
     assert what_if(beside.console.answers.looks(QUESTION, HOUR)).time > expected.time
-    with pytest.raises(WorkerError, match="another question"):
+    with pytest.raises(WorkerError, match="another request"):
         next(trial)
 
 

@@ -75,13 +75,13 @@ def kept(path: Path) -> None:
 
 
 UNUSABLE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a directory": (a_directory, "it is a directory"),
+    "a directory": (a_directory, "this is a directory"),
     "a text": (a_text, "file is not a database"),
     "half of it": (half_of_a_database, "database disk image is malformed"),
     "damaged": (damaged_pages, "database disk image is malformed"),
-    "another program's": (of_another_program, "it is a database of another program"),
-    "another program's with migrations": (of_another_program_with_migrations, "it is a database of another program"),
-    "a later version's": (of_a_later_version, "a later version of gpuconsole wrote it"),
+    "another program's": (of_another_program, "not a history of gpuconsole"),
+    "another program's with migrations": (of_another_program_with_migrations, "not a history of gpuconsole"),
+    "a later version's": (of_a_later_version, "written by a newer version of gpuconsole"),
     "a table is missing": (with_a_table_missing, "no such table: sessions"),
 }
 
@@ -103,7 +103,7 @@ def test_a_question_to_a_foreign_file_changes_nothing_either(tmp_path: Path) -> 
     path = tmp_path / "history.db"
     of_another_program(path)
     before = path.read_bytes()
-    with pytest.raises(HistoryError, match="it is a database of another program"), earlier_sessions(path):
+    with pytest.raises(HistoryError, match="not a history of gpuconsole"), earlier_sessions(path):
         pass
     assert path.read_bytes() == before
 

@@ -315,9 +315,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a workload whose node has no replacement waits instead of being evicted",
         f"{KUEUE}/processing.py",
-        "if assignment.mode != FlavorAssignmentMode.FIT and context.gates.fail_fast and"
-        " on_failed_node(entry.request.workload):",
-        "if False:",
+        "        and context.gates.fail_fast\n        and on_failed_node(entry.request.workload)\n",
+        "        and False\n",
         KUEUE_TESTS,
     ),
     Mutant(

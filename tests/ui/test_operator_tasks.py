@@ -215,7 +215,7 @@ async def test_why_a_workload_is_pending_and_what_would_admit_it(org: Org) -> No
         await appears(stage, "changes tested")
         whole = sum(nominal(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
         free = whole - sum(used(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
-        assert f"needs {org.each}, gets {free} · {org.each - free} short" in stage.text
+        assert f"needs {org.each}, available {free} · {org.each - free} more needed" in stage.text
         nodes, lines = free_by_node(snapshot, org), stage.lines
         for name, count, namespace, _ in org.jobs:
             told = [n for n, text in enumerate(lines) if f"✓ {namespace}/{name} ends" in text]
@@ -245,7 +245,7 @@ async def test_eight_gpus_are_submitted_and_admitted(org: Org, template: str, si
         await stage.wait(0.3)
         values = stage.screen(SubmitScreen).form.values
         assert (values["gpus"], values["pods"]) == sizes
-        assert "✓ 8 GPUs fit the quota now" in stage.text or "✓ 8 MIG 1g.10gb instances fit" in stage.text
+        assert any(f"✓ 8 {noun} fit available quota now" in stage.text for noun in ("GPUs", "MIG 1g.10gb instances"))
         await use(stage, "ctrl+s")
         stage.screen(Confirm)
         await use(stage, "tab", "enter")
@@ -325,7 +325,11 @@ async def test_the_mig_layout_of_the_node_of_a_workload() -> None:
         await stage.write(pod.node)
         await stage.press("enter")
         await use(stage, "enter")
-        rows = [line for line in stage.lines if "1g.10gb" in line and re.search(r"[▣▲○] (in|borrowed|idle)", line)]
+        rows = [
+            line
+            for line in stage.lines
+            if "1g.10gb" in line and re.search(r"[▣▲○] (nominal quota|borrowed|idle)", line)
+        ]
         assert sum("research/tune" in line for line in rows) == len(pod.slices) == 4
         assert sum("○ idle" in line for line in rows) == free_by_node(stage.app.cluster.snapshot, INSTANCES)[pod.node]
 
@@ -342,7 +346,7 @@ async def test_a_quota_is_changed_in_a_what_if(org: Org) -> None:
         await use(stage, "enter")
         await appears(stage, "VERDICT")
         assert f"{2 * org.each} → {3 * org.each}" in stage.text
-        waits = [stage.line(words).split()[-3:] for words in ("wait for quota", "for nodes")]
+        waits = [stage.line(words).split()[-3:] for words in ("pending on quota", "on scheduling")]
         assert nominal(stage.app.cluster.snapshot, org, "cq-prod") == 2 * org.each, "the cluster itself stays as it is"
     found = []
     for change in ((), (SetQuota("cq-prod", FLAVOR, org.resource, 3 * org.each),)):

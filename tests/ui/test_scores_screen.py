@@ -26,7 +26,7 @@ async def test_every_node_has_its_verdict_and_its_scores(size: tuple[int, int]) 
             ("node-3", False, False),
         ]
         assert "research/llm-ft" in stage.line("kube-scheduler")
-        assert "1 of 3 nodes feasible" in stage.line("kube-scheduler")
+        assert "1/3 nodes feasible" in stage.line("kube-scheduler")
         assert "● chosen" in stage.line("▌")
         assert "NodeResourcesFit" in stage.text
         await stage.press("end")

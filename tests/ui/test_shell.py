@@ -427,7 +427,7 @@ async def test_editing_a_quota_shows_what_would_change_and_leaves_the_limits_out
         await press(pilot, "enter")
         assert isinstance(app.screen, Prompt)
         await press(pilot, "backspace", "backspace", *"1.x", "enter")
-        assert "is no quantity" in "\n".join(painted(app))
+        assert "is not a quantity" in "\n".join(painted(app))
         await press(pilot, "backspace", "backspace", "2")
         assert "16 → 12" in "\n".join(painted(app))
         await press(pilot, "enter")

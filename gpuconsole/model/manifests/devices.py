@@ -71,7 +71,7 @@ def claim_template(reader: Reader, now: Time) -> ResourceClaimTemplate:
         name=meta.name,
         uid=meta.uid,
         requests=_requests(spec.mapping("spec"), is_flat=_is_flat(reader)),
-        constraints=_likenesses(spec.mapping("spec")),
+        constraints=_constraints(spec.mapping("spec")),
     )
 
 
@@ -85,7 +85,7 @@ def claim(reader: Reader, now: Time) -> ResourceClaim:
         uid=meta.uid,
         labels=meta.labels,
         requests=_requests(spec, is_flat=_is_flat(reader)),
-        constraints=_likenesses(spec),
+        constraints=_constraints(spec),
         pod=_made_for(reader, meta.namespace),
         allocation=_allocation(status.mapping("allocation")) if "allocation" in status else None,
         reserved=tuple(f"{meta.namespace}/{place.text('name')}" for place in status.items("reservedFor")),
@@ -157,7 +157,7 @@ def _requests(spec: Reader, *, is_flat: bool) -> tuple[DeviceRequest, ...]:
     return tuple(read(place) for place in devices.items("requests", MOST_REQUESTS))
 
 
-def _likenesses(spec: Reader) -> tuple[DeviceConstraint, ...]:
+def _constraints(spec: Reader) -> tuple[DeviceConstraint, ...]:
     return tuple(
         DeviceConstraint(
             requests=place.texts("requests"),

@@ -56,7 +56,7 @@ def _make_claims(world: World, pod: Pod) -> None:
             name=key.partition("/")[2],
             uid=world.uid("ResourceClaim", key),
             requests=template.requests,
-            constraints=template.likenesses,
+            constraints=template.constraints,
             pod=pod.key,
         )
         refusal = quotas.refusal_of(world, claim)
