@@ -224,7 +224,7 @@ async def test_why_a_workload_is_pending_and_what_would_admit_it(org: Org) -> No
                 assert told == [], f"the end of {name} frees too little quota"
             elif told:
                 fits = nodes[pod.node] + count >= org.each
-                assert ("⚠ admitted, but after" not in lines[told[0] + 1]) is fits, f"{name} leaves room on its node: {fits}"
+                assert ("⚠ admitted, but after" not in lines[told[0] + 1]) is fits, f"{name} leaves room: {fits}"
         assert stage.line("✓ research/rlhf ends")
 
 
