@@ -1,7 +1,7 @@
 """Schema validation of values: types, bounds, enums, patterns, and unique list entries.
 
-The texts are those of kube-openapi's validation and of apiextensions' list types. Of an update only what changed is
-looked at (ratcheting): an old mistake does not stand in the way.
+The texts are those of kube-openapi's validation and of apiextensions' list types. Unchanged values of an update are not
+validated (ratcheting), so an invalid old value may stay.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -82,7 +82,7 @@ def _check_list(schema: Schema, value: list[Any], say: Say, path: Path, old: Any
 
 
 def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:
-    """Return the key of a list entry; None if its entries have none."""
+    """Return the values of a list entry's key fields; None if the list has no keys or the entry has none of them."""
     if not schema.keys or not isinstance(entry, dict) or not any(key in entry for key in schema.keys):
         return None
     values = tuple(entry.get(key) for key in schema.keys)

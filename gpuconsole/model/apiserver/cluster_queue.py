@@ -177,7 +177,7 @@ _NO_POLICIES = {"reclaimWithinCohort": ""}
 
 
 def _rules_kept(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Check → onFlavors of the old queue, which may stay wrong while nothing else about flavors changes."""
+    """Return the old queue's onFlavors by check: invalid ones may stay as long as the queue's flavors are the same."""
     if flavor_names(spec.get("resourceGroups") or ()) != flavor_names(before.get("resourceGroups") or ()):
         return {}
     strategy = before.get("admissionChecksStrategy") or {}

@@ -9,7 +9,7 @@ from gpuconsole.model.documents.findings import Key, Path
 from gpuconsole.model.quantity import canonical
 
 Unknown = Callable[[Path, Schema], None]
-"""Told of each field that is dropped, with the schema of the object that it stood in."""
+"""Callback for each dropped field, with its path and the schema of the object that contained it."""
 
 
 def ignore(path: Path, schema: Schema) -> None:
@@ -19,7 +19,8 @@ def ignore(path: Path, schema: Schema) -> None:
 def with_defaults(schema: Schema, value: Any, unknown: Unknown = ignore, path: Path = ()) -> Any:
     """Drop unknown fields and nulls, and add defaults, as an API server does (structural defaulting and pruning).
 
-    A value of a wrong type is left for the check to refuse. The given value is not changed; parts may be shared.
+    A value of the wrong type is returned as it is, for `check` to report. The given value is not modified; the result
+    may share parts of it.
     """
     if schema.form is ValueType.RECORD:
         return _record(schema, value, unknown, path) if isinstance(value, dict) else value
@@ -60,7 +61,8 @@ def _record(schema: Schema, value: dict[Key, Any], unknown: Unknown, path: Path)
 def written_back(schema: Schema, value: Any) -> Any:
     """Return a value as Kueue's mutating webhook writes it after decoding it.
 
-    What is empty is dropped, amounts become canonical, and a few fields are written even where nothing stood.
+    Empty fields are dropped, quantities become canonical, and fields with a `zero` are written even if they were
+    absent.
     """
     if schema.form is ValueType.QUANTITY:
         return canonical(value)

@@ -11,7 +11,7 @@ from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.topology import GROUP
 
 DEFAULT_QUEUE = "default"
-"""The LocalQueue of jobs that name none, in a namespace that has one of this name."""
+"""LocalQueue of jobs without a queue name, if their namespace has a LocalQueue of this name."""
 MANAGED = "kueue.x-k8s.io/managed"
 PARENT = "kueue.x-k8s.io/pod-suspending-parent"
 SERVING = "kueue.x-k8s.io/pod-group-serving"
@@ -31,7 +31,7 @@ _INTEGRATED = {
     ("sparkoperator.k8s.io", "SparkApplication"),
     *(("kubeflow.org", replicas.kind) for replicas in ALL),
 }
-"""(group, kind) of what may stand in a queue."""
+"""(group, kind) of the job kinds that Kueue can manage."""
 _GROUP = ("spec", "leaderWorkerTemplate")
 _ELASTIC_TEMPLATES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("ray.io", "RayCluster"): ("spec",),
@@ -50,14 +50,15 @@ def defaulted(
     default_queue: bool = False,
     manage_all: bool = False,
 ) -> Document:
-    """A new job as it is stored. `suspend` is the path of its flag; `default_queue`: its namespace has such a queue.
+    """Return a new job as Kueue's mutating webhooks change it.
 
-    `manage_all`: Kueue manages jobs without a queue, too (manageJobsWithoutQueueName). One that another job made that
-    Kueue knows is left to that one.
+    `suspend` is the path of its suspend field, or None. `default_queue`: its namespace has a default LocalQueue.
+    `manage_all`: Kueue also manages jobs without a queue name (manageJobsWithoutQueueName). A job whose controller is a
+    job that Kueue can manage gets no default queue and is not suspended.
     """
     owned = is_owned(document)
     if group == "apps" and at(document, *_notes("spec", "template"), PARENT) not in (None, kind.lower()):
-        return document  # Another integration sees to it.
+        return document  # Another integration manages it.
     if default_queue and not owned and not at(document, "metadata", "labels", QUEUE):
         document = edited(document, ("metadata", "labels", QUEUE), DEFAULT_QUEUE)
     managed = is_managed(document) or (manage_all and not owned)
@@ -79,13 +80,13 @@ def defaulted(
 
 
 def is_owned(document: Document) -> bool:
-    """True for a job whose owner Kueue manages."""
+    """True if a job's controller is of a kind that Kueue can manage."""
     owners = (reference for reference in entries(document, "metadata", "ownerReferences"))
     return any(at(owner, "controller") is True and _group_kind(owner) in _INTEGRATED for owner in owners)
 
 
 def is_managed(document: Document) -> bool:
-    """True for a job that Kueue suspends: it names a queue, and Kueue does not manage its owner."""
+    """True for a job that has a queue name and is not owned by a job that Kueue can manage."""
     return bool(at(document, "metadata", "labels", QUEUE)) and not is_owned(document)
 
 
@@ -115,7 +116,7 @@ def _deployment(document: Document) -> Document:
 
 
 def _labelled(document: Document, template: tuple[str, ...]) -> Document:
-    """Return the template with the job's queue and priority class."""
+    """Copy the job's queue and priority class labels to a pod template."""
     for label in (QUEUE, PRIORITY_CLASS):
         value = at(document, "metadata", "labels", label)
         if value:
@@ -137,7 +138,7 @@ def _worker_set(document: Document, gates: Gates) -> Document:
 
 
 def _mpi(document: Document, gates: Gates) -> Document:
-    """Set the ranks of an MPIJob whose launcher is also a worker: the launcher first, then the workers."""
+    """Offset the workers' pod indexes by 1 in an MPIJob whose launcher is also a worker, so that it has rank 0."""
     launcher, worker = ("spec", "mpiReplicaSpecs", "Launcher"), ("spec", "mpiReplicaSpecs", "Worker")
     both = at(document, *launcher) is not None and at(document, *worker) is not None
     if not (both and at(document, "spec", "runLauncherAsWorker") is True and enabled(gates, "TopologyAwareScheduling")):

@@ -16,7 +16,7 @@ from gpuconsole.model.documents.syntax import subdomain
 from gpuconsole.model.jobs.labels import MAX_EXECUTION, PRIORITY_CLASS, QUEUE
 
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
-"""A label, or an annotation for names that are too long for one."""
+"""Label that names a prebuilt Workload, or the annotation if the name is too long for a label."""
 LONGEST_LABEL = 63
 _LABELS: Path = ("metadata", "labels")
 _NOTES: Path = ("metadata", "annotations")
@@ -27,12 +27,12 @@ class JobView(Struct, frozen=True):
     """View of a job for the webhooks of all kinds."""
 
     kind: str
-    """As Go writes it: `batch/v1, Kind=Job`."""
+    """As Go prints it: `batch/v1, Kind=Job`."""
     labels: Mapping[str, str]
     notes: Mapping[str, str]
     suspended: bool
     takes_elastic: bool
-    """Its size may change while it runs."""
+    """Kueue supports elastic jobs of this kind."""
 
     @property
     def queue(self) -> str:
@@ -40,7 +40,7 @@ class JobView(Struct, frozen=True):
 
 
 def is_elastic(job: JobView, gates: Gates) -> bool:
-    """True if the job may change its size while it runs."""
+    """True if the job is annotated as elastic (workload slices), and the feature gate is on."""
     return enabled(gates, "ElasticJobsViaWorkloadSlices") and job.notes.get(ELASTIC) == "true"
 
 
@@ -107,7 +107,7 @@ def _check_limit(job: JobView) -> Iterator[FieldError]:
 
 
 def check_job_change(job: JobView, old: JobView, gates: Gates, *, default_queue: bool) -> Iterator[FieldError]:
-    """Validate immutable fields; `default_queue` tells that the namespace has a default LocalQueue."""
+    """Validate immutable fields; `default_queue` means that the namespace has a default LocalQueue."""
     yield from _check_queue(job, old, default_queue)
     yield from _check_prebuilt_change(job, old, gates)
     if not (job.suspended and old.suspended):
@@ -162,7 +162,7 @@ def check_class_change(job: JobView, old: JobView, *, suspended: bool) -> Iterat
 
 
 def labels_of(document: Mapping[str, Any], key: str) -> Mapping[str, str]:
-    """Return the labels or annotations of a document whose values are texts."""
+    """Return the labels or annotations of a document whose values are strings."""
     meta = document.get("metadata")
     found = meta.get(key) if isinstance(meta, dict) else None
     return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}

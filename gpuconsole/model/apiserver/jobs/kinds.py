@@ -14,7 +14,7 @@ from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.jobs.kubeflow import ALL, Replicas
 
 STOPPING = "kueue.x-k8s.io/stopping"
-"""Annotation of a Job that is being stopped: it counts as running until it has none any more."""
+"""Annotation of a Job that Kueue is stopping: the job counts as running until it is removed."""
 
 
 class JobCreateCheck(Protocol):
@@ -39,8 +39,9 @@ class JobKind(Struct, frozen=True, kw_only=True):
     check: JobCreateCheck
     change: JobUpdateCheck
     suspend: tuple[str, ...] | None = ("spec", "suspend")
-    """Where it says that it is suspended; None for kinds that cannot be."""
+    """Path of its suspend field; None for kinds without one."""
     takes_elastic: bool = False
+    """Kueue supports elastic jobs of this kind."""
 
 
 def _kubeflow(replicas: Replicas) -> JobKind:
@@ -100,7 +101,7 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
         version="ray.io/v1", check=groups.check_ray_cluster, change=groups.change_ray_cluster, takes_elastic=True
     ),
 }
-"""(group, kind) → how it is looked at."""
+"""(group, kind) → webhook settings."""
 
 
 def view(document: Document, kind: JobKind, name: str) -> JobView:
@@ -124,9 +125,9 @@ def check_job(
     gates: Gates = NO_GATES,
     default_queue: bool = False,
 ) -> list[FieldError]:
-    """Yield the errors of Kueue's webhook for a new job, or one that replaces `old`; none for unknown kinds.
+    """Return the errors of Kueue's webhook for a new job, or one that replaces `old`; none for unknown kinds.
 
-    `default_queue`: the namespace has a LocalQueue for jobs that name none.
+    `default_queue`: the namespace has a default LocalQueue.
     """
     kind = JOB_KINDS.get((group, name))
     if kind is None:
@@ -149,8 +150,8 @@ def as_stored(
 ) -> Document:
     """Return a job as stored after apply: a new one with a queue is suspended until Kueue admits it.
 
-    What a changed one does not say about that stays as it was; of services the webhooks see every change.
-    `default_queue` and `manage_all` as for `defaulted`.
+    An update that does not set the suspend field keeps the old value. Kinds without a suspend field (Deployment,
+    StatefulSet, LeaderWorkerSet) are defaulted on updates, too. `default_queue` and `manage_all` as for `defaulted`.
     """
     kind = JOB_KINDS.get((group, name))
     if kind is None:

@@ -1,4 +1,6 @@
-"""Webhooks of Deployment, StatefulSet and LeaderWorkerSet: what may change while their pods run (Kueue 0.19)."""
+"""Webhooks of Deployment, StatefulSet and LeaderWorkerSet, with the fields that are immutable while their pods run
+(Kueue 0.19).
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +33,7 @@ _NO_RESIZING = "scale it to 0 first, or leave it"
 
 
 def check_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """Validate a new Deployment or StatefulSet, unless another integration manages it."""
+    """Validate a new Deployment or StatefulSet, except a StatefulSet that another integration manages."""
     if _is_left(document):
         return
     yield from _check_labels(job, gates)
@@ -47,7 +49,7 @@ def _is_left(document: Document) -> bool:
 def change_deployment(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """Validate the update of a Deployment: its queue is immutable while it has ready pods."""
+    """Validate the update of a Deployment: its queue cannot be removed, nor changed while it has ready pods."""
     yield from _check_labels(job, gates)
     yield from _check_change(job, old, before, gates)
 
@@ -135,7 +137,9 @@ def _check_change(job: JobView, old: Document, before: JobView, gates: Gates) ->
 
 
 def check_shape(new: Any, old: Any, path: Path) -> Iterator[FieldError]:
-    """Validate that pod requests are unchanged (ValidateImmutablePodGroupPodSpec)."""
+    """Validate that the scheduling-related fields of a pod template are unchanged
+    (ValidateImmutablePodGroupPodSpec).
+    """
     for key in ("initContainers", "containers"):
         ours, theirs = entries(new, key), entries(old, key)
         if len(ours) != len(theirs):

@@ -38,7 +38,7 @@ class Pods(Struct, frozen=True):
     notes: Notes
     """Annotations of its template."""
     path: Path
-    """Where they stand."""
+    """Path of these annotations."""
 
 
 def check_request(notes: Notes, path: Path, gates: Gates) -> Iterator[FieldError]:
@@ -163,7 +163,9 @@ def check_bound(pods: Pods) -> Iterator[FieldError]:
 
 
 def check_groups(pod_sets: Sequence[Pods]) -> Iterator[FieldError]:
-    """Validate pod sets that are placed together: exactly two, one with a single pod, with equal requests."""
+    """Validate pod sets that are placed together: exactly two, one with a single pod, with the same topology
+    request.
+    """
     groups: dict[str, list[Pods]] = {}
     for pods in pod_sets:
         if GROUP in pods.notes and (REQUIRED in pods.notes or PREFERRED in pods.notes):
