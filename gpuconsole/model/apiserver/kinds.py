@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 GROUP = "kueue.x-k8s.io"
 VERSION = "v1beta2"
 IN_USE = f"{GROUP}/resource-in-use"
-"""The finalizer that keeps what is in use from being deleted."""
+"""Finalizer that keeps objects in use from being deleted."""
 
 
 class ApiKind(Struct, frozen=True, kw_only=True):
@@ -25,9 +25,9 @@ class ApiKind(Struct, frozen=True, kw_only=True):
     schema: Schema
     namespaced: bool = False
     default: Callable[[Object, Gates], Object] | None = None
-    """The mutating webhook; only new objects pass it."""
+    """Mutating webhook, called for new objects only."""
     validate: Callable[[Object, Object | None, Gates], Iterator[FieldError]] | None = None
-    """The validating webhook."""
+    """Validating webhook."""
     warn: Callable[[Object], Iterator[str]] | None = None
 
     @property

@@ -13,7 +13,7 @@ MOST_ANNOTATIONS = 256 * 1024
 
 
 def check_labels(labels: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
-    """Keys and values of labels, also of node selectors; all errors stand at the map itself."""
+    """Validate keys and values of labels or of a node selector; the errors name the whole map."""
     for key, value in (labels or {}).items():
         for message in label_key(key):
             yield invalid(path, key, message, "write the key as example.com/name", "bad-label")
@@ -22,7 +22,7 @@ def check_labels(labels: Mapping[str, str] | None, path: Path) -> Iterator[Field
 
 
 def check_annotations(annotations: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
-    """Keys of annotations, whose upper case does not matter, and their size."""
+    """Validate the keys of annotations, ignoring case, and their total size."""
     found = annotations or {}
     for key in found:
         for message in label_key(key.lower()):
@@ -32,7 +32,7 @@ def check_annotations(annotations: Mapping[str, str] | None, path: Path) -> Iter
 
 
 def check_selector(selector: Mapping[str, Any] | None, path: Path) -> Iterator[FieldError]:
-    """A label selector (k8s.io/apimachinery ValidateLabelSelector)."""
+    """Validate a label selector (k8s.io/apimachinery ValidateLabelSelector)."""
     if selector is None:
         return
     yield from check_labels(selector.get("matchLabels"), (*path, "matchLabels"))

@@ -1,4 +1,4 @@
-"""Schema of a pod template in Kueue's Workload: all of core/v1, without the validation that only pods get."""
+"""Schema of a pod template in Kueue's Workload: all fields of core/v1, without the validation that only pods get."""
 
 from gpuconsole.model.apiserver.containers import (
     CONTAINER,

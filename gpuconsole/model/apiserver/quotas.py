@@ -70,7 +70,7 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def flavor_names(groups: Groups) -> tuple[str, ...]:
-    """The flavors of all groups, each once, sorted."""
+    """Return the sorted names of the flavors in all groups."""
     return tuple(sorted({flavor.get("name", "") for group in groups for flavor in group.get("flavors") or ()}))
 
 
@@ -78,9 +78,9 @@ class Limits(Struct, frozen=True):
     """Rules of a kind for the limits in its quotas."""
 
     orphan: str
-    """The word for what limits need above them, if there is nothing; empty if there is."""
+    """`cohort` or `parent` if the object has none, which forbids its limits; else empty."""
     lends_own: bool
-    """No more may be lent than is owned."""
+    """The lendingLimit must not exceed the nominal quota."""
 
 
 def check_groups(groups: Groups, limits: Limits) -> Iterator[FieldError]:

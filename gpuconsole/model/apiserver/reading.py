@@ -48,7 +48,7 @@ def type_error(form: ValueType, value: Any, path: Path) -> FieldError:
 
 
 def unreadable(schema: Schema, value: Any, path: Path = ()) -> FieldError | None:
-    """Return the first value that Go's decoder rejects, before validation."""
+    """Return the error for the first value that Go's decoder rejects; None if the value can be decoded."""
     form = schema.form
     if form is ValueType.QUANTITY and isinstance(value, (str, int, float)):
         return _no_quantity(value, path)

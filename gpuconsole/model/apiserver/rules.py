@@ -15,8 +15,8 @@ def check_rules(
 ) -> None:
     """Report the rules that a value or its parts violate.
 
-    `old` is what it replaces, or None: rules about a change are asked only where there is something to compare with.
-    What has not changed is not asked again (ratcheting). A missing key breaks a rule, as in CEL, unless `lenient`.
+    `old` is the value that it replaces, or None; transition rules are evaluated only if it is given, and other rules
+    only if the value changed (ratcheting). A missing key violates a rule, as in CEL, unless `lenient`.
     """
     if not schema.ruled:
         return

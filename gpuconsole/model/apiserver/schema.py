@@ -1,7 +1,7 @@
 """Schemas of API fields as data: type, bounds, default, and validation rules.
 
-A kind is one `Schema`, built with the small functions below; a field whose name ends in `!` is required. What an API
-server does with it is elsewhere: defaults in `defaulting`, bounds in `checking`, rules in `rules`.
+Each kind is one `Schema`, built with the functions below; the name of a required field ends in `!`. Schemas are applied
+elsewhere: defaults in `defaulting`, bounds in `checking`, rules in `rules`.
 """
 
 import re
@@ -16,7 +16,7 @@ from gpuconsole.model.documents.reader import INT32, INT64
 
 
 class ValueType(Enum):
-    """The type of a value."""
+    """Type of a value."""
 
     RECORD = auto()
     MAP = auto()
@@ -33,11 +33,11 @@ class SchemaRule(Struct, frozen=True):
 
     message: str
     holds: Callable[[Any], bool]
-    """Given a value that is absent it may raise KeyError, as CEL does."""
+    """May raise KeyError for an absent field, as CEL does."""
     remedy: str | Callable[[Any], str]
     code: str = "bad-value"
     deeper: Callable[[Any], Path] = lambda value: ()
-    """The part of a value that breaks it which a person should look at."""
+    """Path from the value to the part that the user should correct."""
 
 
 class Transition(Struct, frozen=True):
@@ -64,26 +64,26 @@ class Schema(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, "Schema"] = {}
     required: tuple[str, ...] = ()
     items: "Schema | None" = None
-    """Of a list's entries, or of a map's values."""
+    """Schema of a list's entries, or of a map's values."""
     default: Any = None
-    """What stands there if nothing else does; None is no default."""
+    """Default value; None if there is none."""
     words: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     least: int | None = None
     most: int | None = None
-    """Bounds of a number, of a text's length, or of the number of entries."""
+    """Bounds of a number, of a string's length, or of the number of entries."""
     keys: tuple[str, ...] = ()
-    """A list whose entries differ in these fields."""
+    """Fields that identify an entry of a list (list type map)."""
     distinct: bool = False
-    """A list without equal entries."""
+    """True if a list has no equal entries (list type set)."""
     moment: bool = False
-    """A text that is a time."""
+    """True if a string must be a date-time."""
     rules: tuple[SchemaRule | Transition, ...] = ()
     ruled: bool = False
-    """True if a rule stands here or below."""
+    """True if this schema or one of its parts has rules."""
     empty: Empty = Empty.KEPT
     zero: Any = None
-    """What Kueue's webhooks write where nothing stands."""
+    """Value that Kueue's webhooks write for an absent field; None if they leave it out."""
 
 
 def record(
@@ -100,7 +100,7 @@ def record(
     int32: str = "",
     int64: str = "",
 ) -> Schema:
-    """An object with these fields; the plain ones may be listed by type: `text="name! path", flag="readOnly"`."""
+    """Schema of an object; fields without settings may be listed by type: `text="name! path", flag="readOnly"`."""
     listed = {"text": text, "texts": texts, "flag": flag, "int32": int32, "int64": int64}
     everything = {name: _PLAIN[form] for form, names in listed.items() for name in names.split()} | dict(fields or {})
     own = {name.rstrip("!"): schema for name, schema in everything.items()}
@@ -125,7 +125,7 @@ def listed(
     distinct: bool = False,
     rules: tuple[SchemaRule | Transition, ...] = (),
 ) -> Schema:
-    """A list; `by` names the key fields of its entries (list type map), `distinct` makes it a set."""
+    """Schema of a list; `by` names the key fields of its entries (list type map), `distinct` makes it a set."""
     return Schema(
         form=ValueType.LIST,
         items=items,
@@ -140,7 +140,7 @@ def listed(
 
 
 def mapped(items: Schema, *, most: int | None = None) -> Schema:
-    """A map with string keys."""
+    """Schema of a map with string keys."""
     return Schema(form=ValueType.MAP, items=items, most=most, empty=Empty.DROPPED)
 
 
@@ -154,6 +154,7 @@ def a_text(
     empty: Empty = Empty.DROPPED,
     zero: str | None = None,
 ) -> Schema:
+    """Schema of a string."""
     return Schema(
         form=ValueType.TEXT,
         pattern=pattern,
@@ -168,21 +169,22 @@ def a_text(
 
 
 def one_of(*words: str, default: str | None = None, most: int | None = None, empty: Empty = Empty.DROPPED) -> Schema:
-    """An enum of strings."""
+    """Schema of an enum of strings."""
     return Schema(form=ValueType.TEXT, words=words, default=default, most=most, empty=empty)
 
 
 def whole(least: int = -INT32 - 1, most: int = INT32, *, default: int | None = None) -> Schema:
-    """An integer; `least` above the type's own minimum is a bound that the server reports."""
+    """Schema of an integer. The type's own minimum as `least` is reported as a type error, a larger one as a bound."""
     return Schema(form=ValueType.WHOLE, least=least, most=most, default=default)
 
 
 def a_flag(default: bool | None = None) -> Schema:
+    """Schema of a boolean."""
     return Schema(form=ValueType.FLAG, default=default)
 
 
 def quantity(default: int | None = None, *, zero: str | None = None) -> Schema:
-    """An amount such as 500m or 1Gi, as a text or a whole number."""
+    """Schema of a quantity such as 500m or 1Gi, as a string or an integer."""
     return Schema(form=ValueType.QUANTITY, pattern=_QUANTITY, default=default, zero=zero)
 
 

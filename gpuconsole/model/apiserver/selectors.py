@@ -35,12 +35,12 @@ def named(
     zero: str | None = None,
     rules: tuple[Transition, ...] = (),
 ) -> Schema:
-    """The name of an object."""
+    """Schema of an object's name."""
     return a_text(SUBDOMAIN, least=least, most=LONGEST_SUBDOMAIN, empty=empty, zero=zero, rules=rules)
 
 
 def pod_set_name(default: str | None = None) -> Schema:
-    """The name of a pod set."""
+    """Schema of a pod set's name."""
     return a_text(LABEL, most=LONGEST_LABEL, default=default)
 
 
@@ -55,7 +55,7 @@ def exactly_one(*fields: str) -> SchemaRule:
 
 
 WEIGHT = record({"weight": quantity(1)})
-"""fairSharing of a queue or cohort."""
+"""Schema of fairSharing in a queue or cohort."""
 STOP_POLICY = one_of("None", "Hold", "HoldAndDrain", default="None", empty=Empty.KEPT)
 CONDITIONS = listed(
     record(

@@ -21,7 +21,7 @@ class Converted(Struct, frozen=True):
 
     document: Mapping[str, Any]
     moved: Mapping[Path, Path] = {}
-    """New place → old place."""
+    """New path → old path."""
 
     def origin(self, path: Path) -> Path:
         """Return the path in the original document."""

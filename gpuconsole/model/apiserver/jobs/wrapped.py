@@ -18,7 +18,7 @@ MOST_POD_SETS = 8
 _ROOT = "template"
 _STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
 SERVICES = (("apps", "Deployment"), ("apps", "StatefulSet"), ("ray.io", "RayCluster"))
-"""Kinds that go on until they are deleted."""
+"""Kinds that run until they are deleted."""
 
 
 class PathError(ValueError):
@@ -29,10 +29,10 @@ class WrappedPods(Struct, frozen=True):
     """A pod set of a component."""
 
     path: str
-    """`template.spec.template`, from the component."""
+    """Path from the component, such as `template.spec.template`."""
     replicas: int
     index: str = ""
-    """The label or annotation with the number of each pod."""
+    """Label or annotation with the index of each pod."""
     subgroup: str = ""
     subgroups: int | None = None
 
@@ -70,13 +70,13 @@ def _entry(value: Any, text: str, done: str) -> Any:
 
 
 def steps(path: str) -> list[str | int]:
-    """Split a path into keys and positions, starting at the component."""
+    """Split a path into keys and indexes, starting at the component."""
     found = _STEP.findall(path.removeprefix(_ROOT))
     return [_ROOT, *(key if key else int(position) for key, position in found)]
 
 
 def template_at(component: Document, path: str) -> Document:
-    """The pod template at a path. Raises PathError."""
+    """Return the pod template at a path. Raises PathError."""
     value = value_at(component, path)
     if not isinstance(value, dict):
         raise PathError(f"at path position '{path}' non-map value")

@@ -1,6 +1,6 @@
 """Volcano 1.15.1's webhooks for Jobs, Queues, PodGroups, HyperNodes, pods, CronJobs and JobFlows.
 
-Where Volcano lists names in the random order of a Go map, here they stand in the order of the document, or by name.
+Lists that Volcano prints in the random order of a Go map are in the order of the document, or sorted by name.
 """
 
 from gpuconsole.model.apiserver.volcano.objections import Objection, message_of

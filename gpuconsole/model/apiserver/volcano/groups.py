@@ -16,7 +16,7 @@ _MEMBERS = ("spec", "members")
 
 
 def check_group_queue(group: Document, queues: Queues) -> Iterator[Objection]:
-    """A PodGroup goes to a queue that is there and open."""
+    """Validate that the queue of a PodGroup exists and is open."""
     name = at(group, "spec", "queue")
     if not name:
         return
@@ -32,7 +32,10 @@ def check_group_queue(group: Document, queues: Queues) -> Iterator[Objection]:
 
 
 def check_group(group: Document) -> Iterator[Objection]:
-    """The highest tier stands once, in the group and in each of its sub-groups; the first sub-group is told."""
+    """Validate that the PodGroup and its sub-groups set highestTierAllowed or highestTierName, not both.
+
+    Only the first wrong sub-group is reported.
+    """
     if names_both(at(group, "spec")):
         yield Objection(("spec", "networkTopology"), f"{BOTH}.", "keep one of them", "bad-topology")
     for n, policy in enumerate(entries(group, "spec", "subGroupPolicy")):
@@ -44,12 +47,12 @@ def check_group(group: Document) -> Iterator[Objection]:
 
 
 def default_queue(group: Document, notes: Mapping[str, str]) -> str | None:
-    """The queue that a namespace's annotation gives to a PodGroup in the default queue; None leaves it."""
+    """Return the queue in the namespace's annotation for a PodGroup in queue `default`; None to leave its queue."""
     return notes.get(QUEUE_NAME) if at(group, "spec", "queue") == "default" else None
 
 
 def check_hyper_node(node: Document) -> Iterator[Objection]:
-    """A hyper node has members, and patterns that can be read."""
+    """Validate that a HyperNode has members, and that their patterns are regular expressions."""
     members = entries(node, *_MEMBERS)
     if not members:
         yield Objection(_MEMBERS, "member must have at least one member", "add a member", "required")
@@ -63,7 +66,7 @@ def check_hyper_node(node: Document) -> Iterator[Objection]:
 
 
 def check_pod(pod: Document, schedulers: tuple[str, ...] = ("volcano",)) -> Iterator[Objection]:
-    """A pod of Volcano says at most one budget of disruption, as a number or as a percentage."""
+    """Validate that a pod of Volcano has at most one disruption budget: a number, or a percentage."""
     notes = at(pod, "metadata", "annotations") or {}
     if at(pod, "spec", "schedulerName") not in schedulers:
         return

@@ -1,4 +1,4 @@
-"""Volcano Queues below queues: depth, pods that run in a parent, and amounts that have to fit (queues/validate)."""
+"""Hierarchical Volcano Queues: depth, allocated pods in a parent, and amounts that must fit (queues/validate)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _KINDS = ("capability", "deserved", "guarantee")
 
 
 def refusal(queue: Document, old: Document | None, queues: Queues) -> str:
-    """Why a queue that is made, or that replaces `old`, is refused; nothing if it is not."""
+    """Return why a new queue, or one that replaces `old`, is refused; empty if it is accepted."""
     own = refusal_of(list(check_queue(queue, queues)))
     if own:
         return own
@@ -29,26 +29,28 @@ def refusal(queue: Document, old: Document | None, queues: Queues) -> str:
 
 
 def among(queue: Document, queues: Queues) -> Iterator[Objection]:
-    """What speaks against a queue's place, or else against its amounts there."""
+    """Yield the error in a queue's parent, or else in its amounts."""
     misplaced = list(check_place(queue, queues))
     yield from misplaced or check_amounts(queue, queues)
 
 
 def name_of(queue: Document) -> str:
+    """Name of a queue."""
     return str(at(queue, "metadata", "name") or "")
 
 
 def parent_of(queue: Document) -> str:
+    """Name of a queue's parent; empty if it names none."""
     return str(at(queue, *_PARENT) or "")
 
 
 def children_of(name: str, queues: Queues) -> list[Document]:
-    """The queues below one, by name."""
+    """Return the child queues of a queue, sorted by name."""
     return [queue for _, queue in sorted(queues.items()) if parent_of(queue) == name]
 
 
 def check_place(queue: Document, queues: Queues, most: int = MOST_LEVELS) -> Iterator[Objection]:
-    """Whether a queue may be where it wants to be: the first thing that speaks against it."""
+    """Report the first error in a queue's parent: a cycle, the depth, a missing queue, or allocated pods."""
     name, above = name_of(queue), parent_of(queue)
     if above in _TOPS:
         return
@@ -65,7 +67,7 @@ def check_place(queue: Document, queues: Queues, most: int = MOST_LEVELS) -> Ite
 
 
 def depth_fault(queue: Document, queues: Queues, most: int) -> str:
-    """What is wrong with how deep a queue lies; nothing if it is right."""
+    """Return the error if a queue is deeper than `most` levels, or an ancestor is missing; empty if it is valid."""
     name, above, depth = name_of(queue), parent_of(queue), 1
     while above not in _TOPS:
         depth += 1
@@ -87,7 +89,7 @@ def _pods_in(queue: Document) -> int:
 
 
 def check_amounts(queue: Document, queues: Queues) -> Iterator[Objection]:
-    """Whether what a queue has fits its parent, its siblings and its children: the first that does not."""
+    """Report the first amount of a queue that does not fit its parent, siblings or children."""
     texts = list(_amount_faults(queue, queues)) if name_of(queue) != ROOT else []
     if texts:
         yield Objection(("spec",), texts[0], "lower the amounts, or raise the parent's", "bad-amounts")
@@ -109,7 +111,7 @@ def _amount_faults(queue: Document, queues: Queues) -> Iterator[str]:
 
 
 def ancestor_faults(queue: Document, queues: Queues) -> Iterator[str]:
-    """Its capability is no more than that of the nearest queue above that names the resource."""
+    """Yield an error for a capability above that of the nearest ancestor that sets the resource."""
     for name, value in _capability(queue).items():
         most = _nearest(queue, name, queues)
         if most is not None and value > most:
@@ -131,7 +133,7 @@ def _nearest(queue: Document, resource: str, queues: Queues) -> int | None:
 
 
 def child_faults(queue: Document, children: Iterable[Document], queues: Queues) -> Iterator[str]:
-    """Its capability is no less than that of any queue below, and what those have together is no more than it has."""
+    """Yield an error for a capability below a descendant's, and for sums of children that exceed the queue's."""
     below = list(children)
     for name, value in _capability(queue).items():
         most = max((_largest(child, name, queues) for child in below), default=0)
@@ -150,7 +152,7 @@ def _largest(queue: Document, resource: str, queues: Queues) -> int:
 
 
 def _sum_faults(parent: Document, children: Iterable[Document], word: str) -> Iterator[str]:
-    """What children are guaranteed, and what they deserve, adds up to no more than their parent's."""
+    """Yield an error if the guarantee or deserved of the children adds up to more than their parent's."""
     totals: dict[str, dict[str, int]] = {"guarantee": {}, "deserved": {}}
     limits = {kind: _amounts(parent, kind) for kind in totals}
     for child in children:
@@ -167,7 +169,7 @@ def _sum_faults(parent: Document, children: Iterable[Document], word: str) -> It
 
 
 def check_deletion(name: str, queues: Queues) -> Iterator[Objection]:
-    """Whether a queue may go."""
+    """Report why a queue cannot be deleted."""
     queue, below = queues.get(name), [name_of(child) for child in children_of(name, queues)]
     if name in ("default", ROOT):
         text = f"`{name}` queue can not be deleted"
@@ -201,7 +203,7 @@ def _shown(name: str, value: int) -> str:
 
 
 def _written(amounts: Mapping[str, int]) -> str:
-    """As Volcano prints a Resource: CPU and what has no size of its own in thousandths."""
+    """Format amounts as Volcano prints a Resource: CPU and scalar resources in thousandths."""
     parts = [f"cpu {amounts.get('cpu', 0):.2f}", f"memory {amounts.get(MEMORY, 0):.2f}"]
     others = (name for name in sorted(amounts) if name not in ("cpu", MEMORY, "pods"))
     return ", ".join([*parts, *(f"{name} {amounts[name] * 1000:.2f}" for name in others)])

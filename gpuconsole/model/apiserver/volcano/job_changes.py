@@ -1,4 +1,4 @@
-"""A Volcano Job that is changed: only its numbers of pods and its priority class may differ (jobs/validate)."""
+"""Update of a Volcano Job: only replicas, minAvailable and the priority class may change (jobs/validate)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ _FROZEN = (
 
 
 def check_change(job: Document, old: Document) -> Iterator[Objection]:
-    """The first thing that is wrong with a change."""
+    """Report the first error in an update."""
     total = 0
     for n, task in enumerate(entries(job, "spec", "tasks")):
         fault = _task_fault(task, ("spec", "tasks", n), str(at(job, "metadata", "name") or ""))
@@ -60,7 +60,7 @@ def _job_faults(job: Document, old: Document, total: int) -> Iterator[Objection]
 
 
 def _frozen(job: Document) -> dict[str, Any]:
-    """The part of a job's spec that stays; names of volumes are the controller's where it made them."""
+    """Return the immutable part of a job's spec, without the claim names that the controller generates."""
     spec = {k: v for k, v in (at(job, "spec") or {}).items() if k not in ("minAvailable", "priorityClassName")}
     free = ("replicas", "minAvailable")
     tasks = [{k: v for k, v in task.items() if k not in free} for task in entries(spec, "tasks")]

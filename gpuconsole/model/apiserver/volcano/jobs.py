@@ -1,4 +1,6 @@
-"""A new Volcano Job: tasks, policies, plugins, volumes, dependencies, its queue (jobs/validate, in its order)."""
+"""Validation of a new Volcano Job: tasks, policies, plugins, volumes, dependencies, its queue (jobs/validate, in its
+order).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,9 +20,9 @@ _QUEUE: Path = ("spec", "queue")
 
 
 def check_job(job: Document, *, pod_resources: bool = True) -> Iterator[Objection]:
-    """What is wrong with a job by itself; its queue is `check_queue`'s.
+    """Yield the errors in a new job, except those about its queue (`check_queue`).
 
-    `pod_resources` is the gate PodLevelResources: what a pod asks for as a whole counts.
+    `pod_resources` is the feature gate PodLevelResources: resources of a whole pod are validated.
     """
     tasks = [task for task in entries(job, *_TASKS) if isinstance(task, dict)]
     if not tasks:
@@ -98,7 +100,7 @@ def _sla(name: str) -> str:
 
 
 def _check_volumes(volumes: list[Any]) -> Iterator[Objection]:
-    """The first volume that is wrong."""
+    """Report the first invalid volume."""
     seen: set[str] = set()
     for n, volume in enumerate(volumes):
         text = _volume_fault(volume, seen)
@@ -132,12 +134,12 @@ def _check_dependencies(tasks: list[Any]) -> Iterator[Objection]:
 
 
 def dependencies(tasks: list[Any]) -> dict[str, list[str]]:
-    """Task → the tasks that it depends on."""
+    """Return the names of the tasks on which each task depends."""
     return {str(task.get("name") or ""): [str(one) for one in entries(task, "dependsOn", "name")] for task in tasks}
 
 
 def check_queue(job: Document, queues: Mapping[str, Document]) -> Iterator[Objection]:
-    """Whether a job may go to its queue: it is there, open, and has none below it."""
+    """Validate that a job's queue exists, is open, and is a leaf."""
     name = str(at(job, *_QUEUE) or "")
     queue = queues.get(name)
     if queue is None:

@@ -8,26 +8,26 @@ from gpuconsole.model.documents.findings import DocumentFindings, Path
 
 
 class Objection(Struct, frozen=True):
-    """One part of a refusal."""
+    """Error of one of Volcano's webhooks."""
 
     path: Path
     text: str
-    """As Volcano writes it, with the blanks and signs between which it stands in the whole message."""
+    """As Volcano writes it, with the spaces and punctuation that separate it from others in the message."""
     remedy: str
     code: str
 
     @property
     def problem(self) -> str:
-        """The text for a person."""
+        """The text without these separators."""
         return self.text.strip(" ;\n.")
 
 
 def message_of(objections: Iterable[Objection]) -> str:
-    """The whole message of a refusal; nothing if there is none."""
+    """Join objections to the webhook's message; empty if there are none."""
     return "".join(objection.text for objection in objections)
 
 
 def report(findings: DocumentFindings, at: Path, objections: Iterable[Objection]) -> None:
-    """Report objections to an object that stands at a path."""
+    """Report objections to the object at a path."""
     for objection in objections:
         findings.refused((*at, *objection.path), objection.problem, objection.remedy, objection.code)

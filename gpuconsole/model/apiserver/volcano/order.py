@@ -1,12 +1,13 @@
-"""Things that depend on each other: an order in which each comes after what it depends on."""
+"""Topological order of tasks or flows that depend on each other."""
 
 from collections.abc import Mapping, Sequence
 
 
 def order_of(dependencies: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Names in such an order; None if they run in a circle, or depend on something that is not there.
+    """Return the names, each after its dependencies; None for a cycle or a missing dependency.
 
-    Of names that could come next the one that became free last comes first (Volcano jobs/validate topoSort).
+    Of the names that could come next, the one whose dependencies were completed last comes first (Volcano jobs/validate
+    topoSort).
     """
     waits = {name: len(before) for name, before in dependencies.items()}
     free = [name for name, count in waits.items() if not count]

@@ -1,4 +1,4 @@
-"""Lifecycle policies: which events and actions a user may name, and which of them go together (jobs/validate)."""
+"""Validation of lifecycle policies: valid events and actions, and their combinations (jobs/validate)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,13 +21,13 @@ _REMEDIES = {
     "bad-policy": "give a policy events or an exit code, and each of them once",
 }
 Fault = tuple[str, str, Path]
-"""Text, code, and the field below the policies."""
+"""Text, code, and the path below the policies."""
 
 
 def check_policies(policies: Sequence[Any], path: Path, field: str) -> Iterator[Objection]:
-    """What is wrong with the policies at a path: the first that is wrong ends the list.
+    """Report the errors of the policies at a path as one objection; the first wrong policy ends the validation.
 
-    `field` is what Volcano calls them in its text.
+    `field` is the name of the field in Volcano's text.
     """
     events: set[str] = set()
     faults = list(_faults(policies, events, field))
@@ -44,7 +44,7 @@ def check_policies(policies: Sequence[Any], path: Path, field: str) -> Iterator[
 
 
 class PolicyObjection(Objection, frozen=True):
-    """A person is told of the fault, not of everything that would be valid."""
+    """Objection whose `problem` is its first fault, without the list of all valid events and actions."""
 
     fault: str
 

@@ -1,4 +1,4 @@
-"""A Volcano Queue by itself: amounts in order, its state, its place by annotations (queues/validate)."""
+"""Validation of a Volcano Queue: order of its amounts, state, hierarchy annotations (queues/validate)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ Queues = Mapping[str, Document]
 
 
 def check_queue(queue: Document, queues: Queues) -> Iterator[Objection]:
-    """What is wrong with a queue among these others."""
+    """Yield the errors in a queue; `queues` are all queues by name."""
     spec = at(queue, "spec") or {}
     yield from _check_amounts(spec)
     state = at(queue, "status", "state")
@@ -29,7 +29,7 @@ def check_queue(queue: Document, queues: Queues) -> Iterator[Objection]:
 
 
 def refusal_of(objections: list[Objection]) -> str:
-    """How several objections are told at once (an aggregate of field errors)."""
+    """Join the texts of objections as an aggregate of field errors prints them; empty if there are none."""
     texts = list(dict.fromkeys(objection.text for objection in objections))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
 
@@ -40,7 +40,7 @@ def _wrong(path: Path, field: str, value: Any, detail: str, remedy: str) -> Obje
 
 
 class QueueObjection(Objection, frozen=True):
-    """A person sees the field anyway."""
+    """Objection whose `problem` leaves out the field, because its path is shown anyway."""
 
     detail: str
 
@@ -82,7 +82,7 @@ def _not_negative(amounts: Mapping[str, Any], *keys: str) -> Iterator[Objection]
 
 
 def check_hierarchy(queue: Document, queues: Queues) -> Iterator[Objection]:
-    """The first thing that is wrong with the annotations of hierarchical DRF, among the queues that are there."""
+    """Report the first error in a queue's annotations for hierarchical DRF."""
     notes = at(queue, "metadata", "annotations") or {}
     hierarchy, weights = notes.get(HIERARCHY, ""), notes.get(WEIGHTS, "")
     if not hierarchy and not weights:
@@ -116,7 +116,7 @@ def _noted(key: str, value: str, detail: str) -> Objection:
 
 
 def default_notes(notes: Mapping[str, str]) -> dict[str, str]:
-    """The annotations of hierarchical DRF with the root, where it is left out."""
+    """Return the annotations for hierarchical DRF with a missing root added; empty if they need no change."""
     hierarchy, weights = notes.get(HIERARCHY, ""), notes.get(WEIGHTS, "")
     if not hierarchy or not weights or hierarchy.startswith("root"):
         return {}

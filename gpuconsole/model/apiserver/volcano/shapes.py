@@ -5,7 +5,7 @@ from typing import Any
 from gpuconsole.model.quantity import parse_quantity
 
 TEXT, WHOLE, QUANTITY, ANYTHING = "text", "whole", "quantity", "anything"
-"""What a leaf has to be."""
+"""Types of a leaf."""
 AMOUNTS = {"*": QUANTITY}
 _TOPOLOGY = {"highestTierAllowed": WHOLE, "highestTierName": TEXT}
 _POLICIES = [{"action": TEXT, "event": TEXT, "events": [TEXT], "exitCode": WHOLE}]
@@ -67,7 +67,7 @@ _LARGEST = 10**18
 
 
 def fits(value: Any, shape: Any) -> bool:
-    """Whether a value is what its type takes; what is absent always is. `*` stands for any key of a map."""
+    """True if a value decodes into its type; an absent value always does. `*` matches any key of a map."""
     if value is None or shape == ANYTHING:
         return True
     match shape:
