@@ -1,4 +1,4 @@
-"""The volumes of a pod, as its schema describes them (core/v1)."""
+"""Schema of a pod's volumes (core/v1)."""
 
 from gpuconsole.model.apiserver.containers import FIELD_REF, RESOURCE_FIELD
 from gpuconsole.model.apiserver.schema import AMOUNTS, LABELS, a_flag, a_text, listed, quantity, record

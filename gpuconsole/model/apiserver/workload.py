@@ -1,4 +1,4 @@
-"""Workload: the schema of its spec, and the rules that bind it while it holds quota."""
+"""Workload: schema of its spec, and the rules for its changes while it holds quota."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -89,13 +89,13 @@ _SPEC = record(
 
 
 def is_true(workload: Object, condition: str) -> bool:
-    """Whether a condition holds."""
+    """True if a condition of the workload is true."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any(found.get("type") == condition and found.get("status") == "True" for found in conditions)
 
 
 def reserves(workload: Object) -> bool:
-    """Whether it holds quota."""
+    """True if the workload holds quota."""
     return is_true(workload, "QuotaReserved")
 
 
@@ -105,7 +105,7 @@ def _reference(workload: Object) -> Mapping[str, Any] | None:
 
 
 def _while_reserved(message: str, same: Callable[[Object, Object], bool]) -> Transition:
-    """What may not change once there was quota."""
+    """Rule for a field that is immutable while the old workload holds quota."""
     return Transition(
         message,
         lambda new, old: not reserves(old) or same(new, old),
@@ -114,7 +114,10 @@ def _while_reserved(message: str, same: Callable[[Object, Object], bool]) -> Tra
 
 
 def _kept(key: str, *, of: Callable[[Object], bool] = bool) -> Callable[[Object, Object], bool]:
-    """A field of the reference stays, if the reference is there before and after, and `of` is true of it."""
+    """Condition that a field of priorityClassRef is unchanged.
+
+    It holds for a reference that is new or removed, and for one for which `of` is false.
+    """
 
     def same(new: Object, old: Object) -> bool:
         now, before = _reference(new), _reference(old)

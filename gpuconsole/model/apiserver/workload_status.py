@@ -1,4 +1,4 @@
-"""The schema of a Workload's status: what Kueue notes on it."""
+"""Schema of a Workload's status."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -125,7 +125,10 @@ def _check_slices(request: Object, path: Path) -> Iterator[FieldError]:
 
 
 def _check_admission(workload: Object, old: Object | None) -> Iterator[FieldError]:
-    """Assignments of pod sets that exist, each using the same a pod; a reservation comes with its admission."""
+    """Validate the admission of a workload with reserved quota.
+
+    It must be set, its pod sets must exist, and their usage must be a multiple of their pods.
+    """
     path: Path = ("status", "admission")
     admission = workload["status"].get("admission")
     if admission is None:
@@ -145,7 +148,7 @@ def _check_admission(workload: Object, old: Object | None) -> Iterator[FieldErro
 
 
 def _check_reclaimable(workload: Object, old: Object | None) -> Iterator[FieldError]:
-    """Validate that reclaimable pods do not exceed the count; for an elastic job an old value may for a while."""
+    """Validate that reclaimable pods do not exceed the count; an elastic job may keep an old value that does."""
     sizes = {pods.get("name", ""): pods.get("count", 0) for pods in _pod_sets(workload)}
     given = (workload.get("status") or {}).get("reclaimablePods") or ()
     earlier = ((old or {}).get("status") or {}).get("reclaimablePods") or ()

@@ -1,4 +1,4 @@
-"""A write as the API server handles it: defaults, mutating webhook, schema and rules, validating webhook."""
+"""Writes as the API server handles them: defaults, mutating webhook, schema and rules, validating webhook."""
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ from gpuconsole.model.documents.findings import Path
 
 Object = Mapping[str, Any]
 NOT_CHECKED = "not-checked"
-"""The code of the notice that rules were not asked, because of other mistakes."""
+"""Code of the notice that rules were not evaluated because of other errors."""
 _NOTICE = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
     "validation"
@@ -33,7 +33,7 @@ class WriteStage(StrEnum):
     """Stage that refuses a write; later stages do not run."""
 
     DECODING = "decoding"
-    """It cannot even be read into Kueue's types."""
+    """It cannot be decoded into Kueue's types."""
     SCHEMA = "schema"
     WEBHOOK = "webhook"
 
@@ -43,11 +43,11 @@ class WriteResult(Struct, frozen=True, kw_only=True):
 
     kind: str
     stored: Object
-    """The object as it would be stored; of one that is refused, as far as it came."""
+    """The object as it would be stored; of a refused write, as far as it was processed."""
     stage: WriteStage | None = None
-    """Who refused it; None if it was accepted."""
+    """Stage that refused it; None if it was accepted."""
     by: str = ""
-    """Its name, as `webhook vclusterqueue.kb.io`."""
+    """Name of that stage, such as `webhook vclusterqueue.kb.io`; empty if it was accepted."""
     refusals: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ class WriteResult(Struct, frozen=True, kw_only=True):
 def create(kind: ApiKind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000") -> WriteResult:
     """Validate a new object; `suffix` follows a generateName if there is no name.
 
-    The order is the server's: what a mistake hides is not looked for.
+    As in the server, the first stage that refuses ends the write; `hidden` returns the errors of later stages.
     """
     found = with_defaults(kind.schema, document)
     if kind.default is not None:
@@ -124,7 +124,7 @@ def _judge(kind: ApiKind, found: Object, old: Object | None, gates: Gates) -> Wr
             check_rules(kind.schema, found, refusals.append, (), old)
     if refusals:
         return WriteResult(kind=kind.name, stored=found, stage=WriteStage.SCHEMA, by="schema", refusals=tuple(refusals))
-    # The mutating webhook has read a new object already.
+    # A new object was decoded before the mutating webhook.
     if kind.validate is not None and (old is not None or kind.default is None):
         problem = unreadable(kind.schema, found)
         if problem is not None:
@@ -143,10 +143,11 @@ def _judge(kind: ApiKind, found: Object, old: Object | None, gates: Gates) -> Wr
 def hidden(
     kind: ApiKind, verdict: WriteResult, old: Object | None = None, *, gates: Gates = NO_GATES
 ) -> list[FieldError]:
-    """Return the errors that later stages would report for a refused write, as far as they can be determined.
+    """Return the errors that later stages would report for a write that the schema refused, as far as they can be
+    determined.
 
-    The server stops at the first stage that refuses; a person would rather know everything at once. Nothing is said
-    of what lies in a part that is wrong already.
+    The server stops at the first stage that refuses, but users want all errors at once. Errors within a part that is
+    already reported are left out.
     """
     if verdict.stage is not WriteStage.SCHEMA or unreadable(kind.schema, verdict.stored) is not None:
         return []
@@ -161,5 +162,5 @@ def hidden(
 
 
 def _is_apart(refusal: FieldError, wrong: Collection[Path]) -> bool:
-    """True where neither its field nor one around it is among the wrong ones."""
+    """True if neither the field nor one that contains it is among the wrong ones."""
     return not any(refusal.path[:length] in wrong for length in range(1, len(refusal.path) + 1))

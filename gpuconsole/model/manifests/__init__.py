@@ -1,4 +1,4 @@
-"""YAML and JSON documents to structs, with findings that name file, line and field."""
+"""Decoding of YAML and JSON documents into structs, with findings that name file, line and field."""
 
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.decoding import UnreadDocument, decode_objects

@@ -10,7 +10,7 @@ from gpuconsole.model.queues import ClusterQueue
 
 
 def admitting_all(obj: Object) -> Object:
-    """Return the object; a ClusterQueue without selector gets the empty one, which selects every namespace."""
+    """Return the object; a ClusterQueue without selector gets the empty one, which selects all namespaces."""
     if isinstance(obj, ClusterQueue) and obj.namespace_selector is None:
         return replace(obj, namespace_selector=LabelSelector())
     return obj

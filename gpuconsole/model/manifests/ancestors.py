@@ -1,4 +1,4 @@
-"""Cohorts and queues that lie in each other: none is its own ancestor, and none lies deeper than anybody nests them."""
+"""Detection of cycles and of excessive depth in hierarchies of cohorts and queues."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ FIELDS = {
     "volcano_queues": ("parent", "queue"),
     "kai_queues": ("parentQueue", "queue"),
 }
-"""Table → the field of `spec` that names the parent, and what is nested."""
+"""Table → the field of `spec` that names the parent, and the word for its objects."""
 
 
 def check_ancestors(entries: Mapping[str, LoadedObject], field: str, what: str) -> None:
-    """Name each cycle once, at the first of its members that the input gives; and the first that lies too deep."""
+    """Report each cycle once, at its first member in the input, and the first object that is nested too deeply."""
     done: set[str] = set()
     for name in entries:
         trail: dict[str, None] = {}

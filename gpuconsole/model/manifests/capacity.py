@@ -9,6 +9,7 @@ from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor, Topology
 
 
 def resource_flavor(reader: Reader, now: Time) -> ResourceFlavor:
+    """Read a ResourceFlavor."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     return ResourceFlavor(
@@ -22,7 +23,7 @@ def resource_flavor(reader: Reader, now: Time) -> ResourceFlavor:
 
 
 def topology(reader: Reader, now: Time) -> Topology:
-    """Levels, highest first; the host name may only be the lowest."""
+    """Read a Topology; its levels are in order from highest to lowest."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     levels = tuple(place.text("nodeLabel") for place in spec.items("levels"))
@@ -32,7 +33,7 @@ def topology(reader: Reader, now: Time) -> Topology:
 
 
 def admission_check(reader: Reader, now: Time) -> AdmissionCheck:
-    """An admission check; without a status its controller is taken as active."""
+    """Read an AdmissionCheck; without a status it counts as active."""
     meta = metadata(reader, now, namespaced=False)
     spec, parameters = reader.mapping("spec"), reader.down("spec", "parameters")
     active = True

@@ -26,13 +26,16 @@ from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 
 _VOLCANO = ("VolcanoJob", "VolcanoCronJob", "JobTemplate")
-"""Kinds whose pods Kueue does not manage: they go to a queue of Volcano."""
+"""Kinds whose pods go to a queue of Volcano, not of Kueue."""
 Names = Mapping[str, Mapping[str, LoadedObject]]
 """Table → key → entry."""
 
 
 def check(entries: Sequence[LoadedObject]) -> None:
-    """Report what does not fit together, at the object that names the other. A scenario sees what stands beside it."""
+    """Report missing references and other contradictions between objects, at the object that refers to the other.
+
+    The objects of a scenario are checked together with those outside of all scenarios.
+    """
     cluster_entries = [entry for entry in entries if not entry.scope]
     _check_scope(cluster_entries, cluster_entries)
     for scope in dict.fromkeys(entry.scope for entry in entries if entry.scope):
@@ -89,7 +92,7 @@ def _defined(
     effect: str,
     severity: Severity = Severity.WARNING,
 ) -> bool:
-    """Report a name that nothing in the input defines."""
+    """True if an object is in the input; a missing one is reported."""
     if name in names.get(table, {}):
         return True
     short = name.rpartition("/")[2]
@@ -186,7 +189,7 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
 
 
 def _check_flow(flow: Job, rules: FlowRules, place: Reader, names: Names) -> None:
-    """JobFlows name JobTemplates of their namespace."""
+    """Check that the JobTemplates of a JobFlow are in its namespace."""
     for number, one in enumerate(rules.flows):
         key = f"JobTemplate/{flow.namespace}/{one.template}"
         effect = "the JobFlow stops at it until it exists"
@@ -195,7 +198,7 @@ def _check_flow(flow: Job, rules: FlowRules, place: Reader, names: Names) -> Non
 
 
 def _check_runtime(job: Job, rules: TrainRules, place: Reader, names: Names) -> None:
-    """A TrainJob names a runtime of its namespace or of the cluster; those that the trainer installs need no file."""
+    """Check a TrainJob's runtime, in its namespace or cluster-wide; runtimes that the trainer installs need no file."""
     is_cluster_wide = rules.kind == CLUSTER_WIDE
     if rules.runtime and not (is_cluster_wide and rules.runtime in SHIPPED):
         key = rules.runtime if is_cluster_wide else f"{job.namespace}/{rules.runtime}"
@@ -205,17 +208,17 @@ def _check_runtime(job: Job, rules: TrainRules, place: Reader, names: Names) -> 
 
 
 def _severity_of_queue(names: Names) -> Severity:
-    """How bad it is that a LocalQueue is missing: where no queue is among the files, they are somewhere else."""
+    """Severity of a missing LocalQueue: a note if the input has no queues, which may be elsewhere then."""
     return _severity(any(names.get(table) for table in ("local_queues", "cluster_queues")))
 
 
 def _severity(has_fellows: bool) -> Severity:
-    """How bad it is that an object is missing: where none of its kind is among the files, they are somewhere else."""
+    """Severity of a missing object: a note if the input has none of its kind, which may be elsewhere then."""
     return Severity.WARNING if has_fellows else Severity.NOTE
 
 
 def _is_unqueued(job: Job, names: Names) -> bool:
-    """True where there are queues, but none that takes the jobs of a namespace that name none."""
+    """True if there are LocalQueues, but no default LocalQueue in the job's namespace."""
     queues = names.get("local_queues", {})
     return bool(queues) and f"{job.namespace}/{DEFAULT_QUEUE}" not in queues
 
@@ -227,7 +230,7 @@ def _check_priority(name: str, place: Reader, names: Names) -> None:
 
 
 def _where(value: object, name: str) -> Path:
-    """The path of the first priorityClassName (or priorityClass) with this name; depth is bounded by the reader."""
+    """Return the path of the first priorityClassName (or priorityClass) with this name; the reader bounds the depth."""
     level: list[tuple[Path, object]] = [((), value)]
     while level:
         deeper: list[tuple[Path, object]] = []

@@ -43,12 +43,13 @@ _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
 
 
 def namespace(reader: Reader, now: Time) -> Namespace:
+    """Read a Namespace; it gets the label with its name that the API server sets."""
     meta = metadata(reader, now, namespaced=False)
     return Namespace(name=meta.name, labels={**meta.labels, NAMESPACE_NAME: meta.name})
 
 
 def node(reader: Reader, now: Time) -> Node:
-    """Read a Node; without conditions it counts as ready, without capacity its allocatable is used."""
+    """Read a Node; without conditions it counts as ready, and capacity and allocatable default to each other."""
     meta = metadata(reader, now, namespaced=False)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     capacity, allocatable = _offer(status, "capacity"), _offer(status, "allocatable")
@@ -148,7 +149,10 @@ def _deleted(meta: Reader) -> Time:
 
 
 def _why(status: Reader) -> dict[str, Any]:
-    """Return reason and message: the status's own, else when it was bound, or why it is unschedulable."""
+    """Return reason and message, and the bind time of a scheduled pod.
+
+    They are the status's own, else those of a container that does not start, or of the failed scheduling.
+    """
     said = {"reason": status.text("reason"), "message": status.text("message", limit=4096)}
     for condition in status.items("conditions"):
         if condition.raw("type") != "PodScheduled":
@@ -192,6 +196,7 @@ def owner(reader: Reader, namespace: str) -> str:
 
 
 def limit_range(reader: Reader, now: Time) -> LimitRange:
+    """Read a LimitRange."""
     meta = metadata(reader, now)
     items = tuple(
         LimitRangeItem(
@@ -223,13 +228,14 @@ def resource_quota(reader: Reader, now: Time) -> ResourceQuota:
 
 
 def _quota_scopes(spec: Reader) -> Iterator[QuotaScope]:
-    """`spec.scopeSelector`."""
+    """Yield the scopes of `spec.scopeSelector`."""
     for place in spec.mapping("scopeSelector").items("matchExpressions"):
         operator = place.one_of("operator", "Exists", ("In", "NotIn", "Exists", "DoesNotExist"))
         yield QuotaScope(place.required("scopeName"), operator, place.texts("values"))
 
 
 def runtime_class(reader: Reader, now: Time) -> RuntimeClass:
+    """Read a RuntimeClass."""
     meta = metadata(reader, now, namespaced=False)
     overhead = resources(reader.mapping("overhead"), "podFixed")
     return RuntimeClass(name=meta.name, handler=reader.text("handler"), overhead=overhead)
@@ -256,6 +262,7 @@ def _check_system_class(reader: Reader, name: str, value: int) -> None:
 
 
 def priority_class(reader: Reader, now: Time) -> PriorityClass:
+    """Read a PriorityClass; a name or value that is reserved for the system is reported."""
     meta = metadata(reader, now, namespaced=False)
     reader.only("apiVersion", "kind", "metadata", "value", "globalDefault", "description", "preemptionPolicy")
     value = reader.number("value", 0)

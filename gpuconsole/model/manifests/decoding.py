@@ -1,4 +1,4 @@
-"""Objects from documents that were checked elsewhere: no findings, only what could not be read at all."""
+"""Decoding of objects from documents that were validated elsewhere; reports only documents that cannot be read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from gpuconsole.model.text import clean
 
 
 class UnreadDocument(Struct, frozen=True):
-    """A document that gave no object, by its position among its fellows."""
+    """Document that gave no object, with its position in the input."""
 
     position: int
     problem: str
@@ -31,10 +31,10 @@ class UnreadDocument(Struct, frozen=True):
 def decode_objects(
     documents: Sequence[Mapping[str, Any]], *, now: Time = 0, names: GeneratedNames | None = None
 ) -> tuple[tuple[Object, ...], tuple[UnreadDocument, ...]]:
-    """Read documents as files are read: lists unfolded, plain pods with a queue as jobs, pod groups put together.
+    """Read documents as files are read: lists expanded, plain pods with a queue as jobs, pod groups folded.
 
-    Kinds that have no effect or are not simulated yet are left out, as they are from files. `names` are those that
-    objects with a generateName got elsewhere.
+    Kinds that have no effect or are not simulated are left out, as in files. `names` are the names that objects with a
+    generateName got elsewhere.
     """
     names = names or GeneratedNames(str(now) if now else "")
     entries: list[tuple[int, LoadedObject]] = []
@@ -58,7 +58,7 @@ def decode_objects(
 
 
 def _lost(entries: Sequence[tuple[int, LoadedObject]], objs: Sequence[Object]) -> Iterator[UnreadDocument]:
-    """Pods of groups that are not complete, which Kueue holds back until they are."""
+    """Yield the pods of incomplete groups, which Kueue holds back."""
     groups = {obj.key for obj in objs if isinstance(obj, Job) and obj.kind == POD_GROUP}
     for position, entry in entries:
         pod = entry.obj

@@ -1,8 +1,8 @@
 """Dynamic resource allocation: DeviceClass, ResourceClaimTemplate, ResourceClaim, ResourceSlice (resource.k8s.io).
 
-v1 and v1beta2 have one form. v1beta1 differs in two places: the fields of an exact request stand in the request itself,
-and those of a device below `basic` (k8s.io/api/resource/v1beta1 types.go). Each document is read in the form of its own
-version; what stands in the other form is a field that the API server drops.
+v1 and v1beta2 have the same form. In v1beta1 the fields of an exact request are in the request itself, and those of a
+device are below `basic` (k8s.io/api/resource/v1beta1 types.go). Each document is read in the form of its version;
+fields of the other form are unknown fields, which the API server drops.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ MOST_OPTIONS = 8
 _LONGEST_NAME = 96
 _MODES = (EXACT_COUNT, "All")
 _FLAT_VERSIONS = ("v1beta1", "v1alpha3")
-"""Versions in which a request and its device class stand side by side, and a device is below `basic`."""
+"""Versions in which an exact request has no `exactly`, and the fields of a device are below `basic`."""
 _OPTION_FIELDS = ("deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity")
 _REQUEST_FIELDS = (*_OPTION_FIELDS, "adminAccess")
 _DEVICE_FIELDS = (
@@ -52,6 +52,7 @@ _DEVICE_FIELDS = (
 
 
 def device_class(reader: Reader, now: Time) -> DeviceClass:
+    """Read a DeviceClass."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, "selectors", "config", "extendedResourceName", "suitableNodes")
     return DeviceClass(
@@ -64,6 +65,7 @@ def device_class(reader: Reader, now: Time) -> DeviceClass:
 
 
 def claim_template(reader: Reader, now: Time) -> ResourceClaimTemplate:
+    """Read a ResourceClaimTemplate."""
     meta = metadata(reader, now)
     spec = spec_of(reader, "metadata", "spec")
     return ResourceClaimTemplate(
@@ -76,6 +78,7 @@ def claim_template(reader: Reader, now: Time) -> ResourceClaimTemplate:
 
 
 def claim(reader: Reader, now: Time) -> ResourceClaim:
+    """Read a ResourceClaim with its allocation and the pods for which it is reserved."""
     meta = metadata(reader, now)
     spec = spec_of(reader, "devices", "controller")
     status = reader.mapping("status")
@@ -117,6 +120,7 @@ def _nodes(place: Reader) -> tuple[NodeTerm, ...] | None:
 
 
 def resource_slice(reader: Reader, now: Time) -> ResourceSlice:
+    """Read a ResourceSlice with its devices and shared counters."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(
         reader,
@@ -176,14 +180,16 @@ def _request(place: Reader) -> DeviceRequest:
 
 
 def _flat_request(place: Reader) -> DeviceRequest:
-    """A request of v1beta1: exact where any of its own fields is set, or where there are no alternatives."""
+    """Read a request of v1beta1: exact if it has any field of an exact request, or no alternatives."""
     place.only("name", "firstAvailable", *_REQUEST_FIELDS)
     is_exact = any(field in place for field in _REQUEST_FIELDS)
     return _checked(place, place, is_exact=is_exact or "firstAvailable" not in place)
 
 
 def _checked(place: Reader, body: Reader, *, is_exact: bool) -> DeviceRequest:
-    """A request and its alternatives, one of which must be there (resource validation, validateDeviceRequest)."""
+    """Read a request; report it unless it is either exact or has alternatives (resource validation,
+    validateDeviceRequest).
+    """
     options = tuple(_option(option) for option in place.items("firstAvailable", MOST_OPTIONS))
     if is_exact == bool(options):
         problem = "exactly one of `exactly` or `firstAvailable` is required"

@@ -12,7 +12,7 @@ _AMOUNT = re.compile(r"[0-9]{1,9}|[0-9]{1,3}%")
 
 
 def pod_disruption_budget(reader: Reader, now: Time) -> PodDisruptionBudget:
-    """A PodDisruptionBudget: which pods, and how many of them may be away."""
+    """Read a PodDisruptionBudget: its pod selector, and minAvailable or maxUnavailable."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     spec.only("selector", "minAvailable", "maxUnavailable", "unhealthyPodEvictionPolicy")
@@ -30,7 +30,7 @@ def pod_disruption_budget(reader: Reader, now: Time) -> PodDisruptionBudget:
 
 
 def _amount(spec: Reader, key: str) -> str:
-    """A number of pods or a part of them, as text."""
+    """Read a number of pods or a percentage, as text; empty if it is missing or invalid."""
     raw = spec.raw(key)
     if raw is None:
         return ""

@@ -1,4 +1,4 @@
-"""Plain pods that stand for one job: they are put together once all documents are read."""
+"""Plain pods of one pod group, folded into one job after all documents are read."""
 
 from collections.abc import Sequence
 

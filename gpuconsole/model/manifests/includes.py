@@ -1,4 +1,4 @@
-"""The files that a scenario names: they are looked for beside the scenario's own file."""
+"""Files that a scenario names, relative to the folder of the scenario's own file."""
 
 import os
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from gpuconsole.model.text import clean
 
 
 def included(scenario: Reader, origin: str) -> Iterator[SourceText]:
-    """Read what `files` of a scenario names; nothing if the scenario itself is in no file.
+    """Read the files in `files` of a scenario; none if the scenario itself is not in a file.
 
-    Of a file that is not there the field is told that names it.
+    A file that cannot be read is reported at the field that names it.
     """
     names = scenario.value.get("files")
     if not isinstance(names, list) or not os.path.isfile(origin):
@@ -32,5 +32,5 @@ def included(scenario: Reader, origin: str) -> Iterator[SourceText]:
 
 
 def is_same_file(one: str, other: str) -> bool:
-    """True for two names of one existing file."""
+    """True if both names are of one existing file."""
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)

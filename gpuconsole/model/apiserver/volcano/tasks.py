@@ -1,4 +1,6 @@
-"""One task of a Volcano Job: its minimum, its partitions, its NUMA policy, its pods' resources (jobs/validate)."""
+"""Validation and defaults of one task of a Volcano Job: minAvailable, partitions, NUMA policy, pod resources
+(jobs/validate).
+"""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -14,7 +16,7 @@ _WHOLE_POD = ("cpu", "memory")
 
 
 def check_partitions(task: Document, job: str, path: Path) -> Iterator[Objection]:
-    """Partitions make up all pods, and what is needed of them is what the task needs."""
+    """Validate that the partitions add up to the replicas, and minPartitions to minAvailable."""
     policy = task.get("partitionPolicy")
     if not isinstance(policy, dict):
         return
@@ -39,7 +41,7 @@ def check_partitions(task: Document, job: str, path: Path) -> Iterator[Objection
 
 
 def check_numa(task: Document, path: Path, index: int) -> Iterator[Objection]:
-    """With a NUMA policy each container asks for whole CPUs."""
+    """Report the first container without whole CPUs in a task with a NUMA policy."""
     if task.get("topologyPolicy") in (None, "", "none"):
         return
     for key in ("containers", "initContainers"):
@@ -56,7 +58,7 @@ def check_numa(task: Document, path: Path, index: int) -> Iterator[Objection]:
 
 
 def check_pod_resources(task: Document, path: Path, index: int) -> Iterator[Objection]:
-    """What a pod asks for as a whole covers its containers, and is no more than its limits."""
+    """Validate that a pod's own requests cover those of its containers, and do not exceed its limits."""
     spec = at(task, "template", "spec") or {}
     asked, limits = (at(spec, "resources", kind) or {} for kind in ("requests", "limits"))
     for name, text in asked.items():
@@ -100,7 +102,9 @@ def _text(amount: Fraction) -> str:
 
 
 def default_task(task: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """A task as the mutating webhook leaves it: named, with its minimum and its number of retries."""
+    """Return a task with the mutating webhook's defaults: name, minAvailable, maxRetry, and DNS policy on the host
+    network.
+    """
     policy = task.get("partitionPolicy")
     least = number(policy, "minPartitions", default=0) * number(policy, "partitionSize", default=0)
     needed = least if number(policy, "minPartitions", default=0) > 0 else number(task, "replicas", default=0)

@@ -1,4 +1,4 @@
-"""Network topology in jobs, tasks, PodGroups: the highest tier by number or by name, not both."""
+"""Network topology of jobs, tasks and PodGroups: the highest tier by number or by name, not both."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTo
 
 
 def names_both(place: Any) -> bool:
-    """True if `networkTopology` says the highest tier twice."""
+    """True if `networkTopology` sets the highest tier by number and by name."""
     asked = at(place, "networkTopology")
     return at(asked, "highestTierAllowed") is not None and bool(at(asked, "highestTierName"))
