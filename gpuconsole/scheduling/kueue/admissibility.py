@@ -1,7 +1,7 @@
-"""Decides whether a workload without quota may be queued, and the reason and message that its condition shows if not.
+"""Decides whether a workload without quota may be queued, and the reason and message of its condition if it may not.
 
-Kueue 0.19 workload.IsAdmissible, queue.Manager.AddOrUpdateWorkload, and what the workload controller writes down of it
-(syncQuotaReservedFalseCondition, mayUpdateConditionForAdmissionGatedBy, reconcileOn…QueueActiveState).
+Kueue 0.19 workload.IsAdmissible, queue.Manager.AddOrUpdateWorkload, and the workload controller's writes to the
+condition (syncQuotaReservedFalseCondition, mayUpdateConditionForAdmissionGatedBy, reconcileOn…QueueActiveState).
 """
 
 from enum import StrEnum
@@ -72,11 +72,11 @@ class QueueLookup(Struct, frozen=True, kw_only=True):
 
     local_queue: LocalQueue | None = None
     cluster_queue: ClusterQueue | None = None
-    """The one that the LocalQueue leads to; a stopped LocalQueue leads nowhere (Kueue's ClusterQueueForWorkload)."""
+    """The LocalQueue's ClusterQueue; None if it is missing or the LocalQueue is stopped (ClusterQueueForWorkload)."""
     active: bool = True
     """Its ClusterQueue can admit."""
     misfit: str = ""
-    """What the scheduler would refuse without a look at quota: the namespace, or limits that its requests break."""
+    """Message of a refusal regardless of quota: namespace mismatch, or requests that violate limits; empty if none."""
     refused: str | None = None
     """The reason for which an equivalent workload was refused, if this one is inadmissible because of it."""
 
@@ -99,7 +99,7 @@ def look_up_queues(state: KueueState, workload: Workload) -> QueueLookup:
 def inadmissible_reason(workload: Workload, lookup: QueueLookup, config: KueueConfig) -> tuple[str, str]:
     """Return reason and message for QuotaReserved=False; two empty strings leave the condition unchanged.
 
-    Granular reasons tell more, and with them the text is brought up to date when what blocked the workload is gone.
+    With granular reasons the condition becomes PendingEvaluation once the previous obstacle is gone.
     """
     said = workload.condition(QUOTA_RESERVED)
     if is_gated(workload, config):
@@ -164,9 +164,9 @@ def _refusal_of_class(state: KueueState, workload: Workload) -> str | None:
 
 
 def loses_quota(workload: Workload, lookup: QueueLookup, config: KueueConfig) -> tuple[str, str] | None:
-    """Reason and text with which a workload that is not admitted yet gives its quota back; None if it keeps it.
+    """Return reason and message if a workload that is not admitted yet must release its quota; None if it keeps it.
 
-    Its LocalQueue or ClusterQueue was stopped, or is gone.
+    It does when its LocalQueue or ClusterQueue is stopped or gone.
     """
     local_queue, queue = lookup.local_queue, lookup.cluster_queue
     if local_queue is None:

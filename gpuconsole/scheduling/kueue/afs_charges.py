@@ -1,8 +1,8 @@
 """Admission fair sharing: keeps the recent usage and entry penalties of each LocalQueue up to date.
 
-A reservation costs an entry penalty, an admission turns it into consumption, and samples let consumption follow what
-the admitted workloads use (Kueue 0.19 scheduler.updateEntryPenalty, workload_controller.reconcileAfsPenaltiesOnUpdate,
-localqueue_controller). Without admission fair sharing nothing here is called.
+A quota reservation adds an entry penalty, an admission turns it into consumption, and samples move the consumption
+towards the usage of the admitted workloads (Kueue 0.19 scheduler.updateEntryPenalty,
+workload_controller.reconcileAfsPenaltiesOnUpdate, localqueue_controller). Not used without admission fair sharing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,9 +23,9 @@ from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workload_index import Record
 
 _GATHERING = SECOND
-"""For how long events of workloads are gathered before a LocalQueue is looked at (constants.UpdatesBatchPeriod)."""
+"""Delay between an event of a workload and the sample of its LocalQueue (constants.UpdatesBatchPeriod)."""
 MOST = 1e300
-"""Stands for infinite usage, which JSON cannot tell."""
+"""Stands for infinite usage, which JSON cannot represent."""
 
 
 def usage_in(state: KueueState, rules: ClusterQueueConfig) -> Callable[[str], float] | None:
@@ -45,9 +45,9 @@ def on_local_queue_changed(state: KueueState, key: str, queue: LocalQueue | None
 
 
 def charges(config: KueueConfig, queue: ClusterQueue, workload: Workload) -> bool:
-    """True if a reservation costs an entry penalty (shouldApplyEntryPenalty).
+    """True if a reservation of this workload adds an entry penalty (shouldApplyEntryPenalty).
 
-    A second pass finds the workload reserved and charged already.
+    In a second pass the workload has its reservation and its penalty already.
     """
     return config.takes_turns(queue) and not workload.reserved
 
@@ -65,7 +65,7 @@ def charge(state: KueueState, request: WorkloadRequest) -> None:
 
 
 def add_penalty(state: KueueState, workload: Workload, penalty: afs_usage.Fine) -> None:
-    """Record a penalty; a workload has one at most."""
+    """Record the entry penalty of a workload; it replaces an earlier one."""
     queue_key = workload.local_queue
     ledger = state.local_queue_usage.get(queue_key) or LocalQueueUsage(updated=state.now)
     _store(state, queue_key, afs_usage.with_penalty(ledger, workload.key, penalty))
@@ -82,7 +82,8 @@ def forget(state: KueueState, workload: str) -> None:
 def on_workload_changed(state: KueueState, workload: Workload, before: Record | None) -> None:
     """Update usage and penalties after a workload changed; `before` is its previous record.
 
-    An evicted workload that may come back keeps its penalty, and so does one that was stopped but holds its quota.
+    The penalty is dropped when the workload moves to another LocalQueue, loses an assumed reservation, finishes, or is
+    inactive without quota; an evicted workload keeps it.
     """
     settings = state.config.usage_based
     assert settings is not None
@@ -98,16 +99,17 @@ def on_workload_changed(state: KueueState, workload: Workload, before: Record | 
 
 
 def schedule_sample(state: KueueState, queue_key: str) -> None:
-    """Schedule a sample of a LocalQueue after one of its workloads changed, once the batch period has passed."""
+    """Schedule a sample of a LocalQueue at the end of the batch period, unless one is due earlier."""
     if queue_key in state.local_queue_usage:
         due = state.now + _GATHERING
         state.samples[queue_key] = min(due, state.samples.get(queue_key, due))
 
 
 def sample_local_queue(state: KueueState, queue_key: str) -> Span | None:
-    """Reconcile one LocalQueue as Kueue's controller does; returns the time to the next sample, None if none is due.
+    """Reconcile one LocalQueue as Kueue's controller does; returns the time to the next sample, None if it is not
+    sampled.
 
-    A sample is taken when the interval is over, or a penalty is open (Kueue 0.19 localqueue_controller: Reconcile).
+    A sample is taken when the interval is over or a penalty is pending (Kueue 0.19 localqueue_controller: Reconcile).
     """
     settings, now = state.config.usage_based, state.now
     assert settings is not None
@@ -125,8 +127,8 @@ def sample_local_queue(state: KueueState, queue_key: str) -> Span | None:
 def sample(state: KueueState) -> None:
     """Sample every LocalQueue that is due, and schedule its next sample.
 
-    LocalQueues without current or recent usage are skipped, and all are while no workload is pending or running;
-    `afs_usage.caught_up` computes their missed samples on demand.
+    None is scheduled for LocalQueues without current or recent usage, or while no workload is pending or holds quota;
+    `afs_usage.caught_up` computes the missed samples on demand.
     """
     at_rest = not state.workload_index.has_pending and next(iter(state.workload_index.holders), None) is None
     for queue_key in sorted(queue_key for queue_key, due in state.samples.items() if due <= state.now):
@@ -143,7 +145,10 @@ def sample(state: KueueState) -> None:
 
 
 class LocalQueueUsageReport(Struct, frozen=True):
-    """The usage of a LocalQueue: its status, and the number that orders it under admission fair sharing."""
+    """The usage of a LocalQueue: its status, and the number that orders it under admission fair sharing.
+
+    `usage` is None if its ClusterQueue does not order LocalQueues by usage.
+    """
 
     local_queue: str
     consumed: afs_usage.Fine
@@ -152,7 +157,7 @@ class LocalQueueUsageReport(Struct, frozen=True):
 
 
 def take_usage_changes(state: KueueState) -> list[LocalQueueUsageReport]:
-    """Return the usage reports that changed since the last call, by LocalQueue."""
+    """Return a report for each LocalQueue whose usage changed since the last call."""
     found = []
     for queue_key in state.charges_changed:
         ledger, queue = state.local_queue_usage.get(queue_key), state.objects.local_queues.get(queue_key)

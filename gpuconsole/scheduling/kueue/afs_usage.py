@@ -1,8 +1,8 @@
 """Admission fair sharing: the recent usage of a LocalQueue as a decaying number (Kueue 0.19 pkg/cache/queue/afs).
 
 It has the sampled consumption of the queue's admitted workloads, in which older samples count less, and an entry
-penalty for each workload that has reserved quota and is not yet admitted: so a queue cannot fill the cluster between
-two samples. Amounts are billionths (of a core, a byte, a GPU): Kueue rounds to as many decimals.
+penalty for each workload that has reserved quota and is not yet admitted, so that a queue cannot fill the cluster
+between two samples. Amounts are billionths (of a core, a byte, a GPU), because Kueue rounds to nine decimals.
 """
 
 import math
@@ -24,12 +24,12 @@ class LocalQueueUsage(Struct, frozen=True, omit_defaults=True):
     """The recorded consumption and entry penalties of one LocalQueue."""
 
     updated: Time
-    """When `consumed` was brought up to date last; it never goes back."""
+    """Time of the last update of `consumed`; never decreases."""
     consumed: Fine = {}
     penalties: Mapping[str, Fine] = {}
     """Workload's key → what its reservation costs the queue until it is admitted."""
     seeded: bool = False
-    """What the LocalQueue's status said of earlier times is in `consumed`."""
+    """`consumed` includes the consumption that the LocalQueue's status reported."""
 
     @property
     def penalty(self) -> Fine:
@@ -70,7 +70,7 @@ def decayed(consumed: Fine, usage: Fine, elapsed: Span, half_life: Span) -> dict
 
 
 def sampled(ledger: LocalQueueUsage, usage: Fine, now: Time, half_life: Span) -> LocalQueueUsage:
-    """Return the record after a sample of the current usage."""
+    """Return the record after a sample of the current usage; without a half-life nothing is remembered."""
     if not half_life:
         return replace(ledger, consumed={}, updated=now)
     elapsed = max(0, now - ledger.updated)
@@ -79,9 +79,9 @@ def sampled(ledger: LocalQueueUsage, usage: Fine, now: Time, half_life: Span) ->
 
 
 def caught_up(ledger: LocalQueueUsage, now: Time, interval: Span, half_life: Span) -> LocalQueueUsage:
-    """Apply the samples that were skipped while the queue had no admitted workloads.
+    """Apply the samples that were skipped while the queue had no admitted workloads, as one sample.
 
-    A sample that is due at this very moment is still to come.
+    Unchanged until more than one interval has passed.
     """
     missed = now - ledger.updated
     if not interval or missed <= interval:

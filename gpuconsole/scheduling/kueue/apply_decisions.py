@@ -1,6 +1,7 @@
 """Applies the scheduler's decisions to Workload objects; shared by all callers that carry decisions out.
 
-Every function is pure. Who carries decisions out says when quota is free again: at once, or when pods are gone.
+Every function is pure. The caller decides when the quota of an evicted workload is free: at once, or when its pods are
+gone.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from gpuconsole.scheduling.kueue.checks import checks_for, synced
 
 
 def victims_of(decisions: Iterable[AdmissionDecision]) -> list[Preempt | Evict]:
-    """Return the evictions of a cycle by name; callers apply them after all other decisions."""
+    """Return the evictions of a cycle, sorted by workload; callers apply them after all other decisions."""
     victims = [decision for decision in decisions if isinstance(decision, Preempt | Evict)]
     return sorted(victims, key=lambda victim: victim.workload)
 

@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 Resume = tuple[Mapping[str, int], ...]
-"""For each pod set: resource → index of the last flavor tried; the search goes on after it. -1 = from the start."""
+"""For each pod set: resource → index of the last flavor tried; the search continues after it. -1 = from the first."""
 
 
 class FlavorAssignment:
@@ -33,7 +33,9 @@ class FlavorAssignment:
         self.mode = mode
         """One of NO_FIT, PREEMPT and FIT."""
         self.height = height
+        """Borrowing level."""
         self.tried = -1
+        """Index of the last flavor tried; -1 if none is left to try."""
 
 
 class PodSetResult:
@@ -59,17 +61,17 @@ class PodSetResult:
         self.choices: dict[str, FlavorAssignment] = {}
         self.reasons: list[str] = []
         self.searches: list[FlavorSearch] = []
-        """How its flavors were looked for."""
+        """The searches for its flavors, for messages and events."""
         self.failure = ""
-        """An error that ends the assignment whatever the quota."""
+        """An error that makes the assignment impossible whatever the quota; empty if none."""
         self.topology: tuple[TopologyDomain, ...] = ()
         self.unplaced = ""
         """The flavor whose topology could not take its pods even if it were empty."""
         self.delayed = ""
-        """`Pending` if its places are to be found after the admission checks, `Ready` once they were."""
+        """`Pending` if its topology is assigned after the admission checks, `Ready` once it is; empty otherwise."""
 
     def keep(self, given: PodSetAssignment, numbers: Mapping[tuple[str, str], int]) -> None:
-        """Take over the flavors that it was admitted with; `numbers` are the columns of (flavor, resource)."""
+        """Use the flavors and topology of an earlier admission; `numbers` maps (flavor, resource) to columns."""
         for resource, flavor in given.flavors.items():
             self.choices[resource] = FlavorAssignment(flavor, numbers[flavor, resource], FlavorAssignmentMode.FIT, 0)
         self.topology, self.delayed = given.topology, given.delayed
@@ -80,7 +82,7 @@ class PodSetResult:
 
     @property
     def mode(self) -> FlavorAssignmentMode:
-        """The worst mode of its flavors; FIT if there is no reason against them."""
+        """The worst mode of its flavors; FIT without reasons against them, NO_FIT after an error."""
         if self.failure:
             return FlavorAssignmentMode.NO_FIT
         if not self.reasons:
@@ -88,7 +90,7 @@ class PodSetResult:
         return min((choice.mode for choice in self.choices.values()), default=FlavorAssignmentMode.NO_FIT)
 
     def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
-        """Return the granular reason: the most severe of the resource groups, each by its best flavor."""
+        """Return the granular reason: the most severe over the resource groups, each with its least severe flavor."""
         tried = self.attempts()
         if not tried:
             return GranularReason.NO_MATCHING_FLAVOR
@@ -118,7 +120,7 @@ class Assignment:
         self._replaced = replaced
         self.pod_sets: list[PodSetResult] = []
         self.usage: dict[int, int] = {}
-        """Column → amount, over all pod sets; beyond what a slice has that this one replaces."""
+        """Column → amount, over all pod sets; less the usage of the slice that this workload replaces."""
         self.borrows = 0
         """The greatest borrowing level of its flavors."""
         self._mode: FlavorAssignmentMode | None = None
@@ -129,6 +131,7 @@ class Assignment:
         return self.borrows > 0
 
     def append(self, result: PodSetResult) -> None:
+        """Add a pod set's result; its usage and borrowing levels count in the assignment."""
         self.pod_sets.append(result)
         given = self.given(result)
         before = given.usage if given is not None else EMPTY
@@ -186,10 +189,11 @@ class Assignment:
         self._mode = None
 
     def result(self, pod_set: str) -> PodSetResult:
+        """Return the result of a pod set."""
         return next(result for result in self.pod_sets if result.pod_set.name == pod_set)
 
     def settle(self, places: Mapping[str, tuple[TopologyDomain, ...]]) -> None:
-        """Record the domains of the pods; pod sets without a result get none."""
+        """Record the topology domains of these pod sets; a delayed pod set with domains becomes `Ready`."""
         for name, domains in places.items():
             result = self.result(name)
             result.topology = domains
@@ -246,6 +250,7 @@ class Assignment:
 
     @property
     def message(self) -> str:
+        """The reasons why it does not fit, as the workload's condition shows them."""
         for result in self.pod_sets:
             if result.failure:
                 return messages.failed_assignment(result.pod_set.name, result.failure)

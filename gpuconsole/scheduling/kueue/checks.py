@@ -20,9 +20,9 @@ REJECTED = "Rejected"
 
 
 def checks_for(workload: Workload, queue: ClusterQueue) -> list[str]:
-    """Return the names of the checks that the queue requires for this workload, in order.
+    """Return the sorted names of the checks that the queue requires for this workload.
 
-    With an admission those of its flavors; before, only those that apply to every flavor of the queue.
+    With an admission: those of its flavors; without: only those that apply to every flavor of the queue.
     """
     flavors = {flavor.name for group in queue.resource_groups for flavor in group.flavors}
     asked = {rule.name: set(rule.on_flavors) or flavors for rule in queue.checks}
@@ -56,7 +56,9 @@ def with_check(checks: Sequence[CheckState], new: CheckState, now: Time) -> tupl
 
 
 def reset(check: CheckState, now: Time) -> CheckState:
-    """Reset a check to Pending after an eviction; the retry count grows only after Retry."""
+    """Reset a check to Pending after an eviction; the retry count grows after Retry, and starts again after other
+    states.
+    """
     if check.state == PENDING:
         return check
     return CheckState(
@@ -69,11 +71,12 @@ def reset(check: CheckState, now: Time) -> CheckState:
 
 
 def in_state(workload: Workload, state: str) -> list[CheckState]:
-    """The workload's checks in this state."""
+    """Return the workload's checks in this state."""
     return [check for check in workload.checks if check.state == state]
 
 
 def all_ready(workload: Workload) -> bool:
+    """True if every check of the workload is Ready."""
     return all(check.state == READY for check in workload.checks)
 
 
@@ -88,7 +91,9 @@ def state_messages(checks: Iterable[CheckState], state: str) -> str:
 
 
 def retry_at(workload: Workload) -> Time | None:
-    """Return the time at which every check in state Retry allows another attempt (GetMaxRetryTime)."""
+    """Return the time from which all checks in state Retry allow another attempt; None if none delays it
+    (GetMaxRetryTime).
+    """
     return max(
         (
             check.since + check.requeue_after * SECOND

@@ -18,7 +18,7 @@ _OWN_CLASS_SUFFIX = b"+"
 _ALL_LOCAL_QUEUES = ""
 
 QueueUsage = Callable[[str], float]
-"""What a LocalQueue used lately: that with the least comes first, before priority and age."""
+"""LocalQueue → recent usage; the LocalQueue with the least comes first, before priority and age."""
 
 
 class RequeueReason(StrEnum):
@@ -56,7 +56,7 @@ class ClusterQueueHeap:
         self._taking_turns = taking_turns
         """Admission fair sharing is on: then `head` and `listing` need the usage of LocalQueues."""
         self._equivalence_queue = EquivalenceQueue()
-        """All workloads but those that became inadmissible one by one; refused classes have their granular reason."""
+        """All but individually inadmissible workloads, and the inadmissible classes with their granular reasons."""
         self._inadmissible: dict[int, WorkloadRequest] = {}
         """Workloads that became inadmissible one by one, by id."""
         self._requeued_from_local_queue: set[int] = set()
@@ -72,9 +72,10 @@ class ClusterQueueHeap:
         self.version = 0
         """Grows with every change, but not when a head is taken out for a cycle."""
         self.members = 0
-        """Grows whenever another workload may be the head of its class."""
+        """Grows whenever the head of a class may have changed."""
 
     def copy(self) -> "ClusterQueueHeap":
+        """Return an independent copy."""
         twin = ClusterQueueHeap(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
         twin._equivalence_queue, twin._inadmissible, twin._sticky = (
             self._equivalence_queue.copy(),
@@ -153,6 +154,7 @@ class ClusterQueueHeap:
             self._sticky = None
 
     def is_inadmissible(self, id: int) -> bool:
+        """True if the workload itself or its class is inadmissible."""
         if id in self._inadmissible:
             return True
         closed, waiting = self._equivalence_queue.inadmissible_hashes, self._equivalence_queue.waiting
@@ -188,7 +190,10 @@ class ClusterQueueHeap:
         return None if request is None else self._equivalence_queue.inadmissible_hashes.get(self._hash_of(request))
 
     def head(self, usage: QueueUsage | None = None) -> WorkloadRequest | None:
-        """Return the workload that is tried next; None if no admissible workload is pending."""
+        """Return the workload that is tried next; None if no admissible workload is pending.
+
+        Admission fair sharing needs `usage`.
+        """
         held = self._held()
         if not self._taking_turns:
             return held or self._equivalence_queue.head(_ALL_LOCAL_QUEUES)
@@ -225,7 +230,7 @@ class ClusterQueueHeap:
 
         It is retried in the next cycle if its reason allows that or flavors are left to try, unless its backoff has not
         ended (`ready`). Otherwise it becomes inadmissible, and for some reasons its whole class with it. `granular` is
-        the reason that its condition gives.
+        the reason in its condition.
         """
         if reason in _MAKES_ROOM:
             self._sticky = request.id
@@ -268,9 +273,10 @@ class ClusterQueueHeap:
         return not self._equivalence_queue.inadmissible_hashes
 
     def class_heads(self) -> Iterator[WorkloadRequest]:
-        """Yield the heads of all admissible classes, in order; none if another workload precedes them.
+        """Yield the heads of all admissible classes, in order.
 
-        The queue must not change during the iteration.
+        None under admission fair sharing, or if a sticky workload or one of `requeued_from_local_queue` may precede
+        them. The queue must not change during the iteration.
         """
         if self._taking_turns or self._requeued_from_local_queue or self._sticky in self._equivalence_queue.waiting:
             return iter(())
@@ -304,10 +310,10 @@ class ClusterQueueHeap:
     def requeue_inadmissible(
         self, ready: Callable[[WorkloadRequest], bool], matches: Callable[[WorkloadRequest], bool] | None
     ) -> None:
-        """Make all classes admissible, and requeue inadmissible workloads whose backoff has ended and namespace
-        matches.
+        """Make all classes admissible, and requeue the inadmissible workloads whose backoff has ended and whose
+        namespace matches.
 
-        `matches` is None where every namespace matches.
+        `matches` is None if every namespace matches.
         """
         self.version += 1
         opened = self._equivalence_queue.mark_all_admissible()
@@ -335,7 +341,7 @@ class ClusterQueueHeap:
         return tuple(sorted(self._requeued_from_local_queue))
 
     def dump(self) -> tuple[tuple[int, ...], tuple[tuple[bytes, str], ...], int | None]:
-        """Return the state that the workloads do not have: inadmissible ids, inadmissible classes with reasons, sticky
+        """Return the state that is not in the workloads: inadmissible ids, inadmissible classes with reasons, sticky
         id.
         """
         return (
@@ -351,7 +357,10 @@ class ClusterQueueHeap:
         sticky: int | None,
         brought_back: Iterable[int] = (),
     ) -> None:
-        """Restore the state that `dump` returned; the workloads must be queued already."""
+        """Restore the state that `dump` returned and, as `brought_back`, `requeued_from_local_queue`.
+
+        The workloads must be queued already.
+        """
         self.version += 1
         self._equivalence_queue.mark_all_admissible()
         self._requeued_from_local_queue = set(brought_back)

@@ -14,11 +14,11 @@ from gpuconsole.scheduling.kueue.tree import QuotaTree
 Key = TypeVar("Key")
 CacheEntries = dict[Hashable, Any]
 PreemptionQuery = tuple[frozenset[int], tuple[tuple[int, int], ...]]
-"""A search for victims: the columns in which somebody has to make room, and what is needed by column."""
+"""A search for victims: the columns that need preemption, and the requested (column, amount) pairs."""
 MAX_ENTRIES_PER_COHORT = 2_000
 """Bound of the entries of one tree or queue: the number of distinct priorities has no limit."""
 MAX_ENTRIES = 10_000
-"""A proposal takes about 3 KB, as do the outcomes of one tree."""
+"""A nomination takes about 3 KB, as do the outcomes of one tree."""
 
 
 class SharedCache:
@@ -30,7 +30,7 @@ class SharedCache:
         self._amounts: CacheEntries = {}
         self._counted = count()
         self._steps: CacheEntries = {}
-        """A state of a tree, and what happened to it → the state after that."""
+        """(State of a tree, event) → state after the event."""
         self._states = count()
         self.cached_entries: CacheEntries = {}
         """State and heads of a tree → outcomes of the heads."""
@@ -69,6 +69,7 @@ class CohortCache:
         self.shared_cache = SharedCache()
 
     def fork(self) -> "CohortCache":
+        """Return a cache with the same entries for a fork; `shared_cache` stays shared."""
         self.shared_cache.has_forks = True
         twin = CohortCache.__new__(CohortCache)
         twin._trees, twin._queues, twin._states = self._trees.copy(), self._queues.copy(), self._states.copy()
@@ -91,11 +92,13 @@ class CohortCache:
 
     def state_of(self, root: int) -> int:
         """Return a number for the history of a tree: equal numbers mean that the same workloads hold the same quota."""
-        # A tree to which nothing happened has its own.
+        # A tree without events has a number of its own.
         return self._states.get(root, -1 - root)
 
     def invalidate(self, tree: QuotaTree, name: str, what: Hashable) -> None:
-        """Drop the entries that depend on a ClusterQueue after one of its quota holders changed."""
+        """Drop the entries that depend on a ClusterQueue after one of its quota holders changed; `what` identifies the
+        event.
+        """
         self._queues.pop(name, None)
         node = tree.queues.get(name)
         if node is not None:

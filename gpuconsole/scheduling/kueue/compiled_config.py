@@ -33,7 +33,7 @@ from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
 
 class ConfigObjects(Struct):
-    """The configuration objects by table and key. Mutated by its owner only, until `CompiledConfig` compiles it."""
+    """The configuration objects by table and key. Mutated by its owner only."""
 
     namespaces: dict[str, Namespace] = {}
     limit_ranges: dict[str, LimitRange] = {}
@@ -50,6 +50,7 @@ class ConfigObjects(Struct):
     local_queues: dict[str, LocalQueue] = {}
 
     def copy(self) -> "ConfigObjects":
+        """Return a copy with tables of its own."""
         return ConfigObjects(*(getattr(self, name).copy() for name in self.__struct_fields__))
 
 
@@ -93,14 +94,14 @@ class ClusterQueueConfig:
         self.tas_only = tas_only
         """Every flavor of the queue has a topology, so every workload in it is placed by topology."""
         self.multikueue = any(_controller(rule, checks) == MULTIKUEUE for rule in queue.checks)
-        """Its workloads run in other clusters, which choose the places of their pods."""
+        """Its workloads run in worker clusters, which assign their topologies."""
         self.provisioned = frozenset(
             flavor
             for rule in queue.checks
             if _controller(rule, checks) == PROVISIONING
             for flavor in rule.on_flavors or [f.name for group in queue.resource_groups for f in group.flavors]
         )
-        """Flavors whose nodes a ProvisioningRequest asks for first."""
+        """Flavors whose nodes are provisioned by a ProvisioningRequest before admission."""
         self.node = tree.queues.get(queue.name, -1)
         self.groups = tuple(
             CompiledResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors), tree.numbers)
@@ -108,7 +109,7 @@ class ClusterQueueConfig:
         )
         self.group_of = {resource: group for group in reversed(self.groups) for resource in group.resources}
         self.nomination_key: Hashable = _nomination_key(queue, tree, self.node)
-        """Equal for queues side by side in the tree that give the same answers as long as the same is used of them."""
+        """Equal for sibling ClusterQueues that nominate equal workloads alike while their usage is equal."""
         preemption = queue.preemption
         self.looks_at_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY in (
             preemption.within_cluster_queue,
@@ -179,17 +180,17 @@ class CompiledConfig:
             # Numbers are quicker to look up than all quotas of a queue.
             rules.nomination_key = kinds.setdefault(rules.nomination_key, len(kinds))
         self.local_queue_targets = {key: self._behind(self.cluster_queue_of(key)) for key in objects.local_queues}
-        """LocalQueue → all that decides where its workloads are queued."""
+        """LocalQueue → its ClusterQueue (empty if none), and whether that uses concurrent admission."""
         self.limits = summarise(objects.limit_ranges.values())
-        """Namespace → its LimitRanges, where it has any."""
+        """Namespace → its combined LimitRanges; namespaces without LimitRanges are absent."""
         self.overheads = {one.name: one.overhead for one in objects.runtime_classes.values() if one.overhead}
-        """RuntimeClass → what it costs each pod, where it costs anything."""
+        """RuntimeClass → its overhead per pod, if it has any."""
         self.devices = _catalogue(objects, config)
-        """What claims can ask for, and which quota pays for it."""
+        """Devices that resource claims can request, and the quota that they are charged to."""
         self.topologies = _topologies(objects)
-        """Flavor → its domains, where it has a topology."""
+        """Flavor → its topology domains, if it has a topology."""
         self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
-        """Length of the longest list of flavors that one resource may be given."""
+        """Number of flavors in the longest resource group."""
 
     def with_nodes(self, objects: ConfigObjects) -> "CompiledConfig":
         """Return the same configuration with other nodes; everything else must be unchanged."""
@@ -206,6 +207,7 @@ class CompiledConfig:
         return twin
 
     def limits_of(self, namespace: str) -> Limits:
+        """Return the combined LimitRanges of a namespace."""
         return self.limits.get(namespace, NO_LIMITS)
 
     def cluster_queue_of(self, local_queue: str) -> str:

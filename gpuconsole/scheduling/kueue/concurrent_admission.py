@@ -3,8 +3,8 @@ pkg/controller/concurrentadmission).
 
 The parent represents the job and is never queued; each of its variants requests quota in one flavor of the
 ClusterQueue. The first admitted variant passes its admission to the parent; the queue's policy decides which other
-variants stay active. Only one variant at a time has its preemption gates open, so that variants do not preempt for one
-another.
+variants stay active. Their preemption gates open one after the other, at least `VARIANT_WAIT` apart, so that the
+variants do not all preempt at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,21 +21,21 @@ from gpuconsole.scheduling.kueue.admissibility import ADMISSION_GATED_BY
 from gpuconsole.scheduling.kueue.variants import GATE, flavor_of, ranking, variant_of
 
 VARIANT_WAIT = 5 * MINUTE
-"""How long one variant may try to preempt before the next may, too."""
+"""Time between the openings of two variants' preemption gates."""
 
 
 class Reconciled(Struct, frozen=True, kw_only=True):
     """The result of one reconciliation of a parent and its variants."""
 
     changed: tuple[Workload, ...] = ()
-    """The parent and variants as they are now, where they changed, in order of preference."""
+    """The changed workloads: the parent first, then the variants in order of preference."""
     created: tuple[Workload, ...] = ()
     """New variants; they have no uid yet."""
     deleted: tuple[str, ...] = ()
     """Keys of variants whose flavors the queue does not have any more."""
     events: tuple[KueueEvent, ...] = ()
     again: Span | None = None
-    """When to look again, whatever happens until then."""
+    """Time until the next reconciliation; None = only after a change."""
 
 
 def reconcile(
@@ -109,7 +109,7 @@ class _VariantReconciler:
         return False
 
     def deactivate(self) -> None:
-        """Deactivate variants that the policy excludes once another is admitted; all if the parent is inactive."""
+        """Deactivate the variants that the policy excludes while another is admitted; all if the parent is inactive."""
         if not self._parent.active:
             self._stop(f'Parent Workload "{self._parent.key}" not active', lambda variant: True)
             return
@@ -129,7 +129,9 @@ class _VariantReconciler:
         self._stop(reason, lambda variant: self._rank(variant) > self._rank(admitted))
 
     def activate(self) -> None:
-        """Activate variants: all while none is admitted, afterwards those that could take over."""
+        """Activate variants: all while none is admitted, afterwards, under TryPreferredFlavors, those on more preferred
+        flavors.
+        """
         admitted = self._admitted()
         if not self._parent.active:
             return
@@ -166,7 +168,9 @@ class _VariantReconciler:
             self._parent = parent.with_condition(shown)
 
     def open_gate(self) -> Span | None:
-        """Open the preemption gate of the best variant that needs it, one at a time; returns when to look again."""
+        """Open the preemption gate of the best variant that needs it; returns the time until the next reconciliation,
+        if any.
+        """
         admissible = [variant for variant in self._variants if _is_admissible(variant)]
         candidate = first_blocked(admissible)
         if candidate is None:
@@ -235,7 +239,10 @@ def _gate(variant: Workload) -> PreemptionGate | None:
 
 
 def first_blocked(admissible: Iterable[Workload]) -> Workload | None:
-    """Return the best variant that needs preemption; None while a better one has not been tried."""
+    """Return the first variant that waits for its preemption gate; None while an earlier one has not been tried.
+
+    `admissible` are the variants in order of preference.
+    """
     for variant in admissible:
         gate = _gate(variant)
         if gate is not None and gate.open:

@@ -1,7 +1,7 @@
 """Transitions of a Workload's conditions (Kueue 0.19 pkg/workload, pkg/workload/evict, jobframework).
 
-Every function is pure: it takes a Workload and returns the changed one. Quota is held from `reserve` to `release`; an
-eviction first marks the workload, its quota is free only when its pods are gone and the caller releases it.
+Every function is pure: it takes a Workload and returns the changed one. Quota is held from `reserve` to `release`: an
+eviction only marks the workload, and its caller releases the quota when the pods are gone.
 """
 
 from enum import StrEnum
@@ -36,11 +36,11 @@ DEACTIVATED = "Deactivated"
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
 FLAVOR_MIGRATION = "FlavorMigration"
-"""Reason of the eviction of a variant that makes way for one on a more favorable flavor."""
+"""Eviction reason of a variant that is replaced by one on a more preferred flavor."""
 
 TOPOLOGY_PENDING = "PendingDelayedTopologyRequests"
 _STAYS_READY = ("Preempted", "NodeFailures")
-"""Evictions after which the workload may be tried again at once; after all others it waits to be requeued."""
+"""Eviction reasons after which the workload is retried at once; after all others it waits for Requeued=True."""
 
 
 class AdmissionStatus(StrEnum):
@@ -53,7 +53,7 @@ class AdmissionStatus(StrEnum):
 
 
 def admission_status(workload: Workload) -> AdmissionStatus:
-    """Finished, admitted, with quota reserved, or none of these."""
+    """Return the admission status that follows from the workload's conditions."""
     if workload.finished:
         return AdmissionStatus.FINISHED
     if workload.admitted:
@@ -66,7 +66,7 @@ class Unadmitted(Struct, frozen=True):
 
     reason: str
     cause: str = ""
-    """Behind a missing reservation: why there is none."""
+    """Reason of QuotaReserved=False; empty if quota is reserved."""
 
 
 def unadmitted(workload: Workload) -> Unadmitted | None:
@@ -101,8 +101,8 @@ def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
 def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Set the Admitted condition from the reservation and the checks (SyncAdmittedCondition).
 
-    Time spent admitted is added to `past_execution`, in whole seconds, when the workload stops being so. `granular`,
-    the gate UnadmittedWorkloadsObservability: Admitted is False also for a workload that never was admitted.
+    When the workload stops being admitted, the time it was is added to `past_execution`, in whole seconds. With
+    `granular` (gate UnadmittedWorkloadsObservability) a workload that never was admitted gets Admitted=False, too.
     """
     reserved = workload.reserved
     ready = all_ready(workload)
@@ -139,7 +139,7 @@ def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular
     said = workload.condition(QUOTA_RESERVED)
     same = said is not None and not said.status and said.reason == reason and said.message == message
     if same and workload.admission is None and not (granular or workload.admitted):
-        # Most heads are tried again and again: nothing is left to write down.
+        # Most refusals repeat the last one.
         return workload
     changed = workload.with_condition(Condition(QUOTA_RESERVED, False, reason, message, now))
     if changed.admission is not None:
@@ -163,7 +163,7 @@ def propagate(workload: Workload, requests: tuple[PodSetNeeds, ...]) -> Workload
 
 
 def on_hold(workload: Workload) -> bool:
-    """True if its job wants no quota now, as a StatefulSet without replicas."""
+    """True if its job needs no quota now, such as a StatefulSet without replicas."""
     refused = workload.condition(QUOTA_RESERVED)
     return refused is not None and not refused.status and refused.reason == "OnHold"
 
@@ -173,8 +173,8 @@ def evict(
 ) -> Workload:
     """Mark the workload as evicted; it holds its quota until `release` (Kueue 0.19 pkg/workload/evict).
 
-    `rule` says why a preemptor chose it. `cause` is what was behind the reason; of a deactivation it becomes part of
-    the condition's reason.
+    `rule` is the rule by which it was preempted; None for other evictions. `cause` is the underlying cause; for a
+    deactivation it becomes part of the condition's reason.
     """
     if rule is not None:
         workload = workload.with_condition(Condition(PREEMPTED, True, rule.value, message, now))
@@ -225,8 +225,7 @@ def is_deactivated(workload: Workload) -> bool:
 def release(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Release the quota of an evicted workload whose pods are gone.
 
-    After a preemption or a node failure it may be retried at once (Requeued=True), otherwise it waits until it is
-    requeued.
+    After a preemption or a node failure it is retried at once (Requeued=True), otherwise it waits until it is requeued.
     """
     evicted = workload.condition(EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Pending", "")

@@ -30,7 +30,7 @@ class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requeuing of workloads whose pods were not ready in time."""
 
     timestamp: str = "Eviction"
-    """What orders it in its queue: `Eviction` or `Creation`."""
+    """Timestamp that orders it in its queue: `Eviction` or `Creation`."""
     backoff_base_seconds: int = 60
     backoff_max_seconds: int = 3600
     backoff_limit_count: int | None = None
@@ -58,11 +58,11 @@ class AdmissionFairSharing(Struct, frozen=True, kw_only=True, omit_defaults=True
     """Settings of admission fair sharing, which orders the LocalQueues of a ClusterQueue by recent usage."""
 
     usage_half_life: Span = 0
-    """After this span without workloads half of what a LocalQueue used is forgotten; 0 = nothing is remembered."""
+    """Span after which past usage counts half; 0 = past usage does not count."""
     usage_sampling_interval: Span = 5 * MINUTE
-    """How often usage is looked at."""
+    """Time between two usage samples."""
     resource_weights: Mapping[str, float] = {}
-    """What one unit of a resource counts (a core, a byte, a GPU); 1 where nothing is said."""
+    """Weight of one unit of a resource (a core, a byte, a GPU); 1 if not listed."""
 
 
 class ObjectRetention(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,7 +77,7 @@ class MultiKueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings by which a MultiKueue manager dispatches workloads to worker clusters."""
 
     incremental: bool = False
-    """A few more clusters each round, instead of all at once."""
+    """Nominate `step_size` more clusters in each round, instead of all at once."""
     step_size: int = 3
     worker_lost_timeout: Span = 15 * MINUTE
 
@@ -89,10 +89,10 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     strategies: tuple[PreemptionStrategy, ...] = BOTH
     """Preemption strategies of fair sharing, in the order in which they are tried."""
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady()
-    """Read it by `pods_ready`, which knows the gate. None = pods may take any time."""
+    """None = no timeout. Use `pods_ready`, which applies the gate."""
     object_retention: ObjectRetention = ObjectRetention()
     admission_fair_sharing: AdmissionFairSharing | None = None
-    """Read it by `usage_based`, which knows the gate."""
+    """Use `usage_based`, which applies the gate."""
     ignore_undeclared: bool = False
     """resources.quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue does not name need no quota."""
     exclude_resource_prefixes: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     transformations: Mapping[str, Transformation] = {}
     """resources.transformations by their inputs."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
-    """resources.deviceClassMappings: which quota pays for devices of DRA."""
+    """resources.deviceClassMappings: the quota that DRA devices are charged to."""
     multi_kueue: MultiKueueSettings = MultiKueueSettings()
     gates: Mapping[str, bool] = {}
     """Feature gates that differ from their defaults."""

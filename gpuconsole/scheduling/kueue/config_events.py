@@ -71,7 +71,8 @@ def store(state: KueueState, table: str, key: str, obj: Any) -> None:
 def written_again(state: KueueState, obj: Any, *, respecified: bool) -> None:
     """Apply a write that changed nothing that admission depends on.
 
-    Controllers reconcile all the same: at any write of a ClusterQueue, and at a Cohort whose spec changed at all.
+    Kueue's controllers reconcile anyway: a ClusterQueue after every write, a Cohort after any change of its spec
+    (`respecified`).
     """
     if isinstance(obj, ClusterQueue) or (isinstance(obj, Cohort) and respecified):
         _note_looks(state, obj)
@@ -182,7 +183,7 @@ def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[st
     """Move workloads whose LocalQueue now points to another ClusterQueue.
 
     `relimited` are namespaces with changed LimitRanges, `before` has the previous targets of LocalQueues. A workload
-    that is in no queue until its backoff ends stays so, unless its LocalQueue is created, resumed or retargeted.
+    that is in no queue until its backoff ends is queued early only if its LocalQueue's target changed.
     """
     for number, record in enumerate(state.workload_index.records):
         match record:
@@ -240,9 +241,9 @@ def _notify_noted(state: KueueState) -> None:
 def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
     """Note the ClusterQueues whose inadmissible workloads are requeued after a change of this object (None = absent).
 
-    Of a ClusterQueue or Cohort it is the tree in which it is now: the one that it left, or that lost it, is not tried
-    again. Queues that become active are found when all is compiled. Kueue 0.19 pkg/cache/queue/manager.go, and the
-    event handlers of its controllers (pkg/controller/core).
+    For a ClusterQueue or Cohort that is its current tree, not the one that it left. `recompile` adds ClusterQueues that
+    become active. Kueue 0.19 pkg/cache/queue/manager.go, and the event handlers of its controllers
+    (pkg/controller/core).
     """
     queues = state.objects.cluster_queues
     affected: Iterable[str] = ()

@@ -105,42 +105,42 @@ class Context:
         self.setup = setup
         self.snapshot = accounts
         self.without_targets = accounts
-        """The accounts without the victims that were chosen; the same object while there are none."""
+        """`snapshot` without the victims chosen in this cycle; the same object while there are none."""
         self._held_by = held_by
         self._at_begin: dict[str, Sequence[Holding]] = {}
-        """ClusterQueue → who held quota there when the cycle began, where that may have changed since."""
+        """ClusterQueue → quota holders at the start of the cycle, if they may have changed since."""
         self.cache = cache
-        """What earlier cycles found, as long as the accounts are those that this one began with."""
+        """Results of earlier cycles; None once this cycle has changed the usage."""
         self.nominations = shared_cache.nominations
         """Cached nominations without victims."""
         self.forked = shared_cache.has_forks
         """The session was forked."""
         self.usage_number = shared_cache.usage_number
-        """What is used on the way up from a queue → a number for it."""
+        """Usage on the path from a ClusterQueue to its root → a number for it."""
         self.cached_entries = shared_cache.cached_entries
         """Cached outcomes of the heads of trees."""
         settings = config.pods_ready
         self.one_by_one = settings is not None and settings.block_admission
         """Admission is blocked until all admitted workloads are ready (waitForPodsReady.blockAdmission)."""
         self.unready = self.one_by_one and unready()
-        """Some admitted workload is not ready."""
+        """Admission is blocked because some admitted workload is not ready."""
         self.search_traces: SearchTraces | None = None
         """Records of searches for victims, if requested."""
         self.removed: frozenset[int] = frozenset()
-        """Ids of workloads that are taken for gone."""
+        """Ids of workloads treated as gone, see `without`."""
         self.candidates: dict[str, CacheEntries] = {}
-        """ClusterQueue → who may be preempted there, by what the answer depends on; of this cycle alone."""
+        """ClusterQueue → preemption candidates by what they depend on; used while `cache` is None."""
         self.version = 0
-        """Grows whenever what the cycle decided changes the accounts."""
+        """Grows with every decision that changes the usage."""
         self.search_results: dict[Hashable, Any] = {}
-        """What was found on the accounts as they are, by what was searched for: victims, and what to propose."""
+        """Results for the current usage: the victims found for each query, and `cohort_cache` while `cache` is None."""
         self.preemption_queries: list[PreemptionQuery] | None = []
         """Searches without victims since the last reset; None once one found any."""
 
     def held_by(self, name: str) -> Sequence[Holding]:
         """Return the quota holders of a ClusterQueue at the start of the cycle, in preemption order.
 
-        None for an inactive ClusterQueue: the snapshot of a cycle leaves it out, though its usage counts (Kueue 0.19
+        Empty for an inactive ClusterQueue: the snapshot of a cycle leaves it out, though its usage counts (Kueue 0.19
         pkg/cache/scheduler/snapshot.go). Decisions of the cycle change only the usage, as in Kueue's snapshot.
         """
         rules = self.setup.queues.get(name)
@@ -179,7 +179,7 @@ class Context:
         self.cache = None
 
     def clear(self, victims: Sequence[Holding]) -> None:
-        """Remove chosen victims from the usage that later entries may count on."""
+        """Remove chosen victims from `without_targets`, so that later entries can use their quota."""
         if victims and self.without_targets is self.snapshot:
             self.without_targets = self.snapshot.copy()
         self.without_targets.remove_all(victims)

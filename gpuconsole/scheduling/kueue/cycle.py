@@ -1,7 +1,7 @@
 """One scheduling cycle (Kueue 0.19 pkg/scheduler/scheduler.go, schedule).
 
-1. take the heads, one of each open ClusterQueue  2. look at the state as it is now  3. nominate each head
-4. put them in order  5. process them one by one  6. requeue those that were not admitted.
+1. take the head of each active ClusterQueue  2. take a snapshot of the usage  3. nominate each head  4. sort them
+5. process them one by one  6. requeue those that were not admitted.
 """
 
 from collections.abc import Iterator
@@ -29,11 +29,12 @@ from gpuconsole.scheduling.kueue.workloads import assume
 def run_cycle(
     state: KueueState, *, choices: bool = False, report: ReportRefusals = ReportRefusals.EVERY, stays_open: bool = False
 ) -> list[AdmissionDecision]:
-    """Run one scheduling cycle over the heads of all open queues; admissions and preemptions come first, in processing
-    order.
+    """Run one scheduling cycle over the heads of all active ClusterQueues; admissions and preemptions come first, in
+    processing order.
 
-    `report` selects the refusals that are returned. With `stays_open` a cycle in which admission is blocked stays open:
-    the next call continues it with the usage that it began with.
+    `choices` adds to each preemption how its victim was chosen. `report` selects the refusals that are returned. With
+    `stays_open` a cycle in which admission is blocked stays open: the next call continues it with the usage that it
+    began with.
     """
     if state.open_cycle is None:
         context = state.context()
@@ -48,7 +49,10 @@ def run_cycle(
 
 
 def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
-    """Run a cycle and return its entries; the workload `first` is tried as if it were its queue's head."""
+    """Run a cycle and return its entries; the workload `first` is tried as if it were its queue's head.
+
+    Changes the state: pass a fork.
+    """
     request = state.workload_index.get(first)
     entries = []
     if isinstance(request, WorkloadRequest) and state.setup.queues[request.cluster_queue].active:
@@ -64,7 +68,9 @@ def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
 
 
 def heads_in_processing_order(state: KueueState) -> list[CycleEntry]:
-    """Return the head of every open queue, inadmissible or not, in the order in which one cycle would process them."""
+    """Return the head of every active ClusterQueue, inadmissible or not, in the order in which one cycle would process
+    them.
+    """
     context, entries = state.context(), []
     for name in sorted(state.setup.queues):
         rules, queue = state.setup.queues[name], state.workload_index.peek(name)
@@ -118,8 +124,8 @@ def _deciding(
             decisions.extend(_evictions(state, entry, context.search_traces))
         if entry.status is EntryStatus.ASSUMED:
             context.keep_holdings(entry.rules.name)
-            # One that left while the cycle waited is not admitted, and yet the next has to wait for it to be ready:
-            # Kueue learns only afterwards that the admission could not be written.
+            # A workload removed while the cycle waited is not admitted, but the next entry still waits for it to be
+            # ready: Kueue learns only afterwards that the admission could not be written.
             if not waited or entry.round or state.is_waiting(entry.request):
                 decisions.append(_admit(state, entry))
             if not entry.round:

@@ -32,7 +32,7 @@ class CachedEntry(Struct, frozen=True):
     resume: Resume | None
     turn: int
     traces: Sequence[FinishedTrace]
-    """How its victims were chosen, where that was asked for."""
+    """Traces of the searches for its victims, if requested."""
 
 
 class CohortHeads(Struct, frozen=True):
@@ -40,9 +40,9 @@ class CohortHeads(Struct, frozen=True):
 
     entries: list[CycleEntry]
     key: Hashable
-    """None if that is not to be kept."""
+    """None if the outcomes must not be cached."""
     starts_from_first_flavor: bool
-    """No search continues from an earlier cycle."""
+    """No head continues its search for flavors from an earlier cycle; False without a key."""
 
 
 def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[CohortHeads]:

@@ -20,6 +20,7 @@ class CycleSnapshot:
         self.sites = sites
 
     def fork(self) -> "CycleSnapshot":
+        """Return a copy for a fork of the session."""
         return CycleSnapshot(self.usage.copy(), self.sites.fork())
 
     def copy(self) -> "CycleSnapshot":
@@ -27,15 +28,15 @@ class CycleSnapshot:
         return CycleSnapshot(self.usage.copy(), self.sites.copy())
 
     def for_cycle(self, *, overlapping: bool) -> "CycleSnapshot":
-        """A copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
+        """Return a copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
         return CycleSnapshot(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())
 
     def revertible(self) -> "RevertOnExit":
-        """Changes inside the block are undone at its end."""
+        """Return a context manager that undoes the changes made in its block."""
         return RevertOnExit(self)
 
     def add(self, holding: Holding) -> None:
-        """Count what a workload holds; quota in a queue that is not in the tree counts nowhere."""
+        """Count what a workload holds, unless its ClusterQueue is not in the tree."""
         node = self.usage.tree.queues.get(holding.cluster_queue)
         if node is not None:
             self.usage.add(node, holding.uses)
@@ -49,12 +50,15 @@ class CycleSnapshot:
             self.sites.add(holding.places, -1)
 
     def remove_all(self, holdings: Iterable[Holding]) -> None:
+        """Remove what these workloads hold."""
         for holding in holdings:
             self.remove(holding)
 
 
 class RevertOnExit:
-    """A block that undoes its changes of the usage; a class for speed: a second has thousands of them."""
+    """Context manager that undoes changes of the usage; a class, as a generator is slower and there are thousands a
+    second.
+    """
 
     __slots__ = ("_accounts", "_sites", "_used")
 
