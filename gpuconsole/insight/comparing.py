@@ -56,7 +56,7 @@ def outcome_of(
 
 
 def subjects_with_pods(course: FutureEvents, final: Snapshot) -> set[str]:
-    """Return the keys of the requested work, and of the pods of its jobs without a Workload: there the pods preempt."""
+    """Return the keys of the requested work, and of its pods where there is no Workload: there, the pods preempt."""
     bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
     waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
     return course.asked | bound | waiting

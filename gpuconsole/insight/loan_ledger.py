@@ -68,7 +68,10 @@ def ledger(snapshot: Snapshot, session: KueueSession, prices: Prices) -> LoanLed
 def reclaim_scenario(
     snapshot: Snapshot, session: KueueSession, prices: Prices, lender: str, flavor: str, resource: str
 ) -> ReclaimScenario:
-    """Find the victims of one lender's reclaim, by Kueue's search for a workload of the queue's highest priority."""
+    """Find the workloads that a lender would preempt to reclaim all its unused quota of a flavor.
+
+    Uses Kueue's victim search, for a workload with the highest priority in the lender's queue.
+    """
     owned = snapshot.cluster_queues[lender].quotas()[flavor, resource].nominal
     gpus = owned - queue_index(snapshot).cluster_queue(lender).usage.get((flavor, resource), 0)
     why_not, victims = inadmissible_queue_reason(snapshot, session, lender), None

@@ -41,10 +41,9 @@ class RefusedPods(Struct, frozen=True):
 
 
 def refused_pods(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> RefusedPods | None:
-    """Return the missing pods of an admitted workload or an unqueued job; None unless a ResourceQuota refuses the
-    first.
+    """Return the missing pods of an admitted workload or an unqueued job, if a ResourceQuota refuses them; else None.
 
-    `pods` are its existing pods.
+    Only the first missing pod is checked. `pods` are its existing pods.
     """
     return _refused(snapshot, quotas_of(snapshot, owner.namespace), owner, pods)
 

@@ -53,5 +53,5 @@ def start_estimate_steps(
 
 
 def calibrated(found: StartEstimates, learned: Calibration) -> StartEstimates:
-    """The estimates, calibrated with earlier ones."""
+    """Return the estimates with intervals stretched by the errors of earlier estimates (see `calibration`)."""
     return replace(found, estimates={key: corrected(one, learned) for key, one in found.estimates.items()})

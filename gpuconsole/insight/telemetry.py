@@ -215,7 +215,7 @@ def _sum(values: Sequence[float | None]) -> _Sum:
 
 
 def gpus(snapshot: Snapshot) -> tuple[MeasuredGpu, ...]:
-    """Return every device with telemetry and its owner: the pod that the source names, else the owner of that index."""
+    """Return all devices with telemetry, with their pods: as the telemetry names them, else by GPU index."""
     return tuple(gpu for known in _node_measurements(snapshot).values() for gpu in known.gpus)
 
 

@@ -1,7 +1,8 @@
-"""The polling loop: poll → apply → freeze → publish, on a timer that decides nothing.
+"""The polling loop: on a timer, polls the backend, applies the events and publishes a Snapshot.
 
 A tick takes at most about 20 ms, and the timer leaves at least as much between two, so that the screens stay
-responsive and the process uses about half a core. The simulation depends on virtual times only.
+responsive and the process uses about half a core. The results of a simulation depend on virtual time
+only, not on when ticks come.
 """
 
 import logging

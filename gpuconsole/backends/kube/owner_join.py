@@ -69,7 +69,7 @@ class OwnerJoin:
         self._sayings = KubeEventReader(self._chronicler, self._workloads.get)
 
     def take(self, news: WatchMessage) -> list[Event]:
-        """Return the events for a watch message: first the objects, then the history."""
+        """Return the events that follow from a watch message: object changes first, then history events."""
         events: list[Event] = []
         if isinstance(news, CommandOutcome):
             return [news.line]

@@ -1,10 +1,10 @@
 """Lists and watches one kind: its existing objects, then every change, with recovery from all failures.
 
-The rules are the API's (kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes"): a list
-ends at a resourceVersion; a watch goes on from there and moves it with every event and bookmark; a watch that ends is
-taken up where it was; 410 means that it is too late for that, and all is listed anew. What a second list does not have
-any more was deleted meanwhile. Where the server offers it, the list comes through the watch itself
-(sendInitialEvents), which costs it less memory.
+It follows the Kubernetes API (kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes").
+A list returns a resourceVersion. The watch starts there, and every event and bookmark advances it. An interrupted watch
+resumes at the last one; after 410 Gone, all objects are listed again, and those that the new list lacks count as
+deleted. Where the server supports it, the watch itself streams the list (sendInitialEvents), which takes less memory on
+the server.
 """
 
 import logging

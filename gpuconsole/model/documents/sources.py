@@ -31,7 +31,7 @@ class SourceText(Struct, frozen=True):
     text: str
     troubles: tuple[YamlProblem, ...] = ()
     ignored_in: str = ""
-    """The folder in which it was found and is left out, as it is no manifest."""
+    """The folder in which it was found; set if it is ignored because it is not a manifest."""
 
     @property
     def is_manifest(self) -> bool:
@@ -47,7 +47,7 @@ class SourceText(Struct, frozen=True):
 def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Sequence[str] = ()) -> Iterator[SourceText]:
     """Read files, folders (recursively, in a stable order) and `-`, which stands for `stdin`.
 
-    Files that match a glob of `ignore` are not read. What in a folder is no manifest is marked as such.
+    Files that match a glob of `ignore` are not read. Files in a folder that are not manifests have `ignored_in` set.
     """
     for source in sources:
         if str(source) == STDIN:

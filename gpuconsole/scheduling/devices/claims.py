@@ -1,6 +1,6 @@
 """Allocation of devices to a pod's ResourceClaims on a node (Kubernetes 1.35, DynamicResources).
 
-A claim that has its devices keeps them; for the others `search` looks for some on the node.
+An allocated claim keeps its devices; for the other claims, `search` looks for devices on the node.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ IN_USE = "resourceclaim in use"
 
 
 class Grant(Struct, frozen=True):
-    """What the claims of a pod would get on a node, or why they cannot."""
+    """Devices that the claims of a pod would get on a node, or why they cannot be allocated."""
 
     allocations: Mapping[str, Allocation] = {}
-    """Of claims that have none yet, by `namespace/name`."""
+    """New allocations, by the claim's `namespace/name`."""
     shared: tuple[str, ...] = ()
-    """Claims that have their devices, and that the pod would use too."""
+    """Keys of allocated claims that the pod would use too."""
     reason: str = ""
     broken: bool = False
-    """A selector failed, or a claim asks for too much: no node can be judged."""
+    """True for an error, not a lack of devices: a selector failed, or a claim requests too many devices."""
 
 
 def trouble(pod: Pod, stock: Stock) -> str:
-    """Why no node is feasible for the pod because of its claims (PreFilter); empty if there is no such reason."""
+    """Return why the pod's claims make every node infeasible (PreFilter); empty if they do not."""
     for named, key in zip(pod.template.resource_claims, claim_keys(pod), strict=True):
         name = key.partition("/")[2]
         claim = stock.claims.get(key)
@@ -61,7 +61,7 @@ def _unknown_class(request: DeviceRequest, stock: Stock) -> str:
 
 
 def grant(pod: Pod, node: Node, stock: Stock) -> Grant:
-    """What the pod's claims would get on the node. Call only for pods without `trouble`."""
+    """Find devices on the node for the pod's claims. Call it only if `trouble` returns an empty string."""
     claims = [stock.claims[key] for key in dict.fromkeys(claim_keys(pod))]
     open_claims = [claim for claim in claims if stock.allocation_of(claim) is None]
     allocations: Mapping[str, Allocation] | None = {}

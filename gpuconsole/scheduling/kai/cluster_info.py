@@ -247,5 +247,5 @@ def _constraint(pod: Pod) -> TopologyConstraint | None:
 
 
 def template_task(template: PodTemplate, number: int, scheduler: str) -> PodInfo:
-    """A hypothetical pod of a template."""
+    """Create the task of a hypothetical pod of this template, to check whether it would fit."""
     return task_of(Pod(name=f"trial-{number}", template=template, priority=template.priority or 0), scheduler)

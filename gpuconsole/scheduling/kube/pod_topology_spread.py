@@ -89,9 +89,9 @@ def raw_scores(
     *,
     complete: bool = True,
 ) -> dict[str, int]:
-    """How many pods of its kind are in the domains of each node; a domain of many counts for more than one of few.
+    """Matching pods in the domains of each node, weighted by the log of the number of domains; fewer is better.
 
-    Nodes that lack one of the labels are left out, unless `complete` is False (kube-scheduler's own constraints).
+    Nodes that lack one of the labels have no score, unless `complete` is False (kube-scheduler's default constraints).
     """
     scored = [node for node in nodes if not complete or all(one.topology_key in node.labels for one in constraints)]
     raw = dict.fromkeys((node.name for node in scored), 0.0)

@@ -18,7 +18,7 @@ def zone_of(node: Node) -> tuple[str, str]:
 
 
 def interleaved(states: Sequence[NodeState], numbers: Sequence[int]) -> tuple[int, ...]:
-    """Nodes by zone, the zones in the order of their first node, the nodes in the order in which they were made."""
+    """Take one node from each zone in turn (round robin), the oldest first; zones are ordered by their oldest node."""
     zones: dict[tuple[str, str], list[int]] = {}
     for _, number in sorted((_born(states[number]), number) for number in numbers):
         node = states[number].node

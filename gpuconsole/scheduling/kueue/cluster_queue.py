@@ -99,7 +99,7 @@ class ClusterQueueHeap:
         return not self._equivalence_queue.has_head
 
     def push(self, request: WorkloadRequest) -> None:
-        """Add or update a workload. In an inadmissible class it is inadmissible at once."""
+        """Add or update a workload. It is inadmissible at once if its equivalence class is."""
         self._reported.discard(request.id)
         self._push(request)
 

@@ -189,5 +189,5 @@ class Context:
         return self.search_results if self.cache is None else self.cache.of_cohort(self.snapshot.usage.tree.root(node))
 
     def cluster_queue_cache(self, name: str) -> CacheEntries:
-        """Return the mutable cache entries about a ClusterQueue's quota holders."""
+        """Return the mutable cache entries that depend on which workloads hold quota in a ClusterQueue."""
         return self.candidates.setdefault(name, {}) if self.cache is None else self.cache.of_queue(name)

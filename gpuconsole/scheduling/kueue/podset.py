@@ -1,7 +1,7 @@
 """Computes the changes that an admission makes to a job's pods: node selectors, tolerations, and additions by checks.
 
-Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. A template is never changed in place, so that a job
-which is stopped has its own templates still (RestorePodSpec).
+Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. Templates are never changed in place, so that a
+stopped job has its original templates (RestorePodSpec).
 """
 
 import re

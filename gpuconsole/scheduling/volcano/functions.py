@@ -19,14 +19,14 @@ REJECT = -1
 
 
 class Invalid(Struct, frozen=True):
-    """Why a job cannot be looked at, as its PodGroup's condition says it."""
+    """Why a job is skipped: reason and message of its PodGroup's condition."""
 
     reason: str
     message: str
 
 
 class VictimRequester(Enum):
-    """Who asks for victims."""
+    """Which action searches for victims, and whether for a gang or a single task."""
 
     GANG_PREEMPT = auto()
     GANG_RECLAIM = auto()
@@ -35,7 +35,7 @@ class VictimRequester(Enum):
 
 
 class EvictionContext(Struct, frozen=True):
-    """For whom victims are looked for; `task` is there only when a task asks, not a gang."""
+    """The job or task that victims are searched for; `task` is None for a gang."""
 
     kind: VictimRequester
     job: JobInfo
@@ -44,41 +44,41 @@ class EvictionContext(Struct, frozen=True):
 
 
 class Purpose(Enum):
-    """Why hyper nodes are gathered."""
+    """What hyper nodes are searched for: idle capacity, or victims to evict."""
 
     ALLOCATE = auto()
     EVICT = auto()
 
 
 class EventHandler(Struct, frozen=True):
-    """Told of each task that gets a node in this session, or loses it."""
+    """Callbacks for each task that is allocated to a node in this session, or deallocated."""
 
     allocate: Callable[[TaskInfo], None] | None = None
     deallocate: Callable[[TaskInfo], None] | None = None
 
 
 def always(task: TaskInfo) -> bool:
-    """A plugin that looks at one node and the kind of task only, whatever the task is."""
+    """Entry in `alone` of a plugin whose result depends on the node and the kind of task only, for every task."""
     return True
 
 
 Victims = tuple[list[TaskInfo] | None, int]
-"""Which candidates may go, and the vote: ABSTAIN counts as no word at all."""
+"""The candidates that may be evicted, and the plugin's vote; ABSTAIN does not count."""
 Gradients = list[list[HyperNodeInfo]]
 
 
 class VolcanoFunctions(Struct):
     """One mapping per extension point: plugin name → function. Mutates while plugins register.
 
-    An order is negative if the first comes first, positive if the second does, 0 if the plugin does not mind. A
-    predicate returns None where the task fits.
+    An order function returns a negative number if its first argument comes first, a positive one if the second does,
+    and 0 if the plugin has no preference. A predicate returns None if the task fits.
     """
 
     job_order: dict[str, Callable[[JobInfo, JobInfo], int]] = field(default_factory=dict)
     sub_job_order: dict[str, Callable[[SubJobInfo, SubJobInfo], int]] = field(default_factory=dict)
     queue_order: dict[str, Callable[[QueueInfo, QueueInfo], int]] = field(default_factory=dict)
     victim_queue_order: dict[str, Callable[[QueueInfo, QueueInfo, QueueInfo], int]] = field(default_factory=dict)
-    """Of two queues, which gives first to the third."""
+    """Orders two queues by which one the third preempts first."""
     task_order: dict[str, Callable[[TaskInfo, TaskInfo], int]] = field(default_factory=dict)
     pre_predicates: dict[str, Callable[[TaskInfo], FitError | None]] = field(default_factory=dict)
     predicates: dict[str, Callable[[TaskInfo, NodeInfo], FitError | None]] = field(default_factory=dict)
@@ -118,5 +118,5 @@ class VolcanoFunctions(Struct):
         default_factory=dict
     )
     alone: dict[str, Callable[[TaskInfo], bool]] = field(default_factory=dict)
-    """Plugins whose predicate and score of a node look at nothing but the node and what kind of task it is."""
+    """Plugins whose predicate and score depend on the node and the kind of task only."""
     handlers: list[EventHandler] = field(default_factory=list)

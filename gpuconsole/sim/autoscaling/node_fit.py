@@ -34,7 +34,7 @@ class NodeFit:
         return twin
 
     def fits(self, shape: PodClass) -> bool:
-        """True if a pod of this shape tolerates the node and fits; a shape that did not fit never fits later."""
+        """True if a pod of this class tolerates the node and fits. A refusal is cached until `reset`."""
         if id(shape) in self._refused:
             return False
         left = self.left

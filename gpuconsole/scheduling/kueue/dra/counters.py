@@ -1,4 +1,4 @@
-"""Charges by counter: what the largest of the matching devices consumes of it (Kueue 0.19 pkg/dra/counters.go)."""
+"""Quota charged for counters: as much as the largest matching device consumes (Kueue 0.19 pkg/dra/counters.go)."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, Proble
 
 
 def charge(value: int, count: int) -> int:
-    """The price of `count` devices at `value`: never negative, never beyond MaxInt64."""
+    """The charge for `count` devices at `value` each: never negative, at most MaxInt64."""
     return min(MAX, max(0, value) * max(1, count))
 
 
 def counter_charge(counter: str, matched: Sequence[Device], count: int) -> int | None:
-    """What `count` of these devices cost by a counter; None if none of them consumes it."""
+    """The charge for `count` devices by one counter, each at the maximum of any; None if no device consumes it."""
     consumed = [counters[counter] for device in matched for counters in device.counters if counter in counters]
     return charge(max(consumed), count) if consumed else None
 
 
 def charge_by_counters(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
-    """Quota resource → what a request costs by the counters of its class; `path` leads to it. Raises ClaimError."""
+    """Quota resource → charge for a request, by the counters of its device class. Raises ClaimError, naming `path`."""
     sources = catalogue.map.counters.get(request.device_class, [])
     costs: dict[str, int] = {}
     selectors = selectors_of(catalogue, request, path) if sources else ([], [])

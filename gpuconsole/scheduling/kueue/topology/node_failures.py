@@ -1,7 +1,8 @@
 """Handles failed and tainted nodes for the workloads whose topology assignment uses them.
 
-Kueue 0.19 controller/tas/node_controller.go. One lost node is noted and replaced in the second pass; a workload that
-loses another one before that is evicted. While its pods run on, a node that is tainted or not ready is left to them.
+Kueue 0.19 controller/tas/node_controller.go. One failed node is recorded as unhealthy and replaced in the second pass;
+a workload that loses another node before that is evicted. With TASReplaceNodeOnPodTermination, a node that is
+tainted or not ready is replaced only after the workload's pods on it have ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ class NodeFailureInputs(Struct, frozen=True):
 
 
 def examine(name: str, node: Node | None, inputs: NodeFailureInputs, now: Time) -> NodeFailureActions:
-    """Check all workloads with pods assigned to a node; None is a deleted node."""
+    """Decide what a node's failure or recovery changes for workloads assigned to it; `node` is None if deleted."""
     config = inputs.config
     if not config.enabled("TASFailedNodeReplacement"):
         return NodeFailureActions()

@@ -44,7 +44,7 @@ class GangPlugin:
         functions.job_starving[name] = JobInfo.is_starving
 
     def on_session_close(self, session: "VolcanoSession") -> None:
-        """Say of each job whether its gang is ready."""
+        """Set the condition of each PodGroup: Scheduled if its gang is ready, else Unschedulable."""
         for job in session.jobs.values():
             if not job.tasks:
                 continue

@@ -19,7 +19,7 @@ DISRUPTION = "DisruptionTarget"
 
 
 class JobEnding(Struct, frozen=True):
-    """The end of a job, in the words of its condition."""
+    """How a job ended: whether it succeeded, and the reason and message of its Complete or Failed condition."""
 
     succeeded: bool
     reason: str

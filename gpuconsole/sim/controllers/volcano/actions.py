@@ -40,7 +40,7 @@ def ask(world: World, request: JobRequest | None) -> None:
 
 
 def proceed(world: World) -> None:
-    """Process the next change, or else the next request."""
+    """Turn the next object change into a request; without changes, handle the next request."""
     if world.changes:
         ask(world, request_about(world, world.changes.pop(0)))
     else:
