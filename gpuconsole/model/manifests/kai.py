@@ -35,7 +35,7 @@ _LEVELS = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
 
 
 def queue(reader: Reader, now: Time) -> KaiQueue:
-    """A Queue of scheduling.run.ai/v2. A queue without resources has no quota, and takes nothing."""
+    """Read a Queue of scheduling.run.ai/v2; missing quotas and limits are 0."""
     report(reader.report, reader.path, check_queue(reader.value))
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, *_FIELDS)
@@ -67,7 +67,7 @@ def _resource(place: Reader) -> QueueResource:
 
 
 def _number(place: Reader, key: str) -> float:
-    """A number, maybe with a fraction; 0 where there is none, -1 is without bound."""
+    """Read a number; 0 if it is missing or invalid. -1 means no limit."""
     value = place.raw(key)
     if value is None:
         return 0.0
@@ -82,7 +82,7 @@ def _number(place: Reader, key: str) -> float:
 
 
 def scheduling_shard(reader: Reader, now: Time) -> SchedulingShard:
-    """A SchedulingShard of kai.scheduler/v1; fields without effect here are noted (pkg/apis/kai/v1 types)."""
+    """Read a SchedulingShard of kai.scheduler/v1 (pkg/apis/kai/v1 types)."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, *_SHARD_FIELDS)
     partition = spec.text("partitionLabelValue")
@@ -133,7 +133,7 @@ def _texts(place: Reader, key: str) -> dict[str, str]:
 
 
 def _remark(spec: Reader, shard: SchedulingShard) -> None:
-    """Note fields that decide nothing here, and an action that is tried to no depth because it does not run."""
+    """Note fields that are not simulated; report a queueDepthPerAction for an action that does not run."""
     for name in _WITHOUT_EFFECT:
         if name in spec:
             spec.report.note(spec.at(name), f"{name} is not simulated", "nothing to do", "not-simulated")
@@ -151,7 +151,7 @@ def _remark(spec: Reader, shard: SchedulingShard) -> None:
 
 
 def pod_group(reader: Reader, now: Time) -> KaiPodGroup:
-    """A PodGroup of scheduling.run.ai/v2alpha2."""
+    """Read a PodGroup of scheduling.run.ai/v2alpha2."""
     meta = metadata(reader, now)
     spec = spec_of(reader, *_GROUP_FIELDS)
     report(reader.report, reader.path, check_pod_group(reader.value))

@@ -1,4 +1,4 @@
-"""Cross-object checks for KAI: missing queues, and queues that take no jobs."""
+"""Cross-object checks for KAI: missing queues and topologies, and queues that take no jobs."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,10 @@ Names = Mapping[str, Mapping[str, LoadedObject]]
 
 
 def check_kai_queue(queue: KaiQueue, place: Reader, names: Names) -> None:
-    """Its parent exists: KAI leaves a queue out whose way up does not end at a queue without a parent."""
+    """Report a missing parent, and a GPU quota above the limit.
+
+    KAI leaves out queues whose chain of parents does not end at a queue without a parent.
+    """
     if queue.parent and queue.parent not in names.get("kai_queues", {}):
         problem = f"KAI Queue {queue.parent} is not defined: KAI leaves this queue out, and all below it"
         _undefined(place, ("spec", "parentQueue"), problem, f"define a Queue {queue.parent}, or leave the parent out")
@@ -22,7 +25,7 @@ def check_kai_queue(queue: KaiQueue, place: Reader, names: Names) -> None:
 
 
 def check_kai_group(group: KaiPodGroup, place: Reader, names: Names) -> None:
-    """Its queue exists and takes jobs, and the topologies that it names exist and have the levels."""
+    """Report a queue that is missing or takes no jobs, and missing topologies."""
     check_queue_for_jobs(group.queue, place, ("spec", "queue"), names)
     for path, constraint in (
         (("spec", "topologyConstraint"), group.constraint),
@@ -34,10 +37,10 @@ def check_kai_group(group: KaiPodGroup, place: Reader, names: Names) -> None:
 
 
 def check_queue_for_jobs(name: str, place: Reader, path: Path, names: Names) -> None:
-    """Only queues that have none below them take jobs."""
+    """Report a queue that is missing or has child queues: only leaf queues take jobs."""
     queues = names.get("kai_queues", {})
     if not queues and name:
-        # The queues are somewhere else.
+        # The queues may be defined elsewhere.
         remedy = f"define a Queue {name}, or name another one"
         place.report.note(place.at(*path), f"Queue '{name}' does not exist", remedy, "undefined-kai")
     elif name not in queues:

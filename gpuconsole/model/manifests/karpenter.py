@@ -20,7 +20,7 @@ Requirement = tuple[str, str, tuple[str, ...]]
 
 
 def node_pool(reader: Reader, now: Time) -> NodePool:
-    """A NodePool: what its nodes are, how many there may be, and when they may be disrupted."""
+    """Read a NodePool: labels, taints and requirements of its nodes, limits, and disruption settings."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     spec.only("disruption", "limits", "replicas", "template", "weight")
@@ -77,7 +77,7 @@ def _requirement(place: Reader) -> Requirement:
 
 
 def _min_values(inner: Reader) -> dict[str, int]:
-    """The largest minValues of each key."""
+    """Return the largest minValues of each key."""
     found: dict[str, int] = {}
     for place in inner.items("requirements", 100):
         least = place.optional("minValues", low=1, high=50)
@@ -107,7 +107,7 @@ def _after(disruption: Reader) -> str:
 
 
 def _expiry(inner: Reader) -> Span | None:
-    """How long nodes live; `Never` is for ever, nothing is 30 days."""
+    """Return the lifetime of nodes: None for `Never`, 30 days if it is not set."""
     if inner.raw("expireAfter") == "Never":
         return None
     span = inner.span("expireAfter")
@@ -137,7 +137,7 @@ def _budget(place: Reader) -> NodePoolBudget:
 
 
 def _nodes(place: Reader) -> str:
-    """A number of nodes or a part of them, as text."""
+    """Read a number of nodes or a percentage, as text; `0` if it is invalid."""
     raw = place.raw("nodes")
     text = (
         str(raw)

@@ -59,7 +59,7 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
 """Kinds that become jobs of the table `jobs`."""
 
 JOB_NAMES = frozenset({"VolcanoJob", POD_GROUP, *CRON_KINDS, *(kind for _, kind in JOBS)})
-"""Kinds by which jobs are named in their keys."""
+"""Kinds that occur in the keys of jobs."""
 
 DECODERS: Mapping[tuple[str, str], Decoder] = {
     **JOBS,
@@ -137,7 +137,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "policy": ("v1",),
     "autoscaling.x-k8s.io": ("v1beta1", "v1"),
 }
-"""API group → versions that are served today, the newest last; an older one is read all the same, and reported."""
+"""API group → versions that are served today, the newest last. Other versions are read, too, and reported."""
 _VERSIONS_OF_KINDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("scheduling.k8s.io", "PriorityClass"): ("v1",),
     ("scheduling.run.ai", "Queue"): ("v2",),
@@ -147,21 +147,21 @@ _VERSIONS_OF_KINDS: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 """The same for kinds that are served in other versions than the rest of their group."""
 LAST_ALPHA = (DEVICES, "v1alpha3")
-"""The version of dynamic resource allocation that has the form of v1beta1; Kubernetes 1.34 took its kinds away."""
+"""Version of dynamic resource allocation in the form of v1beta1; Kubernetes 1.34 removed it."""
 
 
 def versions_of(group: str, kind: str) -> tuple[str, ...]:
-    """The versions that a known kind is served in, the newest last."""
+    """Return the versions in which a known kind is served, the newest last."""
     return _VERSIONS_OF_KINDS.get((group, kind), VERSIONS[group])
 
 
 def table_of(source: tuple[str, str]) -> str:
-    """The table that objects of a known (group, kind) are in."""
+    """Return the table of the objects of a known (group, kind)."""
     return TABLES[Job if source in JOBS else get_type_hints(DECODERS[source])["return"]]
 
 
 def is_name_taken(snapshot: Snapshot, namespace: str, name: str) -> bool:
-    """True if an object of any kind has this name, in this namespace or in none."""
+    """True if an object of any kind has this name, in this namespace or cluster-wide."""
     key = f"{namespace}/{name}"
     if any(f"{kind}/{key}" in snapshot.jobs for kind in JOB_NAMES):
         return True
@@ -169,14 +169,14 @@ def is_name_taken(snapshot: Snapshot, namespace: str, name: str) -> bool:
 
 
 def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:
-    """(group, version, kind) of a document; empty texts where it does not say."""
+    """Return (group, version, kind) of a document; empty strings for missing parts."""
     version, kind = document.get("apiVersion"), document.get("kind")
     group, _, number = version.rpartition("/") if isinstance(version, str) else ("", "", "")
     return group, number, kind if isinstance(kind, str) else ""
 
 
 def decoder_of(place: Reader) -> Decoder | None:
-    """What reads a manifest: its kind's decoder; a plain pod that Kueue would manage is read as a job."""
+    """Return the decoder of a manifest's kind, or None; a plain pod that Kueue manages is decoded as a job."""
     group, _, kind = kind_of_document(place.value)
     if kind == "Pod" and podgroup.is_managed(place):
         return podgroup.pod_job
@@ -184,10 +184,10 @@ def decoder_of(place: Reader) -> Decoder | None:
 
 
 def decode_object(document: Mapping[str, Any], *, now: Time = 0) -> Object | None:
-    """Turn one API object (a JSON dict) into its struct, leniently: what cannot be read takes its default.
+    """Decode one API object (a JSON dict) into its struct; fields that cannot be read take their defaults.
 
-    None if the kind is not known or the object has no name. Nothing is reported: this is for objects that an API
-    server has accepted. A pod is always a Pod.
+    None for an unknown kind and for an object without name. Nothing is reported, because an API server has accepted
+    these objects. A pod is always decoded as a Pod.
     """
     group, _, kind = kind_of_document(document)
     decoder = DECODERS.get((group, kind))

@@ -1,7 +1,8 @@
-"""The configuration of KubeRay's operator among manifests: which batch scheduler places the pods of Ray.
+"""Configuration of KubeRay's operator in manifests: the batch scheduler that places the pods of Ray clusters.
 
-It is a Configuration of config.ray.io (also in a ConfigMap), which wins over the arguments of the operator's Deployment
-and the values of its Helm chart (KubeRay 1.6 ray-operator/main.go, apis/config/v1alpha1, helm-chart/kuberay-operator).
+A Configuration of config.ray.io (also in a ConfigMap) takes precedence over the arguments of the operator's Deployment,
+and those over the values of its Helm chart (KubeRay 1.6 ray-operator/main.go, apis/config/v1alpha1,
+helm-chart/kuberay-operator).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +24,16 @@ _NAME, _LEGACY = "--batch-scheduler", "--enable-batch-scheduler"
 
 
 class OperatorConfiguration(Struct, frozen=True):
-    """What a document says of the operator."""
+    """Settings of the operator in one document."""
 
     scheduler: str
-    """The name of the batch scheduler in KubeRay; `default` for none."""
+    """Name of the batch scheduler in KubeRay; `default` for none."""
     rank: int
-    """The highest one wins: Configuration, arguments, values."""
+    """Precedence, the highest wins: Configuration 2, arguments 1, values 0."""
 
 
 def configuration_in(place: Reader) -> OperatorConfiguration | None:
-    """What an object says of KubeRay's operator; None if it says nothing of it."""
+    """Return the configuration of KubeRay's operator in an object; None if it has none."""
     group, _, kind = kind_of_document(place.value)
     if (group, kind) == OPERATOR:
         return _checked(place, place.raw("batchScheduler"), place.raw("enableBatchScheduler"), "batchScheduler", 2)
@@ -43,7 +44,9 @@ def configuration_in(place: Reader) -> OperatorConfiguration | None:
 
 
 def configuration_of_values(place: Reader) -> OperatorConfiguration | None:
-    """What the values of the operator's Helm chart, or of a chart that contains it, say."""
+    """Return the configuration in the values of the operator's Helm chart, or of a chart that contains it; None if
+    there is none.
+    """
     inner = place.mapping(_CHART) if isinstance(place.raw(_CHART), dict) else place
     said = inner.raw("batchScheduler")
     if not isinstance(said, dict) or not said.keys() <= {"name", "enabled"}:
@@ -54,7 +57,7 @@ def configuration_of_values(place: Reader) -> OperatorConfiguration | None:
 
 
 def _held(place: Reader) -> Mapping[str, Any] | None:
-    """The Configuration in a ConfigMap."""
+    """Return the Configuration in a ConfigMap, or None."""
     try:
         tree = unwrapped(YamlDocument(place.value, YamlPosition(1, {})), lambda _, text: GROUP in text)
     except FormError:
@@ -80,7 +83,9 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _checked(place: Reader, name: object, legacy: object, key: str, rank: int) -> OperatorConfiguration | None:
-    """The configuration; of one that the operator refuses nothing is known (ValidateBatchSchedulerConfig)."""
+    """Return the configuration; None if the operator would refuse it, which is reported
+    (ValidateBatchSchedulerConfig).
+    """
     name = str(name or "")
     if name and legacy:
         problem = "do not use both options together: batch-scheduler and enable-batch-scheduler"

@@ -27,7 +27,7 @@ from gpuconsole.model.queues import (
 )
 
 NO_SELECTOR = "no-namespace-selector"
-"""Code of the finding that a ClusterQueue admits nobody."""
+"""Code of the finding that a ClusterQueue without namespaceSelector admits no workloads."""
 OLD_SPELLINGS = {"Borrow": Fungibility.MAY_STOP_SEARCH, "Preempt": Fungibility.MAY_STOP_SEARCH}
 
 
@@ -115,6 +115,7 @@ def _checks(spec: Reader) -> tuple[CheckRule, ...]:
 
 
 def cohort(reader: Reader, now: Time) -> Cohort:
+    """Read a Cohort."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     parent = "parentName" if "parentName" in spec else "parent"
@@ -128,6 +129,7 @@ def cohort(reader: Reader, now: Time) -> Cohort:
 
 
 def local_queue(reader: Reader, now: Time) -> LocalQueue:
+    """Read a LocalQueue with its consumed resources for admission fair sharing."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     queue = spec.text("clusterQueue")
@@ -150,6 +152,7 @@ def local_queue(reader: Reader, now: Time) -> LocalQueue:
 
 
 def workload_priority_class(reader: Reader, now: Time) -> WorkloadPriorityClass:
+    """Read a WorkloadPriorityClass."""
     meta = metadata(reader, now, namespaced=False)
     return WorkloadPriorityClass(
         name=meta.name,

@@ -1,4 +1,4 @@
-"""Documents that hold several objects: lists, and scenarios with the objects that they create."""
+"""Documents with several objects: lists, and scenarios with the objects that they create."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,17 +12,17 @@ _SCENARIO = ("steps", "objects", "arrivals", "files")
 
 
 def is_scenario(document: dict[str, Any]) -> bool:
-    """True for a scenario file: no object of a cluster, but objects, files, steps or arrivals of them."""
+    """True for a scenario file: it has steps, objects, arrivals or files, but no kind and no apiVersion."""
     return "kind" not in document and "apiVersion" not in document and any(key in document for key in _SCENARIO)
 
 
 def is_snapshot(document: dict[str, Any]) -> bool:
-    """True for a Snapshot that a simulation was saved as: its objects have a `type` of ours, and it says its moment."""
+    """True for the Snapshot of a saved simulation, which has no kind, but objects, time and recent."""
     return "kind" not in document and all(key in document for key in ("objects", "time", "recent"))
 
 
 def objects_in(place: Reader, depth: int = 0) -> Iterator[Reader]:
-    """The objects of a document: itself, or the items of a List kind, each at its own path."""
+    """Yield the objects of a document: itself, or the items of a List kind, each at its own path."""
     kind = place.value.get("kind")
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(place.value.get("items"), list)):
         yield place
@@ -32,27 +32,27 @@ def objects_in(place: Reader, depth: int = 0) -> Iterator[Reader]:
 
 
 def _with_kind(item: Reader, parent: dict[str, Any], kind: str) -> Reader:
-    """An item of a typed list (`PodList`) need not repeat its kind."""
+    """Return an item with the kind of its typed list (such as `PodList`) if it has none."""
     if "kind" in item or not kind:
         return item
     return item.reporting(item.report, {"apiVersion": parent.get("apiVersion"), "kind": kind, **item.value})
 
 
 def first_objects(scenario: Reader) -> Iterator[Reader]:
-    """The objects that a scenario starts with."""
+    """Yield the objects with which a scenario starts."""
     for item in scenario.items("objects", MOST_ITEMS):
         yield from objects_in(item)
 
 
 def later_objects(scenario: Reader) -> Iterator[Reader]:
-    """The objects that a scenario's steps create."""
+    """Yield the objects that a scenario's steps create."""
     for step in scenario.items("steps", MOST_ITEMS):
         for item in step.items("create", MOST_ITEMS):
             yield from objects_in(item)
 
 
 def label(document: Mapping[str, Any], kind: str) -> str:
-    """`Kind/namespace/name` of a document, as far as it says."""
+    """Return `Kind/namespace/name` of a document, without missing parts."""
     metadata = document.get("metadata")
     names = [metadata.get(key) for key in ("namespace", "name")] if isinstance(metadata, dict) else []
     return clean("/".join(filter(None, [kind, *(name for name in names if isinstance(name, str))])), 600)

@@ -11,16 +11,16 @@ from gpuconsole.model.objects import TABLES, Object
 
 
 class LoadedObject(Struct, frozen=True, kw_only=True):
-    """An object and the place that it was read from."""
+    """Object with the document from which it was read."""
 
     obj: Object
     place: Reader
     keep: bool = True
-    """False for what only a scenario creates."""
+    """False for objects that only a scenario creates."""
     scope: str = ""
-    """The scenario that it belongs to; scenarios know nothing of each other."""
+    """Source of the scenario to which it belongs, or empty; scenarios are independent of each other."""
     later: bool = False
-    """A step creates it: by then an earlier one of its name may be gone."""
+    """A step creates it, so an earlier object of its name may be deleted by then."""
 
     @property
     def table(self) -> str:
@@ -28,32 +28,32 @@ class LoadedObject(Struct, frozen=True, kw_only=True):
 
 
 class LoadedManifests(Struct, frozen=True, kw_only=True):
-    """What a set of files holds, and what is to be said about it."""
+    """Objects in a set of files, and findings about them."""
 
     objects: tuple[Object, ...] = ()
-    """In the order in which a cluster would create them; of one object that is given twice, the last."""
+    """In the order in which a cluster would create them; the last one of objects that are given twice."""
     findings: tuple[Finding, ...] = ()
-    """By file and line."""
+    """Sorted by file and line."""
     unknown: Mapping[str, int] = {}
-    """`Kind (group)` → how many documents of that kind nobody knows."""
+    """`Kind (group)` → number of documents of that unknown kind."""
     known_unsimulated: Mapping[str, int] = {}
-    """Kinds that are known, but that the simulator does not play yet."""
+    """The same for known kinds that are not simulated."""
     scenario: tuple[dict[str, Any], ...] = ()
-    """Scenario documents as they stand."""
+    """Scenario documents, unchanged."""
     origins: tuple[str, ...] = ()
-    """The source of each scenario, as it was named: its `files` are looked for beside it."""
+    """Source of each scenario, as it was named; the paths in its `files` are relative to it."""
     lines: tuple[Callable[[Path], int], ...] = ()
-    """For each scenario: which line a path in it stands in."""
+    """For each scenario, a function that returns the line of a path in it."""
     included: tuple[str, ...] = ()
-    """The files that scenarios name, as they were read."""
+    """Files that scenarios name."""
     entries: tuple[LoadedObject, ...] = ()
-    """Every object with its place, those of scenarios and of their steps included."""
+    """Objects with their documents, including those that scenarios and their steps create."""
     configurations: tuple[Reader, ...] = ()
-    """Kueue's Configurations, each where it stands."""
+    """Documents of Kueue's Configurations."""
     ignored: tuple[str, ...] = ()
-    """Files of folders that are no manifests."""
+    """Files of folders that are not manifests."""
     stored: tuple[Mapping[str, Any], ...] = ()
-    """Where asked for: Kueue's objects as its API server would store them, without those that it would refuse."""
+    """If requested, Kueue's objects as its API server would store them, without those that it would refuse."""
 
     @property
     def has_errors(self) -> bool:
@@ -61,7 +61,7 @@ class LoadedManifests(Struct, frozen=True, kw_only=True):
 
 
 def last_of_each(entries: Sequence[LoadedObject]) -> list[LoadedObject]:
-    """Of an object that is given twice the last one counts, as with kubectl apply."""
+    """Return the last one of objects that are given twice, as with kubectl apply, and report those."""
     last: dict[tuple[str, str, str], LoadedObject] = {}
     for entry in entries:
         key = entry.scope, entry.table, entry.obj.key

@@ -1,4 +1,4 @@
-"""Many documents to objects: which are read, which are only counted, and what is said about each."""
+"""Loading of manifests: reads documents into objects, counts the others, and collects findings about each."""
 
 import os
 from collections import Counter
@@ -43,7 +43,7 @@ from gpuconsole.model.text import clean
 
 CONFIGURATION = ("config.kueue.x-k8s.io", "Configuration")
 NO_MANIFEST = "no-manifest"
-"""Code of what is said about a file without a document."""
+"""Code of the finding about a file without a document."""
 
 
 def load(
@@ -61,10 +61,11 @@ def load(
 ) -> LoadedManifests:
     """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
 
-    `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
+    `strict` makes refusals by the API server errors. `admit_all_namespaces` gives ClusterQueues without a
     namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults. `over` names
-    what is there already: it is known, nothing is said of it, and what it names as well is updated. `names` are those
-    that objects with a generateName got elsewhere. Files that match a glob of `ignore` are left out.
+    manifests that exist already: they are not reported or returned, objects may refer to them, and objects of the same
+    name update them. `names` are the names that objects with a generateName got elsewhere. Files that match a glob of
+    `ignore` are left out.
     """
     loading = _Loading(strict, now, gates, names)
     for source in read_sources(over, None):
@@ -86,17 +87,17 @@ def load_text(
     gates: Gates = NO_GATES,
     names: GeneratedNames | None = None,
 ) -> LoadedManifests:
-    """Read manifests from a text; see `load`."""
+    """Read manifests from a string; see `load`."""
     loading = _Loading(strict, now, gates, names)
     loading.read(from_text(text, name))
     return loading.finish(admit_all_namespaces)
 
 
 class _Loading:
-    """Collects objects and findings over many sources. Mutates; `finish` is called once."""
+    """Collects objects and findings from many sources. Mutable; `finish` is called once."""
 
     def __init__(self, strict: bool, now: Time, gates: Gates, names: GeneratedNames | None = None) -> None:
-        # What is submitted at another moment is another object.
+        # Objects that are submitted at different times get different generated names.
         self._names = names or GeneratedNames(str(now) if now else "")
         self._strict = strict
         self._now = now
@@ -111,9 +112,9 @@ class _Loading:
         self._included: list[str] = []
         self._configurations: list[Reader] = []
         self._ignored: dict[str, list[str]] = {}
-        """Folder → its files that are no manifests."""
+        """Folder → its files that are not manifests."""
         self._operator: OperatorConfiguration | None = None
-        """Of KubeRay."""
+        """Configuration of KubeRay's operator with the highest precedence so far."""
         self._including = ""
         """The scenario whose files are being read."""
 
@@ -128,7 +129,7 @@ class _Loading:
         report.add(severity, trouble.path, trouble.problem, trouble.remedy, trouble.code)
 
     def read(self, source: SourceText) -> None:
-        """Take in a source, document by document."""
+        """Read a source, document by document."""
         if source.ignored_in:
             self._ignored.setdefault(source.ignored_in, []).append(source.name)
             self._read_values(source)
@@ -147,7 +148,7 @@ class _Loading:
             self._say(source.name, 1, trouble, Severity.NOTE)
 
     def _read_values(self, source: SourceText) -> None:
-        """Look for the values of KubeRay's Helm chart in a file that is no manifest."""
+        """Look for the values of KubeRay's Helm chart in a file that is not a manifest."""
         if "batchScheduler" not in source.text:
             return
         try:
@@ -180,7 +181,7 @@ class _Loading:
                 self._section(source.name, number, text, block.line + line - 1, part=block.is_fragment)
 
     def _section(self, source: str, number: int, text: str, line: int, *, part: bool | None = None) -> None:
-        """Read one YAML document. `part` says of one from prose whether it is a part of a manifest only."""
+        """Read one YAML document. `part` is None outside of prose; in prose it tells if the block is a fragment."""
         try:
             tree = read_yaml(text, line)
         except FormError as error:
@@ -214,7 +215,7 @@ class _Loading:
             say_fragment(report, value, prose)
 
     def _scenario(self, source: str, root: Reader) -> None:
-        """Keep a scenario as it stands, and check its objects; it brings them itself when it runs."""
+        """Keep a scenario unchanged and check its objects, which it creates itself when it runs."""
         if self._including:
             problem = "a scenario in the files of a scenario is ignored"
             root.report.warning((), problem, "name it on the command line, or move its objects", "nested-scenario")
@@ -227,14 +228,14 @@ class _Loading:
             self._object(place, scope=source, later=True)
 
     def begin(self) -> None:
-        """What was read so far is there already: it is known, and nothing is said of it."""
+        """Treat everything read so far as existing objects, about which nothing is reported."""
         self._surrounding, self._entries = self._entries, []
         for collected in (self._reports, self._scenarios, self._origins, self._configurations, self._ignored):
             collected.clear()
         self._judge.begin()
 
     def include(self) -> None:
-        """Take in the files that scenarios name: each scenario brings their objects itself when it runs."""
+        """Read the files that scenarios name; each scenario creates their objects itself when it runs."""
         for scenario, origin in zip(list(self._scenarios), list(self._origins), strict=True):
             self._including = origin
             for source in included(scenario, origin):
@@ -243,7 +244,7 @@ class _Loading:
                 self.read(source)
 
     def _leave_to_scenario(self, file: str) -> None:
-        """A file that was read for its own sake as well: its objects would come twice."""
+        """Drop the objects of a file that was also read on its own, because the scenario creates them."""
         read = {name for name in {entry.place.report.file for entry in self._entries} if is_same_file(name, file)}
         self._entries = [entry for entry in self._entries if entry.scope or entry.place.report.file not in read]
 
@@ -272,7 +273,7 @@ class _Loading:
             self._entries.append(LoadedObject(obj=obj, place=place, keep=not scope, scope=scope, later=later))
 
     def _scheduled(self, entry: LoadedObject) -> LoadedObject:
-        """A Ray job or cluster with the scheduler that KubeRay's operator is configured for, where that is known."""
+        """Return a Ray job or cluster with the batch scheduler in the configuration of KubeRay's operator, if known."""
         group, _, kind = kind_of_document(entry.place.value)
         decoder = RAY_KINDS.get(kind) if group == RAY_GROUP else None
         if decoder is None or self._operator is None:
@@ -280,13 +281,13 @@ class _Loading:
         report, own = entry.place.report, entry.place.report.about(entry.place.report.object)
         place = entry.place.reporting(own, entry.place.value)
         obj = decoder(place, self._now, self._operator.scheduler)
-        # What was said by another scheduler than the one that is configured is not so.
+        # Findings about another scheduler than the configured one do not apply.
         report.findings[:] = [one for one in report.findings if not is_of_scheduler(one)]
         report.findings += filter(is_of_scheduler, own.findings)
         return replace(entry, obj=obj)
 
     def _not_read(self, place: Reader, group: str, kind: str) -> None:
-        """Count a document that is not read, and say why."""
+        """Count and report a document that is not read."""
         name = clean(f"{kind} ({group})" if group else kind, 200)
         counted = {UnreadReason.UNSIMULATED: self._unsimulated, UnreadReason.UNKNOWN: self._unknown}.get(
             say_unread(place, group, kind, name)
@@ -295,7 +296,7 @@ class _Loading:
             counted[name] += 1
 
     def finish(self, admit_all: bool, keep_stored: bool = False) -> LoadedManifests:
-        """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
+        """Fold pod groups, drop objects that are given twice, and check references between objects."""
         for folder, ignored in self._ignored.items():
             report = DocumentFindings(clean(folder, 1000))
             self._reports.append(report)
@@ -303,7 +304,7 @@ class _Loading:
         entries = last_of_each(fold_groups([self._scheduled(entry) for entry in self._entries]))
         new = {(entry.table, entry.obj.key) for entry in entries if not entry.scope}
         check([*(entry for entry in self._surrounding if (entry.table, entry.obj.key) not in new), *entries])
-        # A file that several scenarios name says the same each time.
+        # A file that several scenarios name has the same findings each time.
         findings = list(dict.fromkeys(finding for report in self._reports for finding in report.findings))
         objects = [entry.obj for entry in entries if entry.keep]
         if admit_all:

@@ -7,12 +7,13 @@ from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 
 
 def config(reader: Reader, now: Time) -> MultiKueueConfig:
+    """Read a MultiKueueConfig."""
     meta = metadata(reader, now, namespaced=False)
     return MultiKueueConfig(name=meta.name, clusters=reader.mapping("spec").texts("clusters"))
 
 
 def cluster(reader: Reader, now: Time) -> MultiKueueCluster:
-    """A worker cluster; without a status it is taken as active. v1beta1 has kubeConfig beside clusterProfileRef."""
+    """Read a MultiKueueCluster; without a status it counts as active. In v1beta1 kubeConfig is in `spec` itself."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     source = spec.mapping("clusterSource") if "clusterSource" in spec else spec

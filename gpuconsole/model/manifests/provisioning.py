@@ -1,4 +1,4 @@
-"""Requests for capacity: ProvisioningRequestConfig, ProvisioningRequest and the PodTemplates that they name."""
+"""Provisioning of capacity: ProvisioningRequestConfig, ProvisioningRequest and the PodTemplates that it names."""
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.documents.metadata import metadata, spec_of
@@ -21,7 +21,7 @@ _MOST_POD_SETS = 32
 
 
 def config(reader: Reader, now: Time) -> ProvisioningRequestConfig:
-    """A ProvisioningRequestConfig, with Kueue's defaults for retries."""
+    """Read a ProvisioningRequestConfig, with Kueue's defaults for retries."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(
         reader,
@@ -63,6 +63,7 @@ def _node_selectors(spec: Reader) -> tuple[tuple[str, str], ...] | None:
 
 
 def request(reader: Reader, now: Time) -> ProvisioningRequest:
+    """Read a ProvisioningRequest."""
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     owners = reader.mapping("metadata").items("ownerReferences")
@@ -85,6 +86,7 @@ def _pods(place: Reader) -> RequestedPods:
 
 
 def stored_template(reader: Reader, now: Time) -> StoredTemplate:
+    """Read a PodTemplate."""
     meta = metadata(reader, now)
     return StoredTemplate(
         namespace=meta.namespace,

@@ -16,7 +16,7 @@ def _group(place: Reader) -> ResourceGroup:
 
 
 def _flavor(place: Reader, covered: tuple[str, ...]) -> FlavorQuotas:
-    """A missing quota is 0, one that is not covered is left out."""
+    """Read a flavor's quotas: a missing one is 0, one of a resource that is not covered is dropped."""
     quotas = dict(_quota(item) for item in place.items("resources"))
     return FlavorQuotas(place.text("name"), {resource: quotas.get(resource, Quota()) for resource in covered})
 

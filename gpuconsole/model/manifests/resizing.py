@@ -1,4 +1,4 @@
-"""Pods that are being resized in place: what they hold is what they were given, not only what they ask for now."""
+"""In-place pod resize: the requests that count while a pod's resources change."""
 
 from msgspec.structs import replace
 
@@ -9,10 +9,10 @@ from gpuconsole.model.resources import Resources, largest
 
 
 def resized(template: PodTemplate, status: Reader) -> PodTemplate:
-    """The template with what each container counts for while its resources change.
+    """Return the template with the requests that count for each container during an in-place resize.
 
-    The most of what is asked for, in force and allocated; where the node cannot do what is asked for, only the latter
-    two count (k8s.io/component-helpers/resource PodRequests with UseStatusResources).
+    They are the maximum of desired, actual and allocated requests; if the resize is infeasible, of the latter two
+    (k8s.io/component-helpers/resource PodRequests with UseStatusResources).
     """
     held = {**_held(status, "containerStatuses"), **_held(status, "initContainerStatuses")}
     if not held:
@@ -29,7 +29,7 @@ def resized(template: PodTemplate, status: Reader) -> PodTemplate:
 
 
 def _held(status: Reader, key: str) -> dict[str, Resources]:
-    """What a container has, by its name: in force or allocated, whichever is more."""
+    """Return the maximum of actual and allocated requests, by container name."""
     return {
         place.text("name"): largest(
             resources(place.mapping("resources"), "requests"), resources(place, "allocatedResources")

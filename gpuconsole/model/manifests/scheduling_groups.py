@@ -1,4 +1,4 @@
-"""Groups of scheduling.k8s.io, and the rules of the API server for them (Kubernetes 1.35 to 1.37)."""
+"""Pod groups of scheduling.k8s.io, and their validation by the API server (Kubernetes 1.35 to 1.37)."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from gpuconsole.model.volcano import PodGroup
 
 MOST_GROUPS = 8
 _DEEPEST = 4
-"""Levels of templates (Kubernetes 1.37: a hierarchy is at most four deep)."""
+"""Most levels of templates (Kubernetes 1.37: a hierarchy is at most four deep)."""
 _POLICIES = ("basic", "gang")
 _COMPOSITES = "compositePodGroupTemplates"
 
 
 def workload(reader: Reader, now: Time) -> SchedulingWorkload:
-    """A Workload: v1alpha1 lists `podGroups` with a `policy`, later versions `podGroupTemplates`."""
+    """Read a Workload: v1alpha1 lists `podGroups` with a `policy`, later versions `podGroupTemplates`."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     key = "podGroupTemplates" if "podGroupTemplates" in spec else "podGroups"
@@ -35,7 +35,7 @@ def workload(reader: Reader, now: Time) -> SchedulingWorkload:
 
 
 def _templates(place: Reader, level: int) -> Iterator[tuple[str, int]]:
-    """Name and minCount of the templates of PodGroups below composite ones."""
+    """Yield name and minCount of the PodGroup templates below composite ones."""
     for composite in place.items(_COMPOSITES, MOST_GROUPS) if level < _DEEPEST else ():
         name = composite.required("name")
         _policy(composite, "schedulingPolicy", "minGroupCount")
@@ -54,7 +54,7 @@ def _templates(place: Reader, level: int) -> Iterator[tuple[str, int]]:
 
 
 def pod_group(reader: Reader, now: Time) -> PodGroup:
-    """A PodGroup, the runtime object of v1alpha2 and later."""
+    """Read a PodGroup, the runtime object of v1alpha2 and later."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     policy, least = _policy(spec, "schedulingPolicy")
@@ -68,7 +68,7 @@ def pod_group(reader: Reader, now: Time) -> PodGroup:
 
 
 def composite_pod_group(reader: Reader, now: Time) -> CompositePodGroup:
-    """A CompositePodGroup (v1alpha3 and later)."""
+    """Read a CompositePodGroup (v1alpha3 and later)."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     policy, least = _policy(spec, "schedulingPolicy", "minGroupCount")
@@ -82,7 +82,7 @@ def composite_pod_group(reader: Reader, now: Time) -> CompositePodGroup:
 
 
 def _topology_key(place: Reader) -> str:
-    """The label of the domains that a group's pods have to share; empty if none is asked for."""
+    """Return the node label whose value all pods of a group must share; empty if there is none."""
     keys = [one.required("key") for one in place.mapping("schedulingConstraints").items("topology", 1)]
     key = keys[0] if keys else ""
     if key and not is_label_key(key):
@@ -96,7 +96,7 @@ def _topology_key(place: Reader) -> str:
 
 
 def _policy(place: Reader, key: str, count: str = "minCount") -> tuple[str, int]:
-    """The policy of a group, and how many of its pods, or child groups, start together: one under `basic`."""
+    """Return a group's policy, and how many of its pods or child groups start together: 1 under `basic`."""
     policy = place.mapping(key)
     given = [name for name in _POLICIES if name in policy or isinstance(policy.raw(name), dict)]
     if len(given) != 1:

@@ -14,7 +14,7 @@ _MOST_NAMES = 8
 
 
 def say_fragment(report: DocumentFindings, value: dict[str, Any], prose: bool) -> None:
-    """A part of a manifest; among prose that is nothing bad."""
+    """Report a part of a manifest; in prose this is only a note."""
     top = clean(", ".join(str(key) for key in list(value)[:3]), 80)
     missing = " and no ".join(key for key in ("apiVersion", "kind") if key not in value)
     report.add(
@@ -27,7 +27,7 @@ def say_fragment(report: DocumentFindings, value: dict[str, Any], prose: bool) -
 
 
 def say_ignored(report: DocumentFindings, files: Sequence[str]) -> None:
-    """Files of a folder that are no manifests, in one line."""
+    """Report the files of a folder that are not manifests, in one line."""
     names = ", ".join(clean(name, 100) for name in files[:_MOST_NAMES])
     more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
     one = len(files) == 1
@@ -40,7 +40,7 @@ def say_ignored(report: DocumentFindings, files: Sequence[str]) -> None:
 
 
 def say_version(place: Reader, group: str, version: str, kind: str) -> None:
-    """Report a version that is not served, and in whose form the document is read."""
+    """Report a version that is not served, and the version in whose form the document is read."""
     served = versions_of(group, kind)
     form = "v1beta1" if (group, version) == LAST_ALPHA else served[-1]
     problem = f"{kind} is not served in version {clean(version, 60)}"
@@ -56,7 +56,7 @@ def say_version(place: Reader, group: str, version: str, kind: str) -> None:
 
 
 class UnreadReason(Enum):
-    """Why a document is left out."""
+    """Reason why a document is not read."""
 
     NO_KIND = auto()
     NO_EFFECT = auto()
@@ -65,7 +65,7 @@ class UnreadReason(Enum):
 
 
 def say_unread(place: Reader, group: str, kind: str, name: str) -> UnreadReason:
-    """Why a document of a kind that nothing reads is left out."""
+    """Report why a document of a kind that is not read is left out, and return the reason."""
     report, path = place.report, place.at("kind")
     if not kind:
         report.error(path, "it has no kind", "write kind: ClusterQueue, for example", "no-kind")

@@ -28,7 +28,7 @@ _WAITS = "WaitForFirstConsumer"
 
 
 def volume(reader: Reader, now: Time) -> PersistentVolume:
-    """A volume; one of which nothing says how it is, is there for claims, or bound to the one that it names."""
+    """Read a PersistentVolume; without a phase it is bound if it names a claim, otherwise available."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     held, csi = spec.mapping("claimRef"), spec.mapping("csi")
@@ -58,7 +58,7 @@ def _nodes(spec: Reader) -> tuple[NodeTerm, ...] | None:
 
 
 def claim(reader: Reader, now: Time) -> PersistentVolumeClaim:
-    """A claim; it is bound where its annotation or its status says so."""
+    """Read a PersistentVolumeClaim; it is bound if its annotation or its status says so."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     phase = reader.mapping("status").one_of("phase", "", ("", "Pending", BOUND, LOST))
@@ -82,6 +82,7 @@ def claim(reader: Reader, now: Time) -> PersistentVolumeClaim:
 
 
 def storage_class(reader: Reader, now: Time) -> StorageClass:
+    """Read a StorageClass."""
     meta = metadata(reader, now, namespaced=False)
     if not reader.text("provisioner"):
         reader.report.refused(reader.at("provisioner"), "no provisioner is named", "name one", "required")
@@ -102,7 +103,7 @@ def storage_class(reader: Reader, now: Time) -> StorageClass:
 
 
 def csi_node(reader: Reader, now: Time) -> CSINode:
-    """Limits of the node of this name, of those drivers that state one."""
+    """Read a CSINode: the volume limits of the drivers that state one."""
     meta = metadata(reader, now, namespaced=False)
     limits = {}
     for place in reader.mapping("spec").items("drivers"):

@@ -1,4 +1,4 @@
-"""Kinds that are not read: those that are known and say so, those that have no effect, and all the rest."""
+"""Kinds that are not read: known kinds that are not simulated, kinds without effect, and unknown kinds."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -25,17 +25,17 @@ _NO_EFFECT: Mapping[str, tuple[str, ...]] = {
 
 
 def is_unsimulated(group: str, kind: str) -> bool:
-    """True for kinds that place pods or change what is placed, and that the simulator does not know yet."""
+    """True for kinds that create pods or affect their placement, but are not simulated."""
     return kind in _UNSIMULATED.get(group, ())
 
 
 def has_no_effect(group: str, kind: str) -> bool:
-    """True for kinds that change nothing about queues and placement."""
+    """True for kinds without effect on queues and placement."""
     return kind in _NO_EFFECT.get(group, ())
 
 
 def likely_meant(group: str, kind: str, read: Mapping[tuple[str, str], object]) -> str:
-    """The kind, as `apiVersion group, kind`, that an unknown one was probably meant to be; else nothing."""
+    """Return the kind that was probably meant by an unknown one; empty if none is similar."""
     for known_group, known in read:
         if known == kind:
             return f"{known} of {known_group or 'v1'}"

@@ -35,7 +35,7 @@ HEAVIEST = 65535
 
 
 def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
-    """A Volcano Queue; it is read and validated, Volcano's engine acts on it."""
+    """Read and validate a Volcano Queue."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, *_QUEUE_FIELDS)
     queue = VolcanoQueue(
@@ -70,7 +70,7 @@ def _affinity(spec: Reader) -> GroupAffinity:
 
 
 def hyper_node(reader: Reader, now: Time) -> HyperNode:
-    """A HyperNode: nodes by name, pattern or labels, or hyper nodes of a lower tier by name."""
+    """Read a HyperNode: its members are nodes by name, pattern or labels, or HyperNodes of a lower tier by name."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, "tier", "tierName", "members")
     if fits(reader.value, HYPER_NODE):
@@ -95,7 +95,7 @@ def _member(place: Reader) -> HyperNodeMember:
 
 
 def numatopology(reader: Reader, now: Time) -> Numatopology:
-    """A Numatopology: policies of the kubelet, and where each CPU sits."""
+    """Read a Numatopology: the kubelet's policies, and NUMA node, socket and core of each CPU."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, "policies", "resReserved", "numares", "cpuDetail")
     policies, detail = spec.mapping("policies"), spec.mapping("cpuDetail")
@@ -115,11 +115,11 @@ def numatopology(reader: Reader, now: Time) -> Numatopology:
 
 
 MOST_CPUS = 8192
-"""Characters of a list of CPUs, and CPUs in it."""
+"""Most CPUs of a node, and most characters in a list of them."""
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """A list of CPUs such as `0-3,8`; parts that cannot be read are left out."""
+    """Parse a list of CPUs such as `0-3,8`; invalid parts are left out."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -129,14 +129,14 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def pod_group(reader: Reader, now: Time) -> PodGroup:
-    """A PodGroup of Volcano: minMember pods start together."""
+    """Read a PodGroup of Volcano."""
     if fits(reader.value, GROUP):
         report(reader.report, reader.path, check_group(reader.value))
     return _group(reader, now, _GROUP_FIELDS)
 
 
 def coscheduling_group(reader: Reader, now: Time) -> PodGroup:
-    """A PodGroup of the Coscheduling plugin (scheduling.x-k8s.io)."""
+    """Read a PodGroup of the Coscheduling plugin (scheduling.x-k8s.io)."""
     return _group(reader, now, _COSCHEDULING_FIELDS)
 
 

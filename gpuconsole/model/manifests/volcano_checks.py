@@ -18,7 +18,9 @@ BUILT_IN: Mapping[str, Document] = {
 
 
 def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:
-    """The queues of a file as they are once Volcano's controller has seen them: open, unless they say otherwise."""
+    """Return the input's queues and the built-in ones, as Volcano's controller initializes them: open unless they
+    state otherwise.
+    """
     found = dict(BUILT_IN)
     for name, entry in entries.items():
         document = entry.place.value
@@ -29,7 +31,9 @@ def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:
 
 
 def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
-    """A queue among others: its level, its parent, amounts that add up; one whose parent is missing is not asked."""
+    """Report errors in a queue's annotations, parent, depth and amounts; if its parent is missing, only in its
+    annotations.
+    """
     document = place.value
     if not fits(document, QUEUE):
         return
@@ -39,11 +43,11 @@ def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
 
 
 def check_queue_of_job(place: Reader, queues: Mapping[str, Document]) -> None:
-    """A job goes to an open queue that has none below it."""
+    """Report a job's queue that is missing, not open, or has child queues."""
     spec = {"queue": "default", **place.mapping("spec").value}
     report(place.report, place.path, jobs.check_queue({"spec": spec}, queues))
 
 
 def check_queue_of_group(place: Reader, queues: Mapping[str, Document]) -> None:
-    """A PodGroup goes to an open queue."""
+    """Report a PodGroup's queue that is missing or not open."""
     report(place.report, place.path, check_group_queue({"spec": place.mapping("spec").value}, queues))

@@ -1,4 +1,4 @@
-"""Reads objects as an API server with Kueue would store them, and reports its refusals in its own words."""
+"""Reading of objects as an API server with Kueue would store them, with its refusals in its own words."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -32,9 +32,10 @@ class _Own(DocumentFindings):
         super().__init__(like.file, like.document, line_of=like.line_of)
         self.object = like.object
         self.advice: dict[str, tuple[str, str]] = {}
-        """Path → what would be right, and a code."""
+        """Path → remedy and code."""
 
     def refused(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        """Keep remedy and code for the API server's error about this path."""
         self.advice.setdefault(path_text(path), (remedy, code))
 
     def errors(self) -> dict[str, tuple[str, str]]:
@@ -49,15 +50,15 @@ class ApiServerReview(Struct, frozen=True):
     converted: Converted
     """The document in the newest version."""
     defaulted: Document
-    """The same with defaults, and without what the server drops."""
+    """The converted document with defaults, and without unknown fields."""
     refusals: tuple[FieldError, ...]
-    """Everything that it is refused for, also what the server would say only later."""
+    """All reasons to refuse it, including those that the server would report only later."""
     status: tuple[FieldError, ...] = ()
-    """What is wrong with its status, which the server would not look at yet."""
+    """Errors in its status, which the server would validate in a later write."""
 
 
 class ApiServerValidator:
-    """Validates one document after another. Mutable: remembers what would be stored so far."""
+    """Validates one document after another. Mutable: keeps the objects that would be stored so far."""
 
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
@@ -76,7 +77,7 @@ class ApiServerValidator:
     def read(self, place: Reader, decoder: Decoder, now: Time, scope: str = "", *, anew: bool = False) -> Object:
         """Read an object and report its errors; kinds outside Kueue's API are only read.
 
-        What is given twice in one scope replaces what it was, as with kubectl apply, except when it comes `anew`.
+        A second document of an object in one scope is an update, as with kubectl apply, unless it is created `anew`.
         """
         group, _, name = kind_of_document(place.value)
         key, old = self._known(place, scope, anew)
@@ -168,10 +169,10 @@ def _say_unknown(place: Reader, path: Path, schema: Schema) -> None:
 
 
 def read_validated(place: Reader, decoder: Decoder, now: Time, review: ApiServerReview) -> Object:
-    """Read an object as it would be stored, and report first refusals, then other findings.
+    """Read an object as it would be stored, and report refusals, then other findings.
 
-    An object that is refused is read all the same, as far as that goes. Its status is what the document says: the
-    server takes it in a write of its own.
+    A refused object is read as far as possible. The status is that of the document, because the server takes it in a
+    separate write.
     """
     own = _Own(place.report)
     document = dict(review.defaulted)
