@@ -1,7 +1,7 @@
 """Balanced placement: pods spread evenly over as few domains as they need (Kueue 0.19 tas_balanced_placement.go).
 
-Behind the gate TASBalancedPlacement, for preferred levels. Where none exists BestFit is used, as without
-the gate.
+Behind the gate TASBalancedPlacement, for preferred levels. Where no balanced placement exists BestFit is used, as
+without the gate.
 """
 
 import math
@@ -16,7 +16,7 @@ from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_l
 
 
 class Balanced(NamedTuple):
-    """Where balanced placement starts: the domains of a level, with counts of their own."""
+    """Result of balanced placement: the chosen domains of a level, and counts with the pods given to each."""
 
     level: int
     chosen: list[int]
@@ -32,7 +32,10 @@ class _Greedy(NamedTuple):
 
 
 def balance(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) -> Balanced | None:
-    """Find the domains under one parent that allow the highest threshold, and give each at least that many slices."""
+    """Find the domains under one parent with the highest threshold, and give each at least that many slices.
+
+    None if the pods cannot be balanced.
+    """
     candidates, best, threshold = best_candidates(domains, counts, shape)
     if not threshold or best is None:
         return None
@@ -50,7 +53,10 @@ def balance(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) 
 def best_candidates(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape
 ) -> tuple[list[int], Counts | None, int]:
-    """The siblings with the highest threshold, of equal ones those that need the fewest domains."""
+    """Return the siblings with the highest threshold (the fewest domains on ties), their pruned counts, the threshold.
+
+    An empty list, None and 0 if the pods fit under no parent.
+    """
     if shape.level == 0:
         families = [domains.by_level[0]]
     else:
@@ -68,7 +74,7 @@ def best_candidates(
 def _judge(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, siblings: Sequence[int], least: int
 ) -> tuple[int, int, Counts] | None:
-    """The threshold that siblings allow, how many of them it takes, and the counts without those below it."""
+    """Return the threshold of these siblings, how many of them are needed, and the pruned counts; None if no fit."""
     below = [c for s in siblings for c in domains.children[s]] if shape.level < shape.slice_level else siblings
     greedy = _greedy(counts, below, shape)
     if greedy is None:
@@ -113,7 +119,7 @@ def _greedy(counts: Counts, numbers: Sequence[int], shape: PlacementShape) -> _G
 
 
 def _threshold(counts: Counts, shape: PlacementShape, greedy: _Greedy) -> int:
-    """The most slices that every used domain could hold at least."""
+    """Return the number of slices that every used domain can hold, at most the average per domain."""
     threshold = shape.count // shape.slice_size // greedy.used
     if greedy.last_with_leader is not None:
         threshold = min(threshold, counts.slices_with_leader[greedy.last_with_leader])
@@ -125,7 +131,7 @@ def _threshold(counts: Counts, shape: PlacementShape, greedy: _Greedy) -> int:
 def _prune(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, siblings: Sequence[int], threshold: int
 ) -> Counts:
-    """Counts in which domains that cannot hold the threshold take nothing, or no leader."""
+    """Copy the counts, without the pods, or only the leader, of domains that cannot hold the threshold with them."""
     pruned = counts.copy()
     plain = replace(shape, inner_sizes={})
     for sibling in siblings:
@@ -145,7 +151,7 @@ def _prune_one(domains: TopologyDomainTree, counts: Counts, shape: PlacementShap
 
 
 def _clear(domains: TopologyDomainTree, counts: Counts, number: int, *, pods: bool) -> None:
-    """A domain and all below it take no leader any more and, with `pods`, nothing at all."""
+    """Set the leader counts of a domain and its subtree to 0 and, with `pods`, the others too."""
     counts.pods_with_leader[number] = counts.slices_with_leader[number] = counts.leaders[number] = 0
     if pods:
         counts.pods[number] = counts.slices[number] = 0
@@ -162,7 +168,7 @@ def _recount(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape,
 def smallest_set(
     domains: TopologyDomainTree, counts: Counts, numbers: Sequence[int], shape: PlacementShape, *, by_entropy: bool
 ) -> list[int]:
-    """The fewest domains that take everything, of those sets one with the least capacity; nothing if none does."""
+    """Return the fewest domains that hold the whole group, with the least excess capacity; empty if there are none."""
     greedy = _greedy(counts, numbers, shape)
     if greedy is None:
         return []
@@ -183,7 +189,10 @@ def smallest_set(
 def _extend(
     counts: Counts, sets: list[dict[int, dict[int, list[int]]]], size: int, leaders: int, pods: int, number: int
 ) -> None:
-    """Add a domain to a set that leaves so many leaders and pods to place; the first set of its kind stays."""
+    """Add a domain to the set of `size - 1` domains that leaves these leaders and pods to place.
+
+    Of sets with the same size and remainder the first one found is kept.
+    """
     grown = [*sets[size - 1][leaders][pods], number]
     if leaders > 0 and counts.leaders[number] > 0:
         after = sets[size].setdefault(leaders - counts.leaders[number], {})
@@ -193,7 +202,7 @@ def _extend(
 
 
 def _entropy_rank(domains: TopologyDomainTree, counts: Counts, number: int) -> tuple[int, int, float, int]:
-    """Most room first, then the one whose children are filled most evenly."""
+    """Sort key: domains for the leader first, then by capacity with the leader, then by entropy of the children."""
     return (
         -counts.leaders[number],
         -counts.slices_with_leader[number],
@@ -215,7 +224,10 @@ def _entropy(counts: Counts, numbers: Sequence[int]) -> float:
 def place_evenly(
     domains: TopologyDomainTree, counts: Counts, numbers: Sequence[int], shape: PlacementShape, threshold: int
 ) -> list[int]:
-    """Give each domain of the smallest set the threshold, and what is left over to the first ones."""
+    """Give each domain of the smallest set the threshold, and the remaining slices to the first ones.
+
+    Updates the counts. Empty if the set is too small or the threshold too high.
+    """
     chosen = smallest_set(domains, counts, numbers, shape, by_entropy=False)
     extra = shape.count // shape.slice_size - len(chosen) * threshold
     if not chosen or extra < 0:

@@ -1,4 +1,4 @@
-"""Counts the pods and slices that each domain can take and gets (Kueue 0.19 TASFlavorSnapshot.fillInCounts)."""
+"""Counts of pods and slices per domain, rolled up from the leaves (Kueue 0.19 TASFlavorSnapshot.fillInCounts)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Val
 
 
 class PlacementShape(Struct, frozen=True):
-    """How pods are to be laid out: levels as numbers, highest 0."""
+    """Placement request of one group of pods; levels are numbers, 0 is the highest."""
 
     count: int
     leaders: int
@@ -23,7 +23,7 @@ class PlacementShape(Struct, frozen=True):
 
 
 class Counts:
-    """By domain: what it could take in phase 1, what it is given in phase 2. Mutated by the layout."""
+    """Per domain: capacity after phase 1, assigned pods after phase 2. Mutated by the layout."""
 
     __slots__ = (
         "excluded",
@@ -43,13 +43,13 @@ class Counts:
         self.slices_with_leader = [0] * size
         self.leaders = [0] * size
         self.scores = [0] * size
-        """How much the pods would like to be there; never changes in phase 2."""
+        """Weights of the preferred node affinity terms that match; not changed in phase 2."""
         self.excluded: Counter[str] = Counter()
-        """Why nodes were left out, in the words of the message."""
+        """Reason as the message names it → number of excluded leaves."""
         self.total_nodes = 0
 
     def copy(self) -> "Counts":
-        """Counts that change on their own; scores and what was excluded are shared."""
+        """Copy the counts; scores and exclusions are shared."""
         twin = Counts(0)
         twin.pods, twin.slices, twin.leaders = self.pods[:], self.slices[:], self.leaders[:]
         twin.pods_with_leader, twin.slices_with_leader = self.pods_with_leader[:], self.slices_with_leader[:]
@@ -59,7 +59,7 @@ class Counts:
 
 
 def belongs_to(values: Values, above: Values) -> bool:
-    """True if a domain is another one, or lies in it; everything lies in no domain."""
+    """True if a domain equals `above` or lies in it; an empty `above` contains every domain."""
     return values[: len(above)] == above
 
 
@@ -75,7 +75,7 @@ def count_domain(counts: Counts, domains: TopologyDomainTree, number: int, shape
 
 
 def _roll_up(counts: Counts, number: int, children: Sequence[int], shape: PlacementShape, inner: int) -> None:
-    """A child gives only whole inner slices; the leader is put where it costs the fewest workers."""
+    """Sum up the children in whole inner slices; the leader goes to the child where it costs the fewest workers."""
     pods = slices = leaders = score = 0
     pod_cost = slice_cost = MANY
     hosts_leader = False

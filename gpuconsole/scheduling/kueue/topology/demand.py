@@ -36,13 +36,13 @@ class TasPodSetRequest(Struct, frozen=True):
     count: int
     per_pod: Resources
     implied: bool
-    """Not requested, but the queue has only flavors with a topology."""
+    """The pod set requests no topology, but its ClusterQueue has only flavors with one."""
     replacing: Replacing | None = None
-    """Only the pods of a failed node need places."""
+    """Set if only the pods of a failed node are to be placed."""
     previous: tuple[TopologyDomain, ...] | None = None
-    """Where the pods of the workload slice run that this one takes over from."""
+    """The assignment of this pod set in the workload slice that is replaced; None if there is none."""
     problem: str = ""
-    """Why nothing can be placed for it anywhere."""
+    """An error that prevents every placement; empty if there is none."""
 
     @property
     def request(self) -> TopologyRequest:
@@ -65,16 +65,18 @@ def is_explicit(pod_set: PodSet) -> bool:
 
 
 def is_requested(pod_set: PodSet, rules: ClusterQueueConfig) -> bool:
+    """True if the pod set uses TAS, because it requests it or because its ClusterQueue has only TAS flavors."""
     return rules.tas_only or is_explicit(pod_set)
 
 
 def requested_level(demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
-    """Return the level whose domains must hold the pods together; empty if none."""
-    # A Topology may have no levels: its manifest is warned of, and a watched one may come before its spec.
+    """Return the topology level of a request; for an implied one the lowest; empty if there is none."""
+    # A Topology may have no levels: in a manifest that is only a warning, and a watched object may lack its spec.
     return level_of(demand.request, domains) or ("".join(domains.levels[-1:]) if demand.implied else "")
 
 
 def level_of(request: TopologyRequest, domains: TopologyDomainTree) -> str:
+    """Return the level that a request names; with only slices the highest, if unconstrained the lowest, else empty."""
     if request.required or request.preferred:
         return request.required or request.preferred
     if slices_of(request):
@@ -83,7 +85,7 @@ def level_of(request: TopologyRequest, domains: TopologyDomainTree) -> str:
 
 
 def has_levels(request: TopologyRequest, domains: TopologyDomainTree) -> bool:
-    """True if the request names a level and slices, as far as it does, that the topology has."""
+    """True if the topology has the level and the slice levels of the request."""
     wanted = [level_of(request, domains), *(level for level, _ in slices_of(request))]
     return all(level in domains.levels for level in wanted)
 
@@ -112,7 +114,7 @@ def mismatch(
 
 
 def replacing(request: WorkloadRequest, existing: tuple[TopologyDomain, ...]) -> Replacing | None:
-    """Return the replacement of the first failed node of a workload; the others wait."""
+    """Return the replacement of a workload's first failed node; None if no node failed."""
     lost = request.workload.unhealthy_nodes
     return Replacing(lost[0], existing, request.pinned) if lost else None
 
@@ -125,11 +127,11 @@ def demands_of(
     *,
     elastic: bool = False,
 ) -> dict[str, list[TasPodSetRequest]]:
-    """Flavor → what its topology is asked for. A pod set without exactly one such flavor fails the assignment.
+    """Return the topology requests by flavor. A pod set without exactly one TAS flavor fails the assignment.
 
-    Pod sets that have their places already are left out unless a node failed under them, and so are those whose places
-    others choose, or a second pass when their nodes are there. With `elastic` pods of an elastic workload stay where
-    the slice before it has them, so that they may not ask for a domain of their own.
+    Skips pod sets that have a topology assignment without a failed node. Delays pod sets that a MultiKueue worker
+    places, and those that the second pass places once their nodes are provisioned. With `elastic`, pods of an elastic
+    workload keep the domains of the replaced slice, and a required or preferred topology fails the assignment.
     """
     elastic = elastic and request.workload.annotations.get(ELASTIC) == ELASTIC_VALUE
     lost = request.workload.unhealthy_nodes
@@ -161,7 +163,7 @@ def demands_of(
 
 
 def _updated(pod_set: PodSet, workload: Workload) -> tuple[PodSet, str]:
-    """The pod set with what its admission checks that are ready add to its pods; or why that contradicts it."""
+    """Return the pod set with the podSetUpdates of its ready admission checks; the error text if they conflict."""
     template = pod_set.template
     for update in (u for check in workload.checks if check.state == "Ready" for u in check.updates):
         if update.name == pod_set.name:
@@ -173,7 +175,7 @@ def _updated(pod_set: PodSet, workload: Workload) -> tuple[PodSet, str]:
 
 
 def _bound(assignment: Assignment, result: PodSetResult) -> bool:
-    """True, and the assignment fails, if all pods of an elastic workload are to be in one domain."""
+    """Fail the assignment of an elastic workload's pod set with a required or preferred topology; True if it did."""
     topology = result.pod_set.topology
     word = "required" if topology is not None and topology.required else ""
     word = word or ("preferred" if topology is not None and topology.preferred else "")
@@ -183,7 +185,7 @@ def _bound(assignment: Assignment, result: PodSetResult) -> bool:
 
 
 def _kept(assignment: Assignment, result: PodSetResult) -> tuple[TopologyDomain, ...] | None:
-    """Return the topology assignment of this pod set in the replaced slice."""
+    """Return the topology assignment of this pod set in the replaced slice; None if there is none."""
     given = assignment.given(result)
     return given.topology if given is not None and given.topology else None
 

@@ -1,7 +1,7 @@
 """The domains of one flavor's topology, numbered: blocks, racks, hosts (Kueue 0.19 tas_topology_tree.go).
 
-Domains are numbered level by level, each level in the order of its values, so that comparing numbers compares names.
-A tree is frozen; it is built anew when nodes change.
+Domains are numbered level by level, each level in the order of its values, so that comparing numbers compares values.
+A tree is frozen; changed nodes need a new one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ class TopologyDomainTree:
         self.flavor = flavor
         self.levels = topology.levels
         self.hostnames = bool(self.levels) and self.levels[-1] == HOSTNAME
-        """The lowest level is a node; then pods' selectors and taints are looked at node by node."""
+        """True if the lowest level is the node; then node selectors and taints are checked node by node."""
         everything = {values[:depth] for values in leaves for depth in range(1, len(values) + 1)}
         self.values = sorted(everything, key=lambda values: (len(values), values))
         numbers = {values: number for number, values in enumerate(self.values)}
@@ -54,15 +54,15 @@ class TopologyDomainTree:
         self.leaf_domains = [numbers[values] for values in ordered]
         """Number of the domain of each leaf; leaves are numbered by their values."""
         self.leaves = {self.leaf_values(values): leaf for leaf, values in enumerate(ordered)}
-        """Values as an assignment names them → leaf."""
+        """Values in an assignment → leaf."""
         self.nodes = [leaves[values][0] if self.hostnames else None for values in ordered]
         self.leaf_of = {node.name: leaf for leaf, values in enumerate(ordered) for node in leaves[values]}
         """Node → the leaf that it is in."""
         self.free: list[Resources] = [_total(node.allocatable for node in leaves[values]) for values in ordered]
-        """What the nodes of each leaf could give, before anything is placed there."""
+        """Allocatable resources of the nodes of each leaf."""
 
     def leaf_values(self, values: Values) -> Values:
-        """How an assignment names a domain of the lowest level: by its host alone if that is a node."""
+        """The values of a leaf in an assignment: only the hostname if the lowest level is the node."""
         return values[-1:] if self.hostnames else values
 
     @property
@@ -71,7 +71,7 @@ class TopologyDomainTree:
 
 
 def build_domains(topology: Topology, flavor: ResourceFlavor, nodes: Iterable[Node]) -> TopologyDomainTree:
-    """Gather the ready, schedulable nodes of a flavor that carry a label for every level."""
+    """Build the tree from the ready, schedulable nodes of a flavor that have a label for every level."""
     leaves: dict[Values, list[Node]] = {}
     hosts: dict[str, Values] = {}
     for node in sorted(nodes, key=lambda node: node.name):

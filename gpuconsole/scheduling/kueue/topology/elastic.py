@@ -16,7 +16,7 @@ Resized = dict[str, tuple[TopologyDomain, ...]]
 
 
 def resize(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> Resized | None:
-    """Return an assignment that keeps that of the previous slice; None if parts of it are gone. Raises Unplaced."""
+    """Return an assignment that keeps the previous slice's; None if a domain of it is gone. Raises Unplaced."""
     before = workers.previous
     assert before is not None
     kept = leader.previous if leader is not None else None
@@ -39,7 +39,7 @@ def pods_in(assigned: Sequence[TopologyDomain]) -> int:
 
 
 def truncate(assigned: Sequence[TopologyDomain], count: int) -> tuple[TopologyDomain, ...]:
-    """The assignment of the first `count` pods."""
+    """Return the assignment of the first `count` pods."""
     kept: list[TopologyDomain] = []
     for domain in assigned:
         if count <= 0:

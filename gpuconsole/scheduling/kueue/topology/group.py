@@ -28,18 +28,18 @@ class Unplaced(Exception):
 
 
 class TopologySearchInput(Struct, frozen=True):
-    """The topology of one flavor with its usage, as a search sees it."""
+    """Input of a search: the topology of one flavor and its usage."""
 
     domains: TopologyDomainTree
     sites: TasUsage
     assumed: dict[Values, Resources]
-    """What the groups before take; grows by `take`."""
+    """Usage of the groups placed before, by leaf; `take` adds to it."""
     gates: TasGates
     empty: bool
-    """Count as if no pod had a place yet."""
+    """Ignore the usage of pods with topology assignments."""
 
     def take(self, demand: TasPodSetRequest, places: Sequence[TopologyDomain]) -> None:
-        """Count these domains as used for the groups that follow."""
+        """Add an assignment to the usage that the following groups see."""
         for place in places:
             usage = scale(add(demand.per_pod, {PODS: 1}), place.count)
             self.assumed[place.values] = add(self.assumed.get(place.values, {}), usage)
@@ -133,7 +133,7 @@ def _index(domains: TopologyDomainTree, key: str, problem: str) -> int:
 
 
 def _inner_sizes(domains: TopologyDomainTree, slices: Sequence[tuple[str, int]], level: int) -> dict[int, int]:
-    """Sizes of the slices inside the outermost ones; a size holds for all levels down to its own."""
+    """Return level → size of the slices inside the outermost ones; a size holds for all levels down to its own."""
     sizes: dict[int, int] = {}
     for (_, outer), (key, size) in itertools.pairwise(slices):
         inner = _index(domains, key, "no requested topology level for additional slice layer: ")

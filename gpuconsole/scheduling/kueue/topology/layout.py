@@ -1,8 +1,8 @@
-"""Phase 2 of placing: choose a level and its domains, then lay the pods out downwards with as few domains as possible.
+"""Phase 2 of TAS: chooses a level and its domains, then assigns pods level by level to as few domains as possible.
 
-Kueue 0.19 TASFlavorSnapshot.findLevelWithFitDomains and updateCountsToMinimumGeneric. BestFit takes the fullest
-domains that suffice and the smallest sufficient one last; LeastFreeCapacity (unconstrained requests) starts with the
-smallest. Domain numbers stand for their values, so they break ties.
+Kueue 0.19 TASFlavorSnapshot.findLevelWithFitDomains and updateCountsToMinimumGeneric. BestFit takes the domains with
+the most free capacity first, and as the last one the smallest that suffices; LeastFreeCapacity (unconstrained requests
+with TASProfileMixed) starts with the least. Domain numbers stand for their values, so they break ties.
 """
 
 import itertools
@@ -17,22 +17,22 @@ from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_l
 
 
 class TasGates(Struct, frozen=True):
-    """The feature gates that placing depends on."""
+    """The feature gates that decide how pods are placed."""
 
     mixed: bool = True
-    """TASProfileMixed: unconstrained requests fill the smallest domains first."""
+    """TASProfileMixed: unconstrained requests use LeastFreeCapacity."""
     balanced: bool = False
-    """TASBalancedPlacement: preferred levels get their pods spread evenly."""
+    """TASBalancedPlacement: pods with a preferred level are spread evenly."""
     affinity: bool = False
-    """TASRespectNodeAffinityPreferred: nodes that pods prefer come first."""
+    """TASRespectNodeAffinityPreferred: nodes that match preferred node affinity come first."""
     overlapping: bool = True
-    """TASHandleOverlappingFlavors: flavors that share nodes see each other's pods."""
+    """TASHandleOverlappingFlavors: flavors that share nodes see each other's usage."""
     elastic: bool = False
-    """ElasticJobsViaWorkloadSlicesWithTAS: a slice that takes over keeps the places of the pods that run."""
+    """ElasticJobsViaWorkloadSlicesWithTAS: a replacing workload slice keeps the domains of running pods."""
 
 
 class DoesNotFit(Exception):
-    """Error: the pods do not fit; `fitting` slices would (None: there is no domain at all)."""
+    """Error: the pods do not fit at `level`, only `fitting` slices or leaders (None: the level has no domain)."""
 
     def __init__(self, level: int, fitting: int | None) -> None:
         super().__init__(level, fitting)
@@ -82,9 +82,10 @@ class PodLayout:
         return current, self._counts
 
     def _descend(self, number: int, size: int) -> list[int]:
-        """Lay out what a domain was given over its children.
+        """Distribute the pods of a domain over its children.
 
-        They are put in order before the inner slices are counted, as in Kueue: so the emptiest come first.
+        As in Kueue the children are sorted before their inner slices are counted, so inside slices those with the
+        least free capacity come first.
         """
         counts = self._counts
         children = self._sorted(self._domains.children[number])
@@ -111,7 +112,7 @@ class PodLayout:
                     return level, [number]
         if self._required:
             for at, number in enumerate(order):
-                if self._takes_all(number):  # Not the first: the pods like others better that are too small.
+                if self._takes_all(number):  # Not the first: domains with a higher affinity score are too small.
                     needed = counts.slices_with_leader if leaders else counts.slices
                     return level, [self._smallest(order[at:], self._wanted, needed, leaders)]
             raise DoesNotFit(level, counts.slices[top])
@@ -180,9 +181,9 @@ class PodLayout:
         return []
 
     def _smallest(self, order: Sequence[int], needed: int, room: Sequence[int], leaders: int) -> int:
-        """The first of the smallest domains with enough room; the first of all if none has.
+        """Return the first of the smallest domains with enough capacity; the first of all if none has enough.
 
-        Only domains that the pods like as much as the first one are compared.
+        Only domains with the same affinity score as the first one are compared.
         """
         scores = self._counts.scores
         tier = itertools.takewhile(lambda n: scores[n] == scores[order[0]], order)

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node
 
 
 class NodeChange(IntFlag):
-    """The parts of a node that changed; other changes requeue no workloads."""
+    """The changed parts of a node; changes of other parts do not requeue workloads."""
 
     NOTHING = 0
     ALLOCATABLE = 1
@@ -18,7 +18,7 @@ class NodeChange(IntFlag):
 
 
 def node_changes(old: Node, new: Node) -> NodeChange:
-    """Compare a node with what it was."""
+    """Compare the old and the new version of a node."""
     pairs = (
         (NodeChange.ALLOCATABLE, old.allocatable, new.allocatable),
         (NodeChange.LABELS, old.labels, new.labels),

@@ -2,7 +2,8 @@
 
 Kueue 0.19 controller/tas/node_controller.go. One failed node is recorded as unhealthy and replaced in the second pass;
 a workload that loses another node before that is evicted. With TASReplaceNodeOnPodTermination, a node that is
-tainted or not ready is replaced only after the workload's pods on it have ended.
+tainted or not ready is replaced only after the workload's pods on it have ended, or with
+TASReplaceNodeDueToNotReadyOverFixedTime after 30 seconds of not being ready.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from gpuconsole.scheduling.kueue.topology.topology_ungater import is_gated, pods
 from gpuconsole.scheduling.kueue.topology_assignments import on_node, used_nodes
 
 FAILURE_DELAY: Span = 30 * SECOND
-"""How long a node may be not ready before it counts as failed, where pods that end do not decide that."""
+"""How long a node may be not ready before it counts as failed; TASReplaceNodeOnPodTermination does not wait for it."""
 UNSCHEDULABLE = "UnschedulableOnAssignedNode"
 TERMINATED = "Pod terminated by Kueue NodeController due to node taint"
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -35,7 +36,7 @@ class NodeFailureResult(Struct, frozen=True):
 
     unhealthy: bool = False
     to_fail: tuple[Pod, ...] = ()
-    """Pods that wait for this node and will not come to it."""
+    """Ungated, pending pods that select this node but are not bound; they are to be failed."""
 
 
 class NodeFailureActions(Struct, frozen=True):
@@ -46,11 +47,11 @@ class NodeFailureActions(Struct, frozen=True):
     """Workload → the message of its eviction."""
     to_fail: tuple[Pod, ...] = ()
     again: Span = 0
-    """When to look again; 0 if nothing more is to be expected."""
+    """Time until the node must be checked again; 0 if no check is due."""
 
 
 class NodeFailureInputs(Struct, frozen=True):
-    """The objects that are known beside the node."""
+    """The objects besides the node that a check reads."""
 
     workloads: Mapping[str, Workload]
     pods: Sequence[Pod]
@@ -116,7 +117,7 @@ def _lives(workload: Workload) -> bool:
 
 
 def _mark(name: str, workloads: Iterable[Workload]) -> NodeFailureActions:
-    """Note that a node failed; a workload that lost another one already is evicted."""
+    """Record the failed node in each workload; evict those that already have another failed node."""
     changed, evicted = [], {}
     for workload in workloads:
         if name in workload.unhealthy_nodes:
@@ -142,7 +143,7 @@ def assigned_pods(name: str, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
 
 
 def _tolerations(name: str, workload: Workload, inputs: NodeFailureInputs) -> list[tuple[Toleration, ...]]:
-    """What the pods of each pod set on the node tolerate, by themselves, their flavors and their checks."""
+    """Return the tolerations of each pod set on the node: its own, its flavors' and its admission checks'."""
     return [
         merge(pod_set.template, added).tolerations
         for pod_set, assignment, added in additions_of(workload, inputs.flavors, inputs.config)

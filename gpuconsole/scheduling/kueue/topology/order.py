@@ -1,6 +1,6 @@
-"""In which order domains are tried (Kueue 0.19 TASFlavorSnapshot.sortedDomains, sortedDomainsWithLeader).
+"""Order in which domains are tried (Kueue 0.19 TASFlavorSnapshot.sortedDomains, sortedDomainsWithLeader).
 
-Those that the pods like best come first; numbers stand for the values of domains, so they break ties.
+Higher affinity scores come first; domain numbers stand for their values, so they break ties.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,10 @@ from gpuconsole.scheduling.kueue.topology.counts import Counts
 
 
 def sort_with_leader(counts: Counts, numbers: Iterable[int], *, best_fit: bool) -> list[int]:
-    """Those that take the leader first, then by room beside it: most first, or without `best_fit` least first."""
+    """Sort domains that can host the leader first, then by affinity score and by slices that fit beside the leader.
+
+    The most slices come first, or the least without `best_fit`; then the fewest pods beside the leader.
+    """
     sign = -1 if best_fit else 1
     return sorted(
         numbers,
@@ -24,6 +27,6 @@ def sort_with_leader(counts: Counts, numbers: Iterable[int], *, best_fit: bool) 
 
 
 def sort_domains(counts: Counts, numbers: Iterable[int], *, best_fit: bool) -> list[int]:
-    """By room for slices: most first, or without `best_fit` least first; then by the room left over."""
+    """Sort by affinity score, then slices that fit: most first, or least without `best_fit`; then fewest pods first."""
     sign = -1 if best_fit else 1
     return sorted(numbers, key=lambda n: (-counts.scores[n], sign * counts.slices[n], counts.pods[n], n))

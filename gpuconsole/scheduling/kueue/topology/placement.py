@@ -23,18 +23,18 @@ class TopologyPlacements(Struct, frozen=True):
 
     places: Places
     failed: str = ""
-    """The pod set for which there is no room."""
+    """The pod set that does not fit."""
     reason: str = ""
     failed_together: tuple[str, ...] = ()
-    """Pod sets that were to be placed together with it, and fail with it."""
+    """Pod sets of the same group, which fail with it."""
 
 
 def find_places(
     demands: Mapping[str, Sequence[TasPodSetRequest]], sites: TasUsage, *, gates: TasGates, empty: bool
 ) -> TopologyPlacements:
-    """Find topology assignments for all requests, or the first failure; `empty` ignores pods placed before.
+    """Find topology assignments for all requests, or the first failure.
 
-    `gates` chooses how pods are laid out.
+    `empty` ignores the usage of pods with topology assignments.
     """
     places: dict[str, tuple[TopologyDomain, ...]] = {}
     by_host: dict[Values, Resources] = {}

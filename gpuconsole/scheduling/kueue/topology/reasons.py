@@ -1,4 +1,4 @@
-"""Why pods cannot be placed, in Kueue 0.19's words (notFitMessage, multiLayerNotFitMessage)."""
+"""Messages for pods that cannot be placed, as Kueue 0.19 writes them (notFitMessage, multiLayerNotFitMessage)."""
 
 from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
 from gpuconsole.scheduling.kueue.topology.demand import Slices
@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kueue.topology.layout import DoesNotFit
 def not_fit(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, refusal: DoesNotFit, slices: Slices
 ) -> str:
-    """The message of a failed placement, with what kept nodes out of it."""
+    """Return the message of a failed placement, with the number of nodes excluded for each reason."""
     if refusal.fitting is None:
         return f"no topology domains at level: {domains.levels[refusal.level]}"
     if shape.inner_sizes:

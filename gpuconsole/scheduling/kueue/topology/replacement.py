@@ -1,7 +1,7 @@
-"""Another place for the pods of a node that failed; all others stay where they are.
+"""Replaces a failed node in a topology assignment; pods on other nodes stay where they are.
 
-Kueue 0.19 TASFlavorSnapshot.findReplacementAssignment. The new place keeps what the request asked for: the domain that
-holds all pods, and slices in one piece.
+Kueue 0.19 TASFlavorSnapshot.findReplacementAssignment. The replacement stays in the required domain and keeps slices
+intact.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Assigned = tuple[TopologyDomain, ...]
 
 
 def replace_node(ground: TopologySearchInput, demand: TasPodSetRequest) -> Assigned:
-    """Return the assignment with a replacement for the failed node. Raises Unplaced."""
+    """Return the assignment with a replacement for the failed node; unchanged if pinned. Raises Unplaced."""
     lost = demand.replacing
     assert lost is not None
     if lost.pinned:
@@ -52,7 +52,7 @@ def stale_domain(domains: TopologyDomainTree, assigned: Sequence[TopologyDomain]
 
 
 def merge(domains: TopologyDomainTree, one: Sequence[TopologyDomain], other: Sequence[TopologyDomain]) -> Assigned:
-    """Two assignments as one, in the order of the domains (mergeTopologyAssignments)."""
+    """Merge two assignments, in the order of the domains (mergeTopologyAssignments)."""
     counts: dict[Values, int] = {}
     for domain in sorted((*one, *other), key=lambda domain: domains.leaves[domain.values]):
         counts[domain.values] = counts.get(domain.values, 0) + domain.count
@@ -65,7 +65,7 @@ def _slice_size(demand: TasPodSetRequest) -> int:
 
 
 def _domain_to_keep(domains: TopologyDomainTree, demand: TasPodSetRequest, staying: Sequence[TopologyDomain]) -> Values:
-    """The domain in which the new place has to be, or nothing (requiredReplacementDomain)."""
+    """Return the domain that must contain the replacement; empty if any may (requiredReplacementDomain)."""
     key = requested_level(demand, domains)
     slices = slices_of(demand.request)
     if key not in domains.levels or not staying or (slices and slices[0][1] <= 0):
@@ -81,7 +81,7 @@ def _domain_to_keep(domains: TopologyDomainTree, demand: TasPodSetRequest, stayi
 def _broken_slice(
     domains: TopologyDomainTree, staying: Sequence[TopologyDomain], missing: int, level: str, size: int
 ) -> Values:
-    """The domain of a slice that has a gap as large as what is missing (findIncompleteSliceDomain)."""
+    """Return the domain whose slices the missing pods complete; empty if none (findIncompleteSliceDomain)."""
     if level not in domains.levels:
         return ()
     pods: dict[Values, int] = {}
@@ -92,13 +92,13 @@ def _broken_slice(
 
 
 def _above(domains: TopologyDomainTree, assigned: TopologyDomain, level: int) -> Values:
-    """The domain of a level in which a leaf lies; its values count from the top."""
+    """Return the values of the domain at a level that contains a leaf, from the highest level down."""
     number = domains.leaf_domains[domains.leaves[assigned.values]]
     return domains.values[number][: level + 1]
 
 
 def _in_whole_slices(demand: TasPodSetRequest) -> TasPodSetRequest:
-    """The innermost slices that what is missing can be divided into; without any, pod by pod."""
+    """Request the innermost slices that divide the missing pods evenly; single pods if none do."""
     fitting = next(
         ((level, size) for level, size in reversed(slices_of(demand.request)) if not demand.count % size), None
     )

@@ -27,7 +27,7 @@ def unsuitable(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree
 
 
 def affinity_score(node: Node, template: PodTemplate) -> int:
-    """The weights of the preferred terms that hold for a node."""
+    """Return the sum of the weights of the preferred node affinity terms that match a node."""
     name = {"metadata.name": node.name}
     return sum(
         preferred.weight

@@ -1,4 +1,4 @@
-"""Adds topology assignments to a flavor assignment, and again once its victims are known.
+"""Adds topology assignments to a flavor assignment, and again once its preemption victims are known.
 
 Kueue 0.19 flavorassigner.assignFlavors and scheduler.updateAssignmentForTAS.
 """
@@ -18,7 +18,7 @@ Demands = dict[str, list[TasPodSetRequest]]
 
 
 def demands(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment) -> Demands:
-    """Return the topology requests of an assignment; empty where the gate is off."""
+    """Return the topology requests of an assignment by flavor; empty if TAS is disabled or not requested."""
     if not context.gates.topology or not (rules.tas_only or request.asks_for_topology):
         return {}
     elastic = context.gates.layouts.elastic
@@ -31,10 +31,10 @@ def find(context: Context, wanted: Demands, *, empty: bool = False) -> TopologyP
 
 
 def place(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment) -> None:
-    """Add topology assignments to an assignment that fits; lower its mode to PREEMPT or NO_FIT if there are none.
-    Without room it has to preempt; without room at all it does not fit.
+    """Add topology assignments to an assignment that fits; without them it needs preemption.
 
-    If one pod set needs preemption, the quota of all that are placed may be too scattered, so all need it.
+    An assignment that needs preemption must fit on topologies without TAS pods, or its mode becomes NO_FIT; then all
+    its pod sets with a topology request need preemption. A workload with a failed node skips this check.
     """
     wanted = demands(context, rules, request, assignment) if assignment.mode != FlavorAssignmentMode.NO_FIT else {}
     if not wanted:
@@ -65,9 +65,9 @@ def place_after_preemption(
     assignment: Assignment,
     victims: Sequence[Holding],
 ) -> None:
-    """Record the topology assignment after preemption; without victims, that on empty topologies.
+    """Record the topology assignment once the victims are removed; without victims, the one on empty topologies.
 
-    The latter is reserved for the workload, so that later entries of the cycle do not take it.
+    That one reserves its capacity, so that later entries of the cycle do not take it.
     """
     if assignment.mode != FlavorAssignmentMode.PREEMPT or on_failed_node(request.workload):
         return

@@ -1,8 +1,8 @@
-"""Phase 1 of TAS: counts the pods of one kind that every domain can take, kept from one search to the next.
+"""Phase 1 of TAS: counts how many pods of one kind each domain can take; counts are cached between searches.
 
-Most searches look for places for pods like those before them, on nodes of which few changed meanwhile: only those, and
-the domains above them, are counted anew. Usage of a leaf is replaced when it changes, never edited (see `sites`), so
-what changed is an identity scan.
+Most searches place pods like those of earlier ones, and few nodes change in between: only those, and the domains above
+them, are recounted. The usage of a leaf is replaced when it changes, never edited (see `tas_usage`), so changes are
+found by comparing identities.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 
 MOST_KEPT = 48
 _NEVER: Resources = {}
-"""What a leaf that was not counted yet had when it was counted."""
+"""Stands for the usage of a leaf that was not counted yet."""
 
 
 def domain_counts(
@@ -38,10 +38,9 @@ def domain_counts(
     affinity: bool,
     within: Values = (),
 ) -> "DomainCounts":
-    """Return the counts of these pods for the current usage; `empty` ignores pods placed by topology.
+    """Return the counts of these pods for the current usage; `empty` ignores pods with topology assignments.
 
-    With `within` only what lies in that domain counts; with `affinity` it also sums up how well nodes suit the pods'
-    preferred node affinity.
+    `within` excludes leaves outside that domain; `affinity` adds the scores of preferred node affinity.
     """
     key = _key(domains, demand, leader, shape, empty, affinity, within)
     known: DomainCounts | None = sites.tallies.get(key)
@@ -63,7 +62,7 @@ def _key(
     affinity: bool,
     within: Values,
 ) -> Hashable:
-    """Equal for searches with equal counts."""
+    """Return the cache key: equal for searches with equal counts."""
     template = demand.pod_set.template
     choosy = (template.tolerations, template.node_selector, template.affinity, template.preferred)
     return (
@@ -77,7 +76,7 @@ def _key(
 
 
 class DomainCounts:
-    """Counts of one kind of pods on all domains of a topology. Mutates to follow the sites."""
+    """Counts of one kind of pods on all domains of a topology. Mutates: `follow` updates them to the current usage."""
 
     __slots__ = (
         "_counts",
@@ -110,7 +109,7 @@ class DomainCounts:
         self._counts = counts = Counts(len(domains.values))
         counts.total_nodes = len(domains.leaf_domains)
         self._out: list[bool] = []
-        """Leaves that no pod may use, whatever is free there."""
+        """Per leaf: True if the pods may not run there, whatever its free capacity."""
         for number, node in zip(domains.leaf_domains, domains.nodes, strict=True):
             why = unsuitable(node, demand, domains) if node is not None else ""
             if not why:
@@ -121,14 +120,14 @@ class DomainCounts:
             if why:
                 counts.excluded[why] += 1
         self._scarce = [""] * len(domains.leaf_domains)
-        """For each leaf that takes no pod the scarcest resource."""
+        """Per leaf: the scarcest resource if no pod fits, else empty."""
         self._used: list[Resources] = [_NEVER] * len(domains.leaf_domains)
         self._offers: list[Resources] = self._used
         self.found: dict[Hashable, Any] = {}
-        """What was found by these counts, by what was searched for; forgotten when one of them changes."""
+        """Search → its assignment or failure message for these counts; cleared when a count changes."""
 
     def counts(self, sites: TasUsage, assumed: Mapping[Values, Resources]) -> Counts:
-        """The counts on the sites that were followed, to be changed by the layout; `assumed` is taken besides."""
+        """Return a copy of the counts for the layout to modify, reduced by the `assumed` usage."""
         counts = self._counts.copy()
         counts.excluded = Counter(self._counts.excluded)
         taken = {
@@ -139,7 +138,7 @@ class DomainCounts:
         return counts
 
     def follow(self, sites: TasUsage) -> None:
-        """Count those leaves anew whose usage is another object than when they were counted."""
+        """Recount the leaves whose usage or capacity is another object than when they were counted."""
         flavor = self._domains.flavor.name
         offers = sites.free.get(flavor) or self._domains.free
         used = self._offers if self._empty else sites.used[flavor]
@@ -161,7 +160,7 @@ class DomainCounts:
         leaves: Iterable[int],
         taken: Mapping[int, Resources],
     ) -> None:
-        """Count some leaves, and the domains above them."""
+        """Count some leaves, less `taken`, and the domains above them."""
         flavor, domains = self._domains.flavor.name, self._domains
         numbers = set()
         for leaf in leaves:
@@ -192,7 +191,7 @@ class DomainCounts:
 
 
 def _move(excluded: Counter[str], before: str, after: str) -> None:
-    """A leaf is short of another resource than before, or of none."""
+    """Update the exclusions for a leaf whose scarcest resource changed; empty for a leaf on which pods fit."""
     if before:
         name = f'resource "{before}"'
         excluded[name] -= 1

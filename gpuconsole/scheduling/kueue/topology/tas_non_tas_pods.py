@@ -1,4 +1,4 @@
-"""Pods that no topology placed but that take room on its nodes (Kueue 0.19 tas_non_tas_pod_cache.go)."""
+"""Usage of pods that run on a topology's nodes without a topology request (Kueue 0.19 tas_non_tas_pod_cache.go)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,19 +13,19 @@ PLACED_BY_TOPOLOGY = (
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )
-"""Annotations of pods that are placed by topology: those count through their workload."""
+"""Annotations of pods with a topology request: their usage counts through their workload."""
 
 Moves = Sequence[tuple[str, Resources, int]]
-"""(node, amounts, 1 if they are used now, -1 if no longer)"""
+"""(node, amounts, sign): usage added (1) or removed (-1)."""
 
 
 def placed_by_topology(pod: Pod) -> bool:
-    """True for a pod that is placed by topology, or that was made by Kueue for a workload which is (IsTAS)."""
+    """True for a pod with a topology annotation (IsTAS)."""
     return not pod.annotations.keys().isdisjoint(PLACED_BY_TOPOLOGY)
 
 
 def is_non_tas_pod(pod: Pod) -> bool:
-    """True for a running pod whose usage the topologies do not include (belongsToNonTASCache)."""
+    """True for an unfinished pod on a node, without a topology annotation (belongsToNonTASCache)."""
     return bool(pod.node) and not pod.done and not placed_by_topology(pod)
 
 
@@ -38,7 +38,7 @@ class NonTasPodUsage:
         self._pods: dict[str, tuple[str, Resources]] = {}
         """Pod → its node, and what it uses there."""
         self.used: dict[str, Resources] = {}
-        """Node → what all of them use, with `pods` counted; replaced, never changed in place."""
+        """Node → total usage, including `pods`; replaced, never changed in place."""
 
     def copy(self) -> "NonTasPodUsage":
         twin = NonTasPodUsage()
@@ -72,5 +72,5 @@ class NonTasPodUsage:
 
 
 def moved(total: Resources, amounts: Mapping[str, int], sign: int) -> Resources:
-    """The total with amounts added or, with sign -1, taken away."""
+    """Return the total with the amounts added or, with sign -1, subtracted."""
     return {**total, **{name: total.get(name, 0) + sign * amount for name, amount in amounts.items()}}

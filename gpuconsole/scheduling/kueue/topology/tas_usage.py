@@ -1,6 +1,6 @@
 """Topology usage: the usage of every leaf domain, by flavor.
 
-`Sites` mutates by replacing whole entries, never by changing one, so that copies are shallow.
+`TasUsage` mutates by replacing whole entries, never by changing one, so that copies are shallow.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import Moves, moved
 
 
 class TasUsage:
-    """Usage per flavor and leaf. Places in domains that a flavor does not have (any more) count for others only."""
+    """Usage per flavor and leaf. Usage in domains that a flavor no longer has counts only for other flavors."""
 
     __slots__ = ("elsewhere", "free", "tallies", "topologies", "used")
 
@@ -24,11 +24,11 @@ class TasUsage:
         self.topologies = topologies
         self.used = used if used is not None else {name: [EMPTY] * len(d.free) for name, d in topologies.items()}
         self.elsewhere: dict[str, dict[tuple[str, ...], Resources]] = {}
-        """Flavor → usage on nodes that it selects no longer: pods still stand there, where other flavors see them."""
+        """Flavor → usage on nodes that it no longer selects: the pods still run there, and other flavors see them."""
         self.free: dict[str, list[Resources]] = {}
-        """Flavor → what each leaf could give beside the pods that no topology placed, where there are any."""
+        """Flavor → capacity of each leaf less the usage of non-TAS pods; only flavors that had such pods."""
         self.tallies: dict[Hashable, Any] = {}
-        """Counts that were made for searches (see `tally`); copies share them, forks do not."""
+        """Cached counts of searches (see `domain_counts`); copies share them, forks do not."""
 
     def copy(self) -> "TasUsage":
         twin = TasUsage(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
@@ -44,11 +44,11 @@ class TasUsage:
         return twin
 
     def restore(self, saved: "TasUsage") -> None:
-        """Restore the usage that `copy` returned."""
+        """Restore the usage of a copy that was made earlier."""
         self.used, self.elsewhere = saved.used, saved.elsewhere
 
     def shared(self) -> "TasUsage":
-        """A copy in which flavors of the same nodes see each other's pods (TASHandleOverlappingFlavors)."""
+        """A copy in which flavors of the same nodes see each other's usage (TASHandleOverlappingFlavors)."""
         result = self.copy()
         by_host = [name for name, domains in self.topologies.items() if domains.hostnames]
         for flavor in by_host if len(by_host) > 1 else ():
@@ -70,7 +70,7 @@ class TasUsage:
                 used[at] = add(used[at], amount)
 
     def add(self, places: Iterable[TopologyUsage], sign: int = 1) -> None:
-        """Count pods at their places, or with `sign` -1 take them away."""
+        """Add usage or, with `sign` -1, subtract it; flavors without a topology are ignored."""
         for place in places:
             domains = self.topologies.get(place.flavor)
             if domains is None:
@@ -93,7 +93,7 @@ class TasUsage:
         return True
 
     def occupy(self, moves: Moves) -> None:
-        """Update the usage of pods that no topology placed."""
+        """Apply usage changes of non-TAS pods."""
         for node, amounts, sign in moves:
             for flavor, domains in self.topologies.items():
                 leaf = domains.leaf_of.get(node)
@@ -107,7 +107,7 @@ class TasUsage:
         return (self.free.get(flavor) or self.topologies[flavor].free)[leaf]
 
     def left(self, flavor: str, leaf: int) -> dict[str, int]:
-        """Return the free capacity of a leaf."""
+        """Return the free capacity of a leaf; negative where it is overcommitted."""
         left = dict(self.offer(flavor, leaf))
         for name, amount in self.used[flavor][leaf].items():
             left[name] = left.get(name, 0) - amount

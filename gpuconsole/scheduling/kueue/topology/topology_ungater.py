@@ -1,7 +1,7 @@
 """Assigns gated pods to the domains of their workload's topology assignment and removes their gates.
 
-Kueue 0.19 controller/tas/topology_ungater.go. Where pods carry an index, the order of the domains is theirs; otherwise,
-or when the indices do not add up, they fill the domains that have room left.
+Kueue 0.19 controller/tas/topology_ungater.go. Pods with an index label get domains in the order of their index;
+without one, or with inconsistent indices, they fill the domains that still lack pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE
 from gpuconsole.scheduling.kueue.topology_assignments import node_of
 
 INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
-"""Annotation: where the indices of a pod set's pods begin."""
+"""Annotation: the first index of a pod set's pods."""
 _MOST = 2**64
 Values = tuple[str, ...]
 Places = dict[str, Mapping[str, str]]
@@ -23,7 +23,7 @@ Places = dict[str, Mapping[str, str]]
 
 
 class _Ranks(NamedTuple):
-    """How indices are read: the first one is at `offset`, all are below `bound`."""
+    """Valid index labels of a pod set: from `offset`, below `bound`."""
 
     offset: int
     bound: int
@@ -36,7 +36,7 @@ class _Unranked(Exception):
 def let_go(workload: Workload, pods: Iterable[Pod]) -> Places:
     """Return the gated pods of an admitted workload that can be ungated, with the node labels of their domains.
 
-    A pod whose domain is a failed node waits for the replacement. Raises ValueError for a bad offset.
+    A pod whose domain is a failed node stays gated. Raises ValueError for an offset annotation that is no integer.
     """
     if not workload.admitted or workload.admission is None:
         return {}
@@ -61,7 +61,7 @@ def is_gated(pod: Pod) -> bool:
 
 
 def pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
-    """The pods that belong to a workload, or to the workload slice that it is."""
+    """Return the pods of a workload; for a workload slice, those of all slices of its job."""
     name = workload.annotations.get(SLICE_NAME, workload.name)
     return [
         pod
@@ -72,7 +72,7 @@ def pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _pods_by_set(workload: Workload, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Return the unfinished pods by pod set; finished ones are recreated."""
+    """Return the unfinished pods by pod set; finished pods are ignored because they are recreated."""
     found: dict[str, list[Pod]] = {}
     for pod in pods_of(workload, pods):
         if not pod.done and POD_SET in pod.labels:
@@ -83,7 +83,7 @@ def _pods_by_set(workload: Workload, pods: Iterable[Pod]) -> dict[str, list[Pod]
 def _ranks(
     workload: Workload, requests: Mapping[str, TopologyRequest | None]
 ) -> Iterable[tuple[PodSetAssignment, _Ranks]]:
-    """How the pods of each pod set are counted: in a group the smaller one, the leader, comes before the workers."""
+    """Yield the index range of each pod set; in a group the smaller one, the leader, comes before the workers."""
     assert workload.admission is not None
     groups: dict[str | int, list[PodSetAssignment]] = {}
     for index, assignment in enumerate(workload.admission.pod_sets):
@@ -118,7 +118,7 @@ def _assign(
 
 
 def _fill(assignment: PodSetAssignment, pods: Sequence[Pod]) -> dict[str, Values]:
-    """Give gated pods, one after the other, to the first domains that have fewer than they should."""
+    """Assign gated pods, in order, to the first domains that have fewer pods than assigned."""
     used: dict[Values, int] = {}
     for pod in pods:
         if not is_gated(pod):
