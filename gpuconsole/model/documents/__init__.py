@@ -1,1 +1,1 @@
-"""Documents as they stand in files: bounded reading of YAML and JSON, typed access, findings with positions."""
+"""Bounded reading of YAML and JSON documents, typed access to their values, and findings with positions."""

@@ -1,4 +1,4 @@
-"""Quantities in documents: exact, bounded, and whole numbers for devices."""
+"""Quantities in documents: exact, bounded, and integers for devices."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,7 +23,7 @@ from gpuconsole.model.text import clean
 
 _OF_NODES = (CPU, MEMORY, EPHEMERAL_STORAGE, "storage")
 _DIVISIBLE = frozenset(f"{part}{name}" for part in ("", "requests.", "limits.") for name in _OF_NODES)
-"""What need not be a whole number, also under its names in ResourceQuotas."""
+"""Resources with fractional amounts, also under their names in ResourceQuotas."""
 
 
 def is_extended(resource: str) -> bool:
@@ -32,7 +32,9 @@ def is_extended(resource: str) -> bool:
 
 
 def quantity(reader: Reader, key: str, resource: str) -> int | None:
-    """The amount under `key` in base units of `resource`; None if it is absent or unreadable (which is reported)."""
+    """Read the amount under `key` in base units of `resource`; None if it is absent, or unreadable (which is
+    reported).
+    """
     value = reader.raw(key)
     if value is None:
         return None
@@ -63,7 +65,7 @@ def quantity(reader: Reader, key: str, resource: str) -> int | None:
 
 @lru_cache(4096)
 def _plain(text: str, resource: str) -> int | None:
-    """Parse an amount that needs no report. Cached, because a cluster has few distinct texts."""
+    """Parse an amount that needs no report. Cached, because a cluster has few distinct amounts."""
     try:
         exact = parse_quantity(text)
     except (ValueError, OverflowError):
@@ -91,7 +93,7 @@ def _fractional(reader: Reader, key: str, resource: str, value: object) -> None:
 
 
 def not_negative(reader: Reader, key: str, resource: str) -> int | None:
-    """A quantity that must be 0 or more; a negative one is reported and taken as 0."""
+    """Read a quantity that must be 0 or more; a negative one is reported and read as 0."""
     found = quantity(reader, key, resource)
     if found is None or found >= 0:
         return found
@@ -105,7 +107,7 @@ def not_negative(reader: Reader, key: str, resource: str) -> int | None:
 
 
 def resources(reader: Reader, key: str) -> Resources:
-    """A resource list, such as `requests` or `allocatable`, in base units."""
+    """Read a resource list, such as `requests` or `allocatable`, in base units."""
     place = reader.mapping(key)
     if not place.value:
         return EMPTY

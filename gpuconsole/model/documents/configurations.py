@@ -1,4 +1,4 @@
-"""The configuration file of a scheduler: the document that is meant, be it alone, among others, or in a ConfigMap."""
+"""Configuration file of a scheduler: a document alone, among others, or in a ConfigMap."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -7,16 +7,16 @@ from gpuconsole.model.documents.findings import DocumentFindings
 from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, read_yaml, sections
 
 Holds = Callable[[str, str], bool]
-"""(key, text) → whether this text of a ConfigMap is the one that is meant."""
+"""(key, text) → True if this entry of a ConfigMap is the configuration."""
 
 
 def named(*keys: str) -> Holds:
-    """The text of a ConfigMap under one of these keys."""
+    """Match the entry of a ConfigMap under one of these keys."""
     return lambda key, _: key in keys
 
 
 def unwrapped(tree: YamlDocument, holds: Holds) -> YamlDocument:
-    """The document itself, or the one that it holds as a ConfigMap. Raises FormError where that cannot be read."""
+    """Return the document, or the one that it holds as a ConfigMap. Raises FormError if that cannot be read."""
     held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
     for key, text in held.items() if isinstance(held, dict) else ():
         if isinstance(text, str) and holds(key, text):
@@ -33,9 +33,9 @@ def find_configuration(
     absent: tuple[str, str],
     strict: bool = False,
 ) -> tuple[dict[str, Any] | None, DocumentFindings]:
-    """The first document of a text that is `meant`, and the report for what is found in it.
+    """Return the first document of a text for which `meant` is true, and a report for findings in it.
 
-    Where there is none (`absent`: the problem and its remedy), or a document cannot be read, the report says so.
+    If there is none (`absent`: problem and remedy), or a document cannot be read, the report contains that error.
     """
     try:
         for tree in _trees(text):
@@ -53,5 +53,5 @@ def find_configuration(
 
 
 def _trees(text: str) -> Iterable[YamlDocument]:
-    """All documents, read before any is used: an error anywhere is told."""
+    """Read all documents before one is used, so that an error in any of them is reported."""
     return [read_yaml(part, line) for part, line in sections(text)]

@@ -1,4 +1,4 @@
-"""Field errors as Kubernetes reports them: which field, what kind of error, and in which words."""
+"""Field errors as Kubernetes reports them: field, kind of error, and text."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from gpuconsole.model.text import clean
 
 
 class FieldErrorKind(StrEnum):
-    """The kinds of k8s.io/apimachinery's field errors, by the names that they have there."""
+    """Kinds of field errors in k8s.io/apimachinery, with their names there."""
 
     INVALID = "FieldValueInvalid"
     REQUIRED = "FieldValueRequired"
@@ -33,7 +33,7 @@ _WORDS = {
     FieldErrorKind.NOT_FOUND: ("Not found", "not-found", "name one that exists"),
     FieldErrorKind.TYPE_INVALID: ("Invalid value", "wrong-type", "write a value of that type"),
 }
-"""The words of kubectl, a code for programs, and what helps where nothing more is known."""
+"""kubectl's words, a code for programs, and the default remedy."""
 _VALUELESS = (FieldErrorKind.REQUIRED, FieldErrorKind.FORBIDDEN, FieldErrorKind.TOO_LONG)
 
 
@@ -44,13 +44,13 @@ class FieldError(Struct, frozen=True):
     path: Path
     detail: str = ""
     value: object = None
-    """What stands there."""
+    """Value in the document."""
     remedy: str = ""
-    """What would be right; empty says no more than the kind does."""
+    """How to correct it; empty for the default of the kind."""
     code: str = ""
-    """A short stable word for programs; empty stands for the kind's."""
+    """Short stable code for programs; empty for that of the kind."""
     deeper: Path = ()
-    """The part below `path` that a person should look at, relative to it."""
+    """Path from `path` to the part that the user should look at."""
 
     @property
     def field(self) -> str:
@@ -67,7 +67,7 @@ class FieldError(Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """Its remedy, or the default one of its kind."""
         return self.remedy or _WORDS[self.kind][2]
 
     @property
@@ -83,31 +83,37 @@ def _shown(value: object) -> str:
 
 
 def invalid(path: Path, detail: str) -> FieldError:
+    """Error for a value that violates a rule."""
     return FieldError(FieldErrorKind.INVALID, path, detail)
 
 
 def required(path: Path, detail: str = "") -> FieldError:
+    """Error for a missing value."""
     return FieldError(FieldErrorKind.REQUIRED, path, detail)
 
 
 def forbidden(path: Path, detail: str) -> FieldError:
+    """Error for a value that is not allowed here."""
     return FieldError(FieldErrorKind.FORBIDDEN, path, detail)
 
 
 def duplicate(path: Path) -> FieldError:
+    """Error for a value that must be unique."""
     return FieldError(FieldErrorKind.DUPLICATE, path)
 
 
 def unsupported(path: Path, supported: tuple[str, ...]) -> FieldError:
-    """A value that is none of those that the field takes."""
+    """Error for a value that is not in an enum."""
     words = ", ".join(f'"{word}"' for word in sorted(supported))
     return FieldError(FieldErrorKind.NOT_SUPPORTED, path, f"supported values: {words}")
 
 
 def too_many(path: Path, limit: int) -> FieldError:
+    """Error for more than `limit` entries."""
     items = "item" if limit == 1 else "items"
     return FieldError(FieldErrorKind.TOO_MANY, path, f"must have at most {limit} {items}")
 
 
 def too_long(path: Path, limit: int) -> FieldError:
+    """Error for a string longer than `limit` bytes."""
     return FieldError(FieldErrorKind.TOO_LONG, path, f"may not be more than {limit} bytes")

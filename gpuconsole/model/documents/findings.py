@@ -19,16 +19,18 @@ class MapKey(str):
 
 
 MOST_FINDINGS = 500
-"""A document with more findings than this is garbage; the rest of them would only cost memory."""
+"""Most findings of one document that are kept; more would only use memory."""
 
 
 class Severity(StrEnum):
+    """Severity of a finding."""
+
     ERROR = "error"
-    """It cannot be used as it stands, or (strict) the API server would refuse it."""
+    """It cannot be used as it is, or (strict) the API server would refuse it."""
     WARNING = "warning"
-    """It can be used, but hardly does what it says."""
+    """It can be used, but probably not with the intended effect, or the API server would refuse it."""
     NOTE = "note"
-    """Worth knowing; nothing is wrong."""
+    """For information; nothing is wrong."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -37,17 +39,17 @@ class Finding(Struct, frozen=True, kw_only=True):
     severity: Severity
     file: str
     line: int
-    """1-based line of the field, or of the nearest thing around it that the file names."""
+    """1-based line of the field, or of the nearest field around it in the file."""
     document: int
     """1-based number of the document in its file."""
     path: str
     """Field path, such as `spec.resourceGroups[0].flavors[1].resources`; empty for the document as a whole."""
     object: str
-    """`Kind/name` or `Kind/namespace/name`, or nothing where it is not known."""
+    """`Kind/name` or `Kind/namespace/name`; empty if it is unknown."""
     problem: str
     remedy: str
     code: str
-    """A short stable word for programs, such as `wrong-type` or `unknown-flavor`."""
+    """Short stable code for programs, such as `wrong-type` or `unknown-flavor`."""
 
 
 def path_text(path: Path) -> str:
@@ -72,7 +74,7 @@ class DocumentFindings:
     """Findings of one document. Mutated by `add`; in strict mode, refusals of the API server are errors."""
 
     is_recorded: ClassVar[bool] = True
-    """False where nobody will read them: a check that only finds something need not be made."""
+    """False if findings are discarded; checks that only add findings can be skipped then."""
 
     def __init__(
         self, file: str = "", document: int = 1, *, strict: bool = False, line_of: Callable[[Path], int] = first_line
@@ -118,12 +120,15 @@ class DocumentFindings:
         return report
 
     def error(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        """Add an error about a field."""
         self.add(Severity.ERROR, path, problem, remedy, code)
 
     def warning(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        """Add a warning about a field."""
         self.add(Severity.WARNING, path, problem, remedy, code)
 
     def note(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        """Add a note about a field."""
         self.add(Severity.NOTE, path, problem, remedy, code)
 
     def refused(self, path: Path, problem: str, remedy: str, code: str) -> None:

@@ -1,4 +1,4 @@
-"""Tells the manifests of a folder from files for other tools: Helm, Kustomize, editors."""
+"""Distinction between the manifests in a folder and files for other tools: Helm, Kustomize, editors."""
 
 import os
 import re
@@ -11,16 +11,16 @@ from gpuconsole.model.documents.yamlsafe import TEMPLATE, FormError, YamlDocumen
 
 _KEYS = ("apiVersion", "kind")
 _SCENARIO = ("steps", "objects", "arrivals", "files")
-"""Any of them makes a scenario or a saved Snapshot."""
+"""Each of these keys marks a scenario or a saved Snapshot."""
 _TOP = tuple(re.compile(rf"^{key}:", re.MULTILINE) for key in _KEYS)
 _ANYWHERE = tuple(re.compile(rf"""\b{key}["']?\s*:""") for key in _KEYS)
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
 _MOST_CHARACTERS = 1_000_000
-"""Of a Kustomization."""
+"""Most characters of a Kustomization that are read."""
 
 
 def holds_manifest(text: str) -> bool:
-    """True if a document says apiVersion and kind, or is a file of ours; where it cannot be read, if it looks so."""
+    """True if a document has apiVersion and kind, or is a scenario or Snapshot; unreadable ones if they look so."""
     if all(key.search(text) for key in _TOP):
         return True
     try:
@@ -44,7 +44,7 @@ def _is_manifest(value: Any) -> bool:
 
 
 def is_chart_template(file: str, text: str) -> bool:
-    """True for a file among the templates of a Helm chart, or one elsewhere in it that the chart's templates render."""
+    """True for a file in the templates folder of a Helm chart, or one elsewhere in the chart that must be rendered."""
     above = os.path.dirname(file)
     while above:
         parent, name = os.path.split(above)
@@ -57,7 +57,7 @@ def is_chart_template(file: str, text: str) -> bool:
 
 
 def _is_template(text: str) -> bool:
-    """True if a document of the file can only be read once it is rendered."""
+    """True if the file can only be read after Helm renders it."""
     if "{{" not in text:
         return False
     try:
@@ -69,7 +69,7 @@ def _is_template(text: str) -> bool:
 
 
 def kustomize_patches(files: Iterable[str]) -> frozenset[str]:
-    """Real paths of the files that Kustomizations among `files` name as patches: parts of objects that stand elsewhere.
+    """Return the real paths of files that Kustomizations among `files` name as patches: parts of other objects.
 
     Kustomize: patches[].path, patchesStrategicMerge, patchesJson6902[].path, replacements[].path, configurations.
     """
@@ -92,13 +92,13 @@ def _named_in(file: str) -> Iterator[str]:
         entries = value.get(key)
         for entry in entries if isinstance(entries, list) else ():
             name = entry.get("path") if isinstance(entry, dict) else entry
-            # A patch may be written out in place of its file's name.
+            # A patch may be written inline instead of as a file name.
             if isinstance(name, str) and "\n" not in name and "\0" not in name:
                 yield name
 
 
 def matches(file: str, folder: str, patterns: Sequence[str]) -> bool:
-    """True if a glob matches a file: its path as named or from its folder, or the name of it or of a folder above."""
+    """True if a glob matches a file's path as named or from its folder, or the name of it or of a parent folder."""
     inner = os.path.relpath(file, folder) if folder else file
     parts = inner.split(os.sep)
     ways = {file, inner, *parts, *(os.sep.join(parts[:n]) for n in range(1, len(parts)))}

@@ -1,8 +1,8 @@
-"""Names of objects that have only a generateName, formed as the API server forms them, but the same in every run.
+"""Names of objects with a generateName, formed as in the API server, but the same in every run.
 
 The API server cuts the prefix to 58 characters and appends five random ones of an alphabet without vowels
-(k8s.io/apiserver/pkg/storage/names/generate.go, k8s.io/apimachinery/pkg/util/rand). Here a sequence takes their place
-in which no name of one prefix comes twice.
+(k8s.io/apiserver/pkg/storage/names/generate.go, k8s.io/apimachinery/pkg/util/rand). Here they come from a sequence in
+which no name of one prefix is repeated.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ LENGTH = 5
 LONGEST_PREFIX = 63 - LENGTH
 _NAMES = len(ALPHABET) ** LENGTH
 _STEP = 8_675_309
-"""Shares no factor with the number of names, so that the sequence visits all of them before one comes again."""
+"""Coprime to the number of names, so that the sequence contains all of them before it repeats."""
 
 
 def generated_name(prefix: str, number: int = 0, salt: str = "") -> str:
-    """Name the object of this `number` (from 0) among those with one generateName; `salt` begins another sequence."""
+    """Return the name with this `number` (from 0) for one generateName; another `salt` gives another sequence."""
     prefix = prefix[:LONGEST_PREFIX]
     digest = sha1(f"{salt}\n{prefix}".encode(errors="replace"), usedforsecurity=False).digest()
     rest = (int.from_bytes(digest[:8]) + number * _STEP) % _NAMES
@@ -35,9 +35,9 @@ def _never(namespace: str, name: str) -> bool:
 
 
 class GeneratedNames:
-    """Stateful. Names one document after another, so that two with one generateName are two objects.
+    """Names documents with a generateName, so that two with the same one are two objects. Stateful.
 
-    `is_taken(namespace, name)` says which names objects have already: the API server, too, tries another one then.
+    `is_taken(namespace, name)` tells if a name exists already; the next one is tried then, as in the API server.
     """
 
     def __init__(self, salt: str = "", is_taken: Callable[[str, str], bool] = _never) -> None:
@@ -46,7 +46,9 @@ class GeneratedNames:
         self._given: Counter[tuple[str, str, str, str]] = Counter()
 
     def named(self, document: Mapping[str, Any], scope: str = "") -> Mapping[str, Any]:
-        """Return the document with a name; itself where it has one, or no prefix. Scopes are counted apart."""
+        """Return the document with a name; unchanged if it has one, or no generateName. Each scope has its own
+        sequence.
+        """
         meta = document.get("metadata")
         if not isinstance(meta, dict) or meta.get("name") not in (None, ""):
             return document

@@ -1,4 +1,4 @@
-"""JSON to plain values within bounds; lines are looked up only when a finding needs them."""
+"""Bounded reading of JSON; line numbers are determined only when a finding needs them."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST_VALUES = 4_000_000
 
 
 class LazyPlace(YamlPosition):
-    """Lines of a JSON document, found by reading it as YAML the first time that one is asked for. Mutates once."""
+    """Lines of a JSON document, determined on first use by reading it as YAML."""
 
     __slots__ = ("_text",)
 
@@ -27,18 +27,19 @@ class LazyPlace(YamlPosition):
         self._text: str | None = text
 
     def find(self, path: Path) -> int:
+        """Return the line of a path; the first line if the document cannot be read as YAML."""
         if self._text is not None:
             text, self._text = self._text, None
             try:
                 self.children = read_yaml(text, self.line).place.children
             except FormError:
-                # JSON that is no YAML (an escaped surrogate pair, say): its first line has to do.
+                # JSON that is not YAML (such as an escaped surrogate pair): use its first line.
                 self.children = None
         return super().find(path)
 
 
 class _NotPlain(Exception):
-    """JSON that needs the slower reader: it repeats keys, or is too deep or too large."""
+    """JSON that the YAML reader must handle: it repeats keys, or is too deeply nested."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -52,14 +53,14 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=str)
 
 
 def looks_like_json(text: str) -> bool:
-    """True if the first thing in a text is a JSON object or list."""
+    """True if a text begins with a JSON object or list."""
     return text.lstrip()[:1] in ("{", "[")
 
 
 def read_json(text: str) -> list[YamlDocument] | None:
-    """Read one JSON value after another; None if this is no plain JSON, which the YAML reader then explains.
+    """Read one JSON value after another; None if the text is not plain JSON, so that the YAML reader reports why.
 
-    Raises FormError if it is too large.
+    Raises FormError if it has too many values.
     """
     if text.count(",") + text.count("{") + text.count("[") > MOST_VALUES:
         problem = f"it has more than {MOST_VALUES} values"

@@ -1,4 +1,4 @@
-"""YAML that stands among prose, code and tables: find the blocks, leave the rest alone."""
+"""YAML blocks in Markdown and other prose."""
 
 import re
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ _SCALAR = re.compile(r".*(:|-)[ \t]+[|>][-+0-9]*[ \t]*(#.*)?")
 
 
 class Block(Struct, frozen=True):
-    """YAML found in a text: its lines without their common indentation, and the number of the first."""
+    """YAML block in a text: its lines without their common indentation, and the number of the first."""
 
     text: str
     line: int
     is_fragment: bool
-    """A part of a manifest that says neither kind nor apiVersion."""
+    """True for a part of a manifest without kind and apiVersion."""
 
 
 def looks_like_markdown(text: str) -> bool:
-    """True if a text is not all YAML: its first lines are none of what a manifest begins with."""
+    """True if the first content line of a text does not begin a YAML or JSON document."""
     for line in text.split("\n"):
         stripped = line.strip()
         if stripped and not stripped.startswith(("#", "---", "%")):
@@ -35,11 +35,10 @@ def looks_like_markdown(text: str) -> bool:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Find the YAML in a text.
+    """Yield the YAML blocks in a text.
 
-    A block begins where a line says `apiVersion:` or `kind:`, or (a fragment) where a well-known field holds nested
-    lines. It ends before the first line that does not continue the YAML; what follows after a blank line has to look
-    like YAML.
+    A block begins at a line with `apiVersion:` or `kind:`, or (a fragment) at a well-known field with nested lines. It
+    ends before the first line that does not continue the YAML; lines after a blank line must look like YAML.
     """
     lines = text.split("\n")
     position = 0
@@ -66,7 +65,7 @@ def _holds_yaml(lines: list[str], position: int, indent: str) -> bool:
 
 
 def _end(lines: list[str], start: int, indent: str) -> int:
-    """The line after the block's last one; blank lines and comments at its end do not belong to it."""
+    """Return the position after the block's last line, without blank lines and comments at its end."""
     end, blank, scalar = start + 1, False, -1
     heads = {lines[start].split(":")[0].strip()}
     for number in range(start + 1, len(lines)):

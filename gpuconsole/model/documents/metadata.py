@@ -1,4 +1,4 @@
-"""metadata of an object: its name and namespace, checked as the API server checks them; labels and times."""
+"""metadata of an object: name and namespace, validated as in the API server; labels and times."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ _FIELDS = (
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
-    """What every object says about itself. An object without a name has an empty one, and is reported."""
+    """Metadata of an object. A missing name is empty, and reported."""
 
     name: str
     namespace: str = ""
@@ -31,7 +31,7 @@ class Metadata(Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields of a namespaced object with labels, by the names of the model's structs."""
+        """The fields by name, as arguments of the model's structs for namespaced objects with labels."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
@@ -67,7 +67,7 @@ def _namespace(place: Reader) -> str:
 
 
 def spec_of(reader: Reader, *fields: str) -> Reader:
-    """The spec of an object; fields that nothing reads are reported, there and beside it."""
+    """Return the spec of an object; unknown fields in it and in the object are reported."""
     reader.only(*TOP)
     spec = reader.mapping("spec")
     spec.only(*fields)

@@ -1,4 +1,4 @@
-"""Names, label keys and label values, checked by the patterns that the API server applies to them."""
+"""Names, label keys and label values, validated with the API server's patterns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def name(
     required: bool = False,
     code: str = "bad-name",
 ) -> str:
-    """Read a name; one that the API server refuses is reported, and used."""
+    """Read a name; one that the API server refuses is reported, but used."""
     text = place.required(key) if required else place.text(key, limit=LONGEST_KEY)
     raw = place.raw(key) if place.report.is_recorded else None
     if isinstance(raw, str) and raw and (len(raw) > limit or not form.fullmatch(raw)):
@@ -39,7 +39,7 @@ def name(
 
 
 def key_name(place: Reader, key: str, *, required: bool = False) -> str:
-    """A text that is the key of a label or of a taint."""
+    """Read the key of a label or of a taint."""
     return name(place, key, KEY, limit=LONGEST_KEY, required=required, code="bad-label")
 
 

@@ -1,4 +1,4 @@
-"""Pod templates: what a pod asks for, where it may run, and the rules for device requests."""
+"""Pod templates: requests, constraints on placement, and the rules for device requests."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -27,16 +27,16 @@ from gpuconsole.model.quantity import format_quantity
 GRACE = 30
 MOST_CONTAINERS = 1_000
 LARGEST = 16_384
-"""Bytes of a spec; a larger one is hardly there twice, and is not kept."""
+"""Largest spec in bytes that is cached; larger ones are rarely repeated."""
 ENCODER = msgspec.json.Encoder()
 _OWN = ("nodeName", "hostname")
-"""What differs between pods that are alike otherwise; a template does not say where a pod runs."""
+"""Fields in which otherwise equal pods differ."""
 
 
 def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
     """Read a pod, or a pod template.
 
-    `checked` adds the API server's rules for pods; the copies inside Workloads are not checked by them.
+    `checked` adds the API server's rules for pods; it does not apply them to the copies in Workloads.
     """
     meta, spec = reader.mapping("metadata"), reader.mapping("spec")
     own = {"labels": labels(meta), "annotations": annotations(meta), "hostname": spec.text("hostname")}
@@ -45,11 +45,11 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
 
 
 def _known_template(spec: Mapping[str, Any], checked: bool) -> PodTemplate | None:
-    """What was read of a spec that says the same, its own name and place aside: the pods of a gang, and of many."""
+    """Return the template of a spec, from the cache if an equal one was read; None if it cannot be cached."""
     try:
         said = ENCODER.encode({key: value for key, value in spec.items() if key not in _OWN})
     except (TypeError, ValueError, OverflowError):
-        # It did not come as JSON.
+        # It is not JSON.
         return None
     return _read(said, checked) if len(said) <= LARGEST else None
 
@@ -60,7 +60,7 @@ def _read(spec: bytes, checked: bool) -> PodTemplate:
 
 
 def _template(spec: Reader, checked: bool) -> PodTemplate:
-    """All that a spec says but for what is each pod's own."""
+    """Read a spec, except for the fields of the individual pod."""
     required, preferred = node_affinity(spec)
     group, workload = _scheduling_group(spec)
     return PodTemplate(
@@ -99,7 +99,7 @@ def _seconds(spec: Reader, key: str) -> Span | None:
 
 
 def _scheduling_group(spec: Reader) -> tuple[str, str]:
-    """PodGroup and `WORKLOAD/GROUP` that a pod names: in `schedulingGroup`, or in `workloadRef` (v1alpha1)."""
+    """Return the PodGroup and `WORKLOAD/GROUP` of a pod, from `schedulingGroup` or `workloadRef` (v1alpha1)."""
     if "workloadRef" not in spec:
         return spec.mapping("schedulingGroup").text("podGroupName"), ""
     place = spec.mapping("workloadRef")
@@ -140,7 +140,7 @@ def _container(place: Reader, checked: bool, host_network: bool) -> Container:
 
 
 def _host_ports(place: Reader, host_network: bool) -> Iterator[HostPort]:
-    """Ports of the node; in its network, all that the container names (the API server's defaulting)."""
+    """Yield the host ports; with hostNetwork these are all ports of the container (the API server's defaulting)."""
     for port in place.items("ports"):
         number = port.number("hostPort", 0, low=0, high=65535)
         number = number or (port.number("containerPort", 0, low=0, high=65535) if host_network else 0)
@@ -153,7 +153,7 @@ def _claim(place: Reader) -> PodClaim:
 
 
 def _volumes(spec: Reader) -> Iterator[PodVolume]:
-    """Volumes that are claims; others are there wherever a pod runs."""
+    """Yield the volumes with a claim; others do not restrict where a pod runs."""
     for place in spec.items("volumes"):
         own = place.down("ephemeral", "volumeClaimTemplate", "spec")
         if "persistentVolumeClaim" in place:
@@ -168,12 +168,14 @@ def _volumes(spec: Reader) -> Iterator[PodVolume]:
 
 
 def _is_local(place: Reader) -> bool:
-    """True for a volume on the node's own disk; one in memory is none (as the Cluster Autoscaler counts)."""
+    """True for a volume on the node's disk, not in memory (as in the Cluster Autoscaler)."""
     return "hostPath" in place or ("emptyDir" in place and place.mapping("emptyDir").text("medium") != "Memory")
 
 
 def _check_requests(needs: Reader, container: Container) -> None:
-    """Requests stay within limits; devices are never overcommitted (k8s.io/kubernetes validation of containers)."""
+    """Check that requests do not exceed limits, and are equal for devices (k8s.io/kubernetes validation of
+    containers).
+    """
     for resource, amount in container.requests.items():
         limit = container.limits.get(resource)
         asked = format_quantity(resource, amount)

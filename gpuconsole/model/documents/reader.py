@@ -1,4 +1,4 @@
-"""Typed access to a document: every read says what was expected, and a wrong value becomes a finding with its path."""
+"""Typed access to a document: a value of the wrong type becomes a finding with its path."""
 
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ _KINDS = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false
 
 
 def kind_of(value: object) -> str:
-    """Name the type of a value for people."""
+    """Name the type of a value for messages."""
     return _KINDS.get(type(value), "a number")
 
 
@@ -49,6 +49,7 @@ class Reader:
 
     @property
     def path(self) -> Path:
+        """Path from the document to this value."""
         keys: list[Key] = []
         place: Reader = self
         while place._parent is not None:
@@ -74,7 +75,7 @@ class Reader:
         )
 
     def mapping(self, key: str) -> "Reader":
-        """The mapping under `key`, an empty one if there is none."""
+        """Return the mapping under `key`; an empty one if it is absent, or of the wrong type (which is reported)."""
         value = self.raw(key)
         if value is not None and not isinstance(value, dict):
             self.wrong_type(key, value, "a mapping")
@@ -82,14 +83,14 @@ class Reader:
         return Reader(_MISSING if value is None else value, self.report, self, key)
 
     def down(self, *keys: str) -> "Reader":
-        """The mapping at the end of several keys."""
+        """Return the mapping below several keys."""
         place = self
         for key in keys:
             place = place.mapping(key)
         return place
 
     def items(self, key: str, limit: int = 100_000) -> "Iterator[Reader]":
-        """The mappings in the list under `key`; entries of other types are reported and left out."""
+        """Yield the mappings in the list under `key`; entries of other types are reported and left out."""
         for position, value in enumerate(self._list(key, limit)):
             if isinstance(value, dict):
                 yield Reader(value, self.report, Reader(None, self.report, self, key), position)
@@ -111,7 +112,7 @@ class Reader:
         return value
 
     def text(self, key: str, default: str = "", *, limit: int = MAX_NAME) -> str:
-        """A text, cleaned. A number or a boolean is taken as text and reported (Kubernetes wants quotes)."""
+        """Read a string, cleaned. A number or boolean is read as a string and reported (Kubernetes requires quotes)."""
         value = self.raw(key)
         return default if value is None else self._text(key, value, limit, default)
 
@@ -128,7 +129,7 @@ class Reader:
         return default
 
     def required(self, key: str) -> str:
-        """Read a text that the API server requires."""
+        """Read a string that the API server requires."""
         text = self.text(key)
         if not text and not self._is_wrong(key):
             self.report.refused(self.at(key), f"{key} is missing", f"{key} is required; name it", "required")
@@ -139,12 +140,12 @@ class Reader:
         return value is not None and not isinstance(value, str)
 
     def texts(self, key: str, limit: int = 100_000) -> tuple[str, ...]:
-        """A list of texts."""
+        """Read a list of strings."""
         place = Reader(None, self.report, self, key)
         return tuple(place._text(n, value, 4096) for n, value in enumerate(self._list(key, limit)))
 
     def labels(self, key: str, *, limit: int = 4096) -> Mapping[str, str]:
-        """A mapping from text to text: labels, annotations, a node selector."""
+        """Read a mapping of strings: labels, annotations, a node selector."""
         place = self.mapping(key)
         if not place.value:
             return NO_LABELS
@@ -154,6 +155,7 @@ class Reader:
         }
 
     def flag(self, key: str, default: bool = False) -> bool:
+        """Read a boolean; a quoted one is reported, but used."""
         value = self.raw(key)
         if value is None:
             return default
@@ -199,7 +201,9 @@ class Reader:
         return None
 
     def choice(self, key: str, default: E, *, also: Mapping[str, E] | None = None, without: Collection[E] = ()) -> E:
-        """One word of an enum; `also` maps older spellings. An unknown word is an error, and so is one of `without`."""
+        """Read a value of an enum; `also` maps older spellings. Unknown values and those in `without` are errors and
+        give the default.
+        """
         value = self.raw(key)
         if value is None or value == "":
             return default
@@ -217,7 +221,7 @@ class Reader:
         return default
 
     def one_of(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
-        """Read a text from a set; another one is reported as refused, and used."""
+        """Read a string from a set; another one is reported as refused, but used."""
         text = self.text(key, default)
         if text and text not in allowed:
             self.report.refused(
@@ -229,7 +233,7 @@ class Reader:
         return text
 
     def moment(self, key: str) -> Time | None:
-        """An RFC 3339 time, or None."""
+        """Read an RFC 3339 time; None if it is absent, or invalid (which is reported)."""
         text = self.text(key)
         if not text:
             return None
@@ -242,7 +246,7 @@ class Reader:
             return None
 
     def span(self, key: str) -> Span | None:
-        """A duration such as `90s` or `1h30m`, or None. A bare number is taken as seconds, and reported."""
+        """Read a duration such as `90s` or `1h30m`, or None. A bare number is read as seconds, and reported."""
         value = self.raw(key)
         if value is None:
             return None
@@ -275,7 +279,7 @@ class Reader:
             return None
 
     def only(self, *known: str) -> None:
-        """Report the fields that nothing reads, with the nearest known name (kubectl's strict field validation)."""
+        """Report unknown fields, with the most similar known one (kubectl's strict field validation)."""
         if not isinstance(self.value, dict) or not self.report.is_recorded:
             return
         for name in self.value:

@@ -1,4 +1,4 @@
-"""Plain YAML scalars as Kubernetes gets them (sigs.k8s.io/yaml, a YAML 1.1 without its times and base 60)."""
+"""Plain YAML scalars as Kubernetes resolves them (sigs.k8s.io/yaml: YAML 1.1 without timestamps and base 60)."""
 
 import re
 
@@ -15,7 +15,7 @@ Scalar = str | int | float | bool | None
 
 
 def resolve(text: str) -> Scalar:
-    """The value of a plain scalar. A number that is too long to be one stays a text."""
+    """Return the value of a plain scalar. A number that is too long stays a string."""
     if not text:
         return None
     if text[0] in _FIRST:
@@ -36,7 +36,7 @@ def _number(text: str) -> Scalar:
     plain = text if text[0] == "." else text.replace("_", "")
     if _FLOAT.fullmatch(plain):
         number = float(plain)
-        # JSON knows no infinity; such a number cannot reach an API server, so it stays what was written.
+        # JSON has no infinity, so such a number cannot reach an API server; it stays a string.
         return number if abs(number) < float("inf") else text
     return text
 
@@ -49,7 +49,7 @@ def _in_base(match: re.Match[str]) -> int:
 
 
 def key_text(value: Scalar) -> str:
-    """A mapping key as JSON has it: always a text."""
+    """Return a mapping key as in JSON: always a string."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "null" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Selectors, taints, tolerations and affinity: the parts of a document that compare labels."""
+"""Selectors, taints, tolerations and affinity in documents."""
 
 from gpuconsole.model.documents.names import LONGEST_KEY, is_label_value, key_name, labels, unique
 from gpuconsole.model.documents.reader import Reader, shown
@@ -10,7 +10,7 @@ _SETS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def requirements(reader: Reader, key: str, operators: tuple[str, ...] = _SETS) -> tuple[Requirement, ...]:
-    """The expressions under `key`."""
+    """Read the expressions under `key`."""
     return tuple(_requirement(place, operators) for place in reader.items(key))
 
 
@@ -31,7 +31,7 @@ def _requirement(place: Reader, operators: tuple[str, ...]) -> Requirement:
 
 
 def selector(reader: Reader, key: str) -> LabelSelector | None:
-    """A label selector; absent or null is None and selects nothing, an empty mapping selects everything."""
+    """Read a label selector; None (absent or null) selects nothing, an empty mapping selects everything."""
     if key not in reader:
         return None
     place = reader.mapping(key)
@@ -40,7 +40,7 @@ def selector(reader: Reader, key: str) -> LabelSelector | None:
 
 
 def taints(reader: Reader, key: str) -> tuple[Taint, ...]:
-    """The taints under `key`, unique by key and effect."""
+    """Read the taints under `key`; duplicates by key and effect are reported."""
     found = tuple(_taint(place) for place in reader.items(key))
     unique(reader, key, [f"{taint.key}:{taint.effect}" for taint in found])
     return found
@@ -64,7 +64,7 @@ def _effect(place: Reader) -> str:
 
 
 def tolerations(reader: Reader, key: str, *, checked: bool = True) -> tuple[Toleration, ...]:
-    """The tolerations under `key`; `checked` adds the API server's rules for pods and flavors."""
+    """Read the tolerations under `key`; `checked` adds the API server's rules for pods and flavors."""
     return tuple(_toleration(place, checked) for place in reader.items(key))
 
 
@@ -106,12 +106,13 @@ def _check_toleration(place: Reader, name: str, operator: str, value: str, secon
 
 
 def node_term(place: Reader) -> NodeTerm:
+    """Read a node selector term."""
     operators = (*_SETS, "Gt", "Lt")
     return NodeTerm(requirements(place, "matchExpressions", operators), requirements(place, "matchFields", operators))
 
 
 def node_affinity(spec: Reader) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
-    """Required and preferred node affinity of a pod spec."""
+    """Read the required and the preferred node affinity of a pod spec."""
     place = spec.down("affinity", "nodeAffinity")
     required = None
     if "requiredDuringSchedulingIgnoredDuringExecution" in place:
@@ -125,7 +126,7 @@ def node_affinity(spec: Reader) -> tuple[tuple[NodeTerm, ...] | None, tuple[Pref
 
 
 def pod_affinity(spec: Reader, key: str) -> PodAffinity | None:
-    """podAffinity or podAntiAffinity of a pod spec; None where the pod names none."""
+    """Read podAffinity or podAntiAffinity of a pod spec; None if it has no terms."""
     place = spec.down("affinity", key)
     required = tuple(_pod_term(term) for term in place.items("requiredDuringSchedulingIgnoredDuringExecution"))
     preferred = tuple(

@@ -18,20 +18,20 @@ MOST_BYTES = 32 * 1024 * 1024
 MOST_FILES = 10_000
 STDIN = "-"
 UNREADABLE = "unreadable"
-"""Code of what is said about a file that cannot be opened."""
+"""Code of the finding about a file that cannot be opened."""
 SUFFIXES = (".yaml", ".yml", ".json")
 PROSE = (".txt", ".md", ".markdown", ".rst", ".html")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class SourceText(Struct, frozen=True):
-    """A text with its name, and the encoding problems in it."""
+    """Text of a source with its name and encoding problems."""
 
     name: str
     text: str
     troubles: tuple[YamlProblem, ...] = ()
     ignored_in: str = ""
-    """The folder in which it was found; set if it is ignored because it is not a manifest."""
+    """Folder in which it was found and is ignored because it is not a manifest; else empty."""
 
     @property
     def is_manifest(self) -> bool:
@@ -47,7 +47,8 @@ class SourceText(Struct, frozen=True):
 def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Sequence[str] = ()) -> Iterator[SourceText]:
     """Read files, folders (recursively, in a stable order) and `-`, which stands for `stdin`.
 
-    Files that match a glob of `ignore` are not read. Files in a folder that are not manifests have `ignored_in` set.
+    Files that match a glob of `ignore` are not read. Files in a folder that are not manifests are marked by
+    `ignored_in`.
     """
     for source in sources:
         if str(source) == STDIN:
@@ -59,7 +60,7 @@ def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Seque
 
 
 def from_text(text: str, name: str) -> SourceText:
-    """Create a source from a text in memory."""
+    """Create a source from a string."""
     if len(text) > MOST_BYTES:
         return SourceText(name, "", (_too_large(f"{len(text)} characters"),))
     return _cleaned(name, text.removeprefix("\ufeff"), ())
@@ -97,7 +98,7 @@ def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[SourceText]:
 
 
 def _is_read(source: SourceText, patches: Collection[str]) -> bool:
-    """True for a file of a folder that is to be read; one that could not be read at all is, so that it is said."""
+    """True for a manifest in a folder, and for a file that cannot be read, so that it is reported."""
     if source.troubles and not source.text:
         return True
     is_patch = bool(patches) and os.path.realpath(source.name) in patches
@@ -111,12 +112,12 @@ def _below(folder: str | Path, suffixes: tuple[str, ...]) -> Iterator[str]:
 
 
 def read_file(path: str | Path) -> SourceText:
-    """Read one file, bounded; what is wrong with it is among the troubles."""
+    """Read one file, bounded; problems are in its `troubles`."""
     name = str(path)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # A device or a pipe says 0 and may never end, so the reading is bounded as well.
+            # A device or a pipe has size 0 and may never end, so the read is bounded as well.
             data = b"" if size > MOST_BYTES else file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -139,7 +140,7 @@ def _decoded(name: str, data: bytes) -> SourceText:
 
 
 def _cleaned(name: str, text: str, troubles: tuple[YamlProblem, ...]) -> SourceText:
-    """Replace what YAML forbids, such as a NUL byte, so that the rest of the file can still be read."""
+    """Replace characters that YAML forbids, such as a NUL byte, so that the rest of the file can still be read."""
     text = text.replace("\r\n", "\n")
     first = _UNPRINTABLE.search(text)
     if first is None:

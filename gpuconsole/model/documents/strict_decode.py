@@ -1,4 +1,4 @@
-"""Structs as closed forms: a document is read as a struct, and everything that has no place in it is named."""
+"""Strict decoding of documents into structs: unknown keys and invalid values are listed."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ MOST_MISFITS = 100
 
 
 class UnknownKey(Struct, frozen=True):
-    """A key that a form does not have."""
+    """Key that the struct does not have."""
 
     path: Path
     known: tuple[str, ...]
-    """Those that stand there."""
+    """Keys of the struct."""
 
     @property
     def key(self) -> str:
@@ -30,7 +30,7 @@ class UnknownKey(Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        """Which is meant, or which there are."""
+        """The most similar key, or all valid ones."""
         near = get_close_matches(self.key[:80], self.known, n=1)
         return f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(self.known)}"
 
@@ -43,12 +43,12 @@ class DecodeError(Struct, frozen=True):
 
 
 def unknown_keys(data: object, form: type[Any]) -> Iterator[UnknownKey]:
-    """Every key of `data` that `form` does not have, at any depth."""
+    """Yield the keys of `data` that `form` does not have, at any depth."""
     yield from _unknown(data, inspect.type_info(form), ())
 
 
 def fit(data: object, form: type[T]) -> tuple[T | None, list[DecodeError]]:
-    """Read `data` as `form`; values that do not fit are left out and named. None if nothing is left to read."""
+    """Decode `data` as `form`; invalid values are left out and listed. None if nothing can be decoded."""
     misfits: list[DecodeError] = []
     while len(misfits) < MOST_MISFITS:
         try:
@@ -64,13 +64,13 @@ def fit(data: object, form: type[T]) -> tuple[T | None, list[DecodeError]]:
 
 
 def _path(place: str) -> Path:
-    """The path that msgspec names, as far as it names keys (those of plain mappings it does not)."""
+    """Return the path in msgspec's message, up to the first key of a plain mapping, which msgspec does not name."""
     known = place.partition("[...]")[0].rstrip("`")
     return tuple(int(index) if index else key for key, index in _STEP.findall(known))
 
 
 def _without(data: Any, path: Path) -> Any:
-    """A copy without the value at `path`; of a list, without all of it: an entry less would move the others."""
+    """Return a copy without the value at `path`; for an entry of a list without the list, to keep positions valid."""
     head, rest = path[0], path[1:]
     if isinstance(data, list):
         return [_without(value, rest) if place == head else value for place, value in enumerate(data)] if rest else []

@@ -28,7 +28,7 @@ _VALUE_RULE = f"a valid label must be an empty string or {_NAME_RULE.removeprefi
 _IDENTIFIER_RULE = "a valid C identifier must start with alphabetic character or '_', followed by a string of"
 
 Faults = list[str]
-"""Everything that is wrong with a text; nothing if it is right."""
+"""Errors in a string; empty if it is valid."""
 
 
 def _broken(rule: str, form: re.Pattern[str], *examples: str) -> str:
@@ -42,34 +42,34 @@ def _check(text: str, form: re.Pattern[str], limit: int, broken: str) -> Faults:
 
 
 def label(text: str) -> Faults:
-    """A DNS label (RFC 1123)."""
+    """Validate a DNS label (RFC 1123)."""
     return _check(text, _LABEL, 63, _broken(_LABEL_RULE, _LABEL, "my-name", "123-abc"))
 
 
 def service_name(text: str) -> Faults:
-    """A DNS label that begins with a letter (RFC 1035)."""
+    """Validate a DNS label that begins with a letter (RFC 1035)."""
     return _check(text, _LABEL_1035, 63, _broken(_LABEL_1035_RULE, _LABEL_1035, "my-name", "abc-123"))
 
 
 def subdomain(text: str) -> Faults:
-    """A DNS subdomain (RFC 1123)."""
+    """Validate a DNS subdomain (RFC 1123)."""
     return _check(text, _SUBDOMAIN, 253, _broken(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
 
 
 def identifier(text: str) -> Faults:
-    """A C identifier."""
+    """Validate a C identifier."""
     rule = f"{_IDENTIFIER_RULE} alphanumeric characters or '_'"
     broken = _broken(rule, _IDENTIFIER, "my_name", "MY_NAME", "MyName")
     return [] if _IDENTIFIER.fullmatch(text) else [broken]
 
 
 def label_value(text: str) -> Faults:
-    """The value of a label."""
+    """Validate the value of a label."""
     return _check(text, _VALUE, 63, _broken(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"))
 
 
 def label_key(text: str) -> Faults:
-    """The key of a label: an optional subdomain and `/`, then a name."""
+    """Validate the key of a label: an optional subdomain and `/`, then a name."""
     prefix, slash, name = text.rpartition("/")
     broken = _broken(_NAME_RULE, _NAME, "MyName", "my.name", "123-abc")
     if "/" in prefix:

@@ -1,4 +1,4 @@
-"""Kueue's Workload (v1beta1 and v1beta2): its spec, and the status that a live cluster or a recording holds."""
+"""Kueue's Workload (v1beta1 and v1beta2): its spec, and its status in a live cluster or a recording."""
 
 from collections.abc import Iterator, Mapping
 
@@ -32,13 +32,13 @@ MOST_CLUSTERS = 20
 MOST_GATES = 8
 _CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass"))
 _SOURCES = {f"{group}/{kind.lower()}": kind for group, kind in _CLASSES}
-"""v1beta1 names the kind of class by one text."""
+"""priorityClassSource of v1beta1 → kind of the class."""
 STATES = ("Pending", "Ready", "Retry", "Rejected")
 DELAYED = ("Pending", "Ready")
 
 
 def workload(reader: Reader, now: Time) -> Workload:
-    """A Workload."""
+    """Read a Workload."""
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     reference = spec.mapping("priorityClassRef")
@@ -88,7 +88,7 @@ def _evictions(place: Reader) -> EvictionCount:
 
 
 def _preemption_gates(spec: Reader, status: Reader) -> tuple[PreemptionGate, ...]:
-    """The gates of the spec in the position that the status states; one that it does not state is closed."""
+    """Return the gates of the spec with their positions in the status; a gate without one is closed."""
     listed = spec.items("preemptionGates", MOST_GATES)
     if not listed:
         return ()
@@ -103,7 +103,7 @@ def _preemption_gate(name: str, stated: Reader | None) -> PreemptionGate:
 
 
 def pod_set(place: Reader) -> PodSet:
-    """One entry of spec.podSets."""
+    """Read an entry of spec.podSets."""
     return PodSet(
         name=place.text("name") or "main",
         count=place.number("count", 1, low=0, high=INT32),
@@ -130,7 +130,7 @@ def _topology_request(place: Reader) -> TopologyRequest:
 
 
 def condition(place: Reader, now: Time) -> Condition:
-    """A condition; without a time it is taken as of now."""
+    """Read a condition; without a transition time it has the time `now`."""
     since = place.moment("lastTransitionTime")
     return Condition(
         place.text("type"),
@@ -151,7 +151,7 @@ def _admission(status: Reader, pod_sets: tuple[PodSet, ...]) -> Admission | None
 
 
 def _assignment(place: Reader, counts: Mapping[str, int]) -> PodSetAssignment:
-    """What a pod set was given; a count that is not named is that of the pod set."""
+    """Read the assignment of a pod set; its count defaults to that of the pod set."""
     topology = place.mapping("topologyAssignment")
     pod_set = place.text("name") or "main"
     return PodSetAssignment(
@@ -166,7 +166,7 @@ def _assignment(place: Reader, counts: Mapping[str, int]) -> PodSetAssignment:
 
 
 def _domains(topology: Reader) -> Iterator[TopologyDomain]:
-    """Domains as v1beta1 lists them, or unfolded from v1beta2's slices."""
+    """Yield the domains that v1beta1 lists, or those in v1beta2's slices."""
     for domain in topology.items("domains"):
         yield TopologyDomain(domain.texts("values"), domain.number("count", 0, low=0))
     for piece in topology.items("slices"):
@@ -181,7 +181,7 @@ def _domains(topology: Reader) -> Iterator[TopologyDomain]:
 
 
 def _values(level: Reader, size: int) -> list[str]:
-    """A level's value in each of `size` domains: one for all, or prefix + root + suffix each."""
+    """Return a level's value in each of `size` domains: the same for all, or prefix + root + suffix."""
     if "universal" in level:
         return [level.text("universal")] * size
     individual = level.mapping("individual")
