@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kube.profile import BackoffSettings
 
 MARK = "delay="
 Turn = tuple[int, Time, Time, str]
-"""Priority, since when it is queued, creation, key."""
+"""Sort key in the queue: (−priority, time since which it is queued, creation time, pod key)."""
 
 
 def gang_key(gang: str) -> str:
@@ -27,6 +27,7 @@ class PodBackoff:
         self._since: dict[str, Time] = {}
 
     def fork(self) -> "PodBackoff":
+        """An independent copy."""
         twin = PodBackoff(self._rule)
         twin._attempts, twin._until = self._attempts.copy(), self._until.copy()
         twin._since = self._since.copy()
@@ -34,11 +35,11 @@ class PodBackoff:
 
     @property
     def idle(self) -> bool:
-        """True if no pod is in back-off."""
+        """True if no refusal of a pending pod or gang is recorded."""
         return not self._until
 
     def until(self, key: str) -> Time:
-        """When the back-off of a pod or gang ends; 0 if it can be tried at once."""
+        """When the back-off of a pod or gang ends, perhaps in the past; 0 if it has none."""
         return self._until.get(key, 0)
 
     def turn(self, unit: Unit, now: Time) -> Turn | None:
@@ -57,7 +58,7 @@ class PodBackoff:
         return priority, self._queued(pod, created), created, pod
 
     def due(self, unit: Unit) -> Time:
-        """When the unit may be tried; 0 if at once."""
+        """When the first pod of the unit may be tried; 0 if at once."""
         if isinstance(unit, PodGang):
             return self.until(gang_key(unit.name))
         return min(self.until(pod) for pod in unit.pods)
@@ -93,7 +94,7 @@ class PodBackoff:
             del self._until[key], self._since[key]
 
     def memory(self) -> tuple[str, ...]:
-        """All back-off state as text."""
+        """All back-off state as text, one line for each pod or gang."""
         return tuple(
             f"{MARK}{attempts}@{self._until[key]}@{self._since[key]}@{key}"
             for key, attempts in sorted(self._attempts.items())

@@ -1,4 +1,4 @@
-"""Packing policies as node scores of kube-scheduler: translates NodeState and PodClass.
+"""Packing policies as node scores of kube-scheduler: translates `NodeState` and `PodClass` into their inputs.
 
 GPUs are always whole here. FGD's typical pods are those of the cluster itself, running and pending.
 """
@@ -49,7 +49,7 @@ class Packing:
             return ""
         known = self._models.get(node.name)
         if known is None or known[0] is not node:
-            # Labels change rarely, and reading a model out of them takes long.
+            # Labels change rarely, and finding the GPU model in them is slow.
             known = self._models[node.name] = (node, gpu_type(node.labels))
         return known[1]
 
@@ -60,7 +60,7 @@ def packing(policy: PlacementPolicy) -> Packing | None:
 
 
 def room(state: NodeState, model: str) -> FreeCapacity:
-    """Free capacity of a node."""
+    """Free capacity of a node with GPUs of this model; each GPU is either free or taken as a whole."""
     allocatable = state.node.allocatable if state.node is not None else {}
     return FreeCapacity(
         allocatable.get(CPU, 0) - state.used.get(CPU, 0),
@@ -84,7 +84,7 @@ def demand(shape: PodClass) -> PodDemand:
 
 
 def typical_pods(shapes: Iterable[PodClass]) -> Typical:
-    """The typical pods of a cluster, counted in whole percents.
+    """The typical pods of a cluster with their shares in whole percents, at least 1.
 
     Rounding keeps them, and the cached scores, stable while pods come and go.
     """

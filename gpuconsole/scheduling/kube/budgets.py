@@ -17,6 +17,7 @@ class DisruptionAllowance(Struct, frozen=True):
     allowed: int
 
     def covers(self, pod: Pod) -> bool:
+        """True if the budget selects the pod; pods without labels are never selected."""
         return bool(pod.labels) and pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 

@@ -11,7 +11,7 @@ class ChangeLog:
     def __init__(self) -> None:
         self.count = 0
         self.versions: list[int] = []
-        """Of each node: a number that it never had before, or that of the moment that a trial went back to."""
+        """Version of each node: every change sets a new number, and the end of a trial restores the old one."""
         self._latest: list[int] = []
 
     def record(self, number: int, version: int | None = None) -> None:

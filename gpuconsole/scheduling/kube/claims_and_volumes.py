@@ -1,4 +1,4 @@
-"""Volumes and devices that pods claim, and what is assumed for pods of this pass. Mutates."""
+"""Volumes and devices that pods claim, and those that are assumed for pods of this pass. Mutates."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str
 
 
 class AssumedClaims(Struct, frozen=True):
-    """Volumes and devices that a pod's claims get with its node."""
+    """Volumes and devices that a pod's claims get on its node."""
 
     volumes: tuple[tuple[str, str], ...] = ()
-    """(claim, volume); an empty volume is one that has to be made."""
+    """(claim, volume); the volume is empty if one has to be provisioned."""
     devices: tuple[tuple[str, Allocation], ...] = ()
 
 
@@ -28,7 +28,7 @@ NOTHING = AssumedClaims()
 
 
 class ClaimsAndVolumes:
-    """The objects by table; `storage` and `stock` are views for one pass."""
+    """Storage and DRA objects by table; `storage` and `stock` show them with what one pass assumes."""
 
     TABLES = (
         *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
@@ -47,7 +47,7 @@ class ClaimsAndVolumes:
         return twin
 
     def open(self) -> None:
-        """Begin a pass: earlier assumed claims have been written to the objects by now."""
+        """Begin a pass: drop earlier assumptions, which the objects contain by now."""
         tables = self._tables
         self.storage = Storage(
             claims=tables["persistent_volume_claims"],
@@ -60,7 +60,7 @@ class ClaimsAndVolumes:
         )
 
     def take_in(self, obj: Object) -> bool:
-        """An object appeared or changed; True if it is one of these."""
+        """Apply an object that appeared or changed; False if its kind does not belong here."""
         table = _table(obj)
         if table:
             self._tables[table][obj.key] = obj
@@ -68,14 +68,14 @@ class ClaimsAndVolumes:
         return bool(table)
 
     def forget(self, table: str, key: str) -> bool:
-        """An object is gone; True if it was one of these."""
+        """Apply the deletion of an object; False if it was not known here."""
         if table in self._tables and self._tables[table].pop(key, None) is not None:
             self.open()
             return True
         return False
 
     def hold(self, pod: Pod, node: Node) -> AssumedClaims:
-        """Assume what the pod's claims get on the node."""
+        """Assume the volumes and devices that the pod's claims get on the node."""
         if not pod.template.volumes and not pod.template.resource_claims:
             return NOTHING
         plan = volumes.plan(pod, node, self.storage)
@@ -90,6 +90,7 @@ class ClaimsAndVolumes:
         return self.storage.held.copy(), self.storage.chosen.copy(), self.stock.given.copy(), users
 
     def put_back(self, promises: Promises) -> None:
+        """Restore the assumed claims that `promises` returned."""
         self.storage.held, self.storage.chosen, self.stock.given, self.stock.users = promises
 
 

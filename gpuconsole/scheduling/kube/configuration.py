@@ -1,7 +1,7 @@
-"""A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): its profiles, with a finding for what is wrong.
+"""Reader of a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): its profiles, and findings about errors.
 
-The text may be the file itself, or the ConfigMap that holds it. Plugins that kube-scheduler enables by default are
-enabled at every point at once (multiPoint); what a profile says of a point stands above that.
+The text may be the file itself, or the ConfigMap that holds it. kube-scheduler enables its default plugins at every
+extension point at once (multiPoint); a profile's settings for a single point take precedence.
 """
 
 from msgspec import Struct
@@ -35,7 +35,7 @@ class ParsedKubeSchedulerConfiguration(Struct, frozen=True):
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
     def named(self, name: str) -> SchedulerProfile | None:
-        """The profile of this schedulerName, or the first where none is asked for."""
+        """The profile with this schedulerName, or the first if the name is empty; None if there is none."""
         return next((profile for profile in self.profiles if name in ("", profile.name)), None)
 
 

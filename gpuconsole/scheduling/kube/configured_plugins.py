@@ -14,7 +14,7 @@ POINTS = (
     *("reserve", "permit", "preBind", "bind", "postBind"),
 )
 OTHERS = ("SchedulingGates", "PrioritySort", "DefaultBinder", "Coscheduling", "GangScheduling")
-"""Plugins that neither filter nor score: what they do is part of the queue, or of how gangs are placed."""
+"""Known plugins that neither filter nor score; the queue and gang scheduling do their work."""
 KNOWN = (*FILTERS, BALANCED, IMAGES, PREEMPTION, *OTHERS)
 EVERY = "*"
 
@@ -25,7 +25,7 @@ def enabled(plugins: Reader, point: str, defaults: Sequence[str]) -> tuple[str, 
 
 
 def weighted(plugins: Reader, defaults: Weights) -> Weights:
-    """The plugins that score, with their weights; a weight of 0 is 1."""
+    """The enabled score plugins with their weights; a weight of 0 counts as 1."""
     return tuple((name, weight or 1) for name, weight in _expanded(plugins, "score", defaults))
 
 
@@ -56,7 +56,7 @@ def _list(plugins: Reader, point: str, which: str) -> list[tuple[str, int]]:
 
 
 def check(plugins: Reader) -> None:
-    """Findings for unknown extension points and plugins."""
+    """Report unknown extension points and plugins as findings."""
     plugins.only(*POINTS)
     for point in POINTS:
         place = plugins.mapping(point)

@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
 
 Fitting = Callable[[PodClass, int], int]
-"""How many pods of a shape and a priority would fit now."""
+"""How many pods of a class and a priority would fit now."""
 
 
 def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> PlacementDeadlock | None:

@@ -1,7 +1,7 @@
 """Feasibility of every node for one class of pods, cached across passes and refreshed only where a node changed.
 
-Equal pods (same class, same priority) share one cache: which nodes fit and which is best, how many pods fit in all, why
-the others refuse, where preemption would help. Mutates: it is a cache over the node cache's nodes.
+Pods of the same class and priority share one cache. It holds the nodes that fit and the best of them, the number of
+pods that fit in all, the other nodes' reasons, and the preemption candidates. Mutates: a cache over the node cache.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from gpuconsole.scheduling.kube.scores import highest, total
 
 RawScores = tuple[int, int]
 PLAIN = ("", (0, 0))
-"""A node that nothing speaks against, and nothing for."""
+"""No reason to refuse the node, and raw scores of 0."""
 _NEVER = -1
 _OFFERS = 4_096
 Entry = tuple[int, str, int]
-"""(− fit score, node name, node number): the least is the best, ties go to the first by name."""
+"""(− fit, node name, node number): the lowest is the best, so that ties go to the first node by name."""
 
 
 class NodeFeasibility(Struct, frozen=True, gc=False):
@@ -35,18 +35,19 @@ class NodeFeasibility(Struct, frozen=True, gc=False):
     slots: int = 0
     """How many such pods fit now."""
     fit: int = 0
-    """What counts of the scores that are not normalised."""
+    """Weighted sum of the scores that are not normalised."""
     raw_scores: RawScores = (0, 0)
+    """NodeAffinity's and TaintToleration's scores before they are normalised."""
     reasons: tuple[str, ...] = ()
     unresolvable: bool = False
-    """Evicting cannot help."""
+    """Preemption cannot help (UnschedulableAndUnresolvable)."""
 
 
 ABSENT = NodeFeasibility(unresolvable=True)
 
 
 class FeasibilityCache:
-    """Nodes as seen by one class of pods; `refresh` re-evaluates those that changed."""
+    """Results of all nodes for pods of one class and priority; `refresh` re-evaluates nodes that changed."""
 
     def __init__(
         self,
@@ -62,23 +63,23 @@ class FeasibilityCache:
         self.slots = 0
         """How many such pods fit now, on all nodes together."""
         self.resolvable = 0
-        """How many nodes take such pods, or would if others left."""
+        """How many nodes take such pods, or would after preemption."""
         self.texts: dict[tuple[bool, bool], str] = {}
-        """Refusals that were worded since the last change (kept by `placing.refusal`)."""
+        """FailedScheduling messages since the last change, kept by `placement_plans.refusal`."""
         self.outscored = False
-        """What nodes score has changed, though they have not."""
+        """Scores have to be recomputed although no node changed: the typical pods did."""
         self._nodes, self._journal, self._node_classes = nodes, journal, node_classes
         self._score = lens.score
         self._mark = _NEVER
-        """How many changes of nodes there had been at the last look."""
+        """The change log's `count` at the last refresh."""
         self._offers: dict[tuple[int, RawScores], NodeFeasibility] = {}
-        """What nodes of each kind of books offer, as long as nothing else about them counts. Twins share it."""
+        """Result by (node class, raw scores), where nothing else about a node counts. Forks share it."""
         self._seen: list[int] = []
-        """The version of each node that was looked at."""
+        """The version of each node at its last evaluation."""
         self._verdicts: list[NodeFeasibility] = []
         self._described: list[Node | None] = []
         self._standing: list[tuple[str, RawScores]] = []
-        """What follows from each node itself: why it is refused, and how it is liked."""
+        """Of each node, by its Node object alone: why it is refused (empty if it is not), and its raw scores."""
         self._best: dict[RawScores, list[Entry]] = {}
         self._reasons: Counter[str] = Counter()
         self._filled: Counter[str] | None = None
@@ -92,7 +93,7 @@ class FeasibilityCache:
         return twin
 
     def for_priority(self, priority: int, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
-        """The cache for pods of another priority, for which other reservations and other victims count."""
+        """A cache for pods of another priority, to which other reservations apply and which have other victims."""
         twin = self._copy_with(priority, nodes, journal)
         for number, verdict in enumerate(self._verdicts):
             if not verdict.unresolvable:
@@ -113,7 +114,7 @@ class FeasibilityCache:
         return twin
 
     def refresh(self) -> "FeasibilityCache":
-        """Re-evaluate every node that changed."""
+        """Re-evaluate every node that changed; returns the cache itself."""
         if self._mark != self._journal.count:
             changed = self._journal.since(self._mark)
             self._mark = self._journal.count
@@ -160,7 +161,7 @@ class FeasibilityCache:
         return names[drawn(pod, tuple(names))] if names else None
 
     def verdict(self, number: int) -> NodeFeasibility:
-        """The current result of one node."""
+        """The result of one node at the last refresh."""
         return self._verdicts[number]
 
     def fits(self, number: int) -> bool:
@@ -196,7 +197,7 @@ class FeasibilityCache:
         if state.node is None:
             return ABSENT
         if self._described[number] is not state.node:
-            # Labels and taints change rarely, so what follows from them is kept as long as the Node is the same.
+            # Labels and taints change rarely, so these results are kept as long as the Node object is the same.
             standing = self.lens.refusal(state.node), self.lens.raw_score(state.node)
             self._described[number] = state.node
             self._standing[number] = PLAIN if standing == PLAIN else standing

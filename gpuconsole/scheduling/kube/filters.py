@@ -12,30 +12,30 @@ from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 NOT_READY = Taint("node.kubernetes.io/not-ready")
-"""What the node controller puts on a node that stopped answering."""
+"""The taint that the node lifecycle controller sets on a node that is not ready."""
 CORDONED = Taint("node.kubernetes.io/unschedulable")
 UNBOUNDED = 1_000_000
-"""Slots of a node for a pod that asks for nothing."""
+"""Slots for a pod that requests nothing on a node that does not limit its number of pods."""
 NO_FIELDS: Mapping[str, str] = {}
 
 
 def refusal(node: Node, shape: PodClass) -> str:
     """Why the node can never take the pod, whatever runs on it; empty if it can.
 
-    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails gives the reason. Removing
-    pods never helps against these (UnschedulableAndUnresolvable).
+    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails gives the reason.
+    Preemption cannot resolve these (UnschedulableAndUnresolvable).
     """
     refused = unschedulable(node, shape) or tainted(node, shape)
     return refused or ("" if affine(node, shape) else messages.NO_AFFINITY)
 
 
 def unschedulable(node: Node, shape: PodClass) -> str:
-    """NodeUnschedulable: true if the node is cordoned and the pod does not tolerate that."""
+    """NodeUnschedulable: the reason if the node is cordoned and the pod does not tolerate that; empty otherwise."""
     return messages.UNSCHEDULABLE if node.unschedulable and not tolerated(CORDONED, shape.tolerations) else ""
 
 
 def tainted(node: Node, shape: PodClass) -> str:
-    """TaintToleration: the first taint that the pod does not tolerate."""
+    """TaintToleration: the reason for the first NoSchedule or NoExecute taint that is not tolerated; empty if none."""
     for taint in node.taints if node.ready else (NOT_READY, *node.taints):
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
             return messages.untolerated(taint.key, taint.value)
@@ -48,14 +48,14 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 
 def affine(node: Node, shape: PodClass) -> bool:
-    """NodeAffinity: every label of the nodeSelector and, where there is an affinity, one of its terms."""
+    """NodeAffinity: True if the node has the nodeSelector's labels and, if there is an affinity, matches one term."""
     if any(node.labels.get(key) != value for key, value in shape.node_selector.items()):
         return False
     return shape.affinity is None or any(term_matches(term, node) for term in shape.affinity)
 
 
 def term_matches(term: NodeTerm, node: Node) -> bool:
-    """All expressions over labels and all over fields hold; a term without any matches nothing."""
+    """True if the node matches all expressions over labels and fields; a term without any matches nothing."""
     if not term.expressions and not term.fields:
         return False
     fields = {"metadata.name": node.name} if term.fields else NO_FIELDS
@@ -65,9 +65,9 @@ def term_matches(term: NodeTerm, node: Node) -> bool:
 
 
 def room(state: NodeState, shape: PodClass, priority: int) -> dict[str, int]:
-    """Free amounts of each resource that the class requests, less applicable reservations.
+    """Free amounts of each resource that NodeResourcesFit checks for the class, less applicable reservations.
 
-    NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
+    A resource that allocatable does not name counts as 0; `pods` is then left out, which means no limit.
     """
     assert state.node is not None
     allocatable, used = state.node.allocatable, state.used
@@ -101,7 +101,7 @@ def _divisible(
 
 
 def slots(left: Mapping[str, int], shape: PodClass) -> int:
-    """How many pods of the class fit into this free capacity."""
+    """How many pods of the class fit into the free capacity `left`, as returned by `room`."""
     count = left.get(PODS, UNBOUNDED)
     for name, value in shape.limited.items():
         if left[name] < value * count:

@@ -1,6 +1,4 @@
-"""ImageLocality: prefers nodes that already hold a pod's images, weighted by size and by the share of nodes that hold
-them.
-"""
+"""ImageLocality: prefers nodes that hold a pod's images, weighted by size and by the share of nodes that hold them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,14 +7,14 @@ from gpuconsole.model.cluster import Node, Pod
 
 MEGABYTE = 1024 * 1024
 LEAST = 23 * MEGABYTE
-"""Less than this of images is nothing."""
+"""Total image size up to which a node scores 0 (minThreshold)."""
 MOST = 1000 * MEGABYTE
-"""More than this for each container is no better."""
+"""Image size per container from which a node scores 100 (maxContainerThreshold)."""
 MAX_SCORE = 100
 
 
 class Images:
-    """Which node holds which images, over all nodes."""
+    """Number of nodes that hold each image, for scoring single nodes."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         listed = list(nodes)
@@ -25,16 +23,16 @@ class Images:
 
     @property
     def known(self) -> bool:
-        """True if any node says what images it holds."""
+        """True if any node reports images."""
         return bool(self._holders)
 
     def score(self, pod: Pod, node: Node) -> int:
-        """0 to 100 by the sum of the sizes of the pod's images, each by the part of the nodes that hold it."""
+        """Score of the node, 0 to 100: the sizes of the pod's images on it, times the share of nodes that hold each."""
         containers = (*pod.template.containers, *pod.template.init_containers)
         return self.rate([container.image for container in containers], node)
 
     def rate(self, images: Sequence[str], node: Node) -> int:
-        """The same for the images of a pod's containers, one for each."""
+        """The same score for a pod's images, one for each container."""
         held = (_normal(image) for image in images)
         total = sum(
             int(node.images[image] * (self._holders[image] / self._total)) for image in held if image in node.images

@@ -19,7 +19,7 @@ Domain = tuple[str, str]
 """(topology key, value)."""
 
 Group = tuple[Pod, Iterable[tuple[Node, int]]]
-"""A pod that stands for all that are like it, and how many of them are on which nodes."""
+"""One pod of a group of equal pods, and how many of them are on each node."""
 
 
 class PodLister(Protocol):
@@ -58,22 +58,22 @@ class InterPodAffinityState(Struct, frozen=True):
     """Counts of matching pods by topology domain for one pod (the plugin's PreFilter state)."""
 
     wanted: Mapping[Domain, int]
-    """Pods that satisfy all that the pod wants near it, by the domain of each of its terms."""
+    """Pods that match all required affinity terms of the pod, by the domain of each term."""
     shunned: Mapping[Domain, int]
-    """Pods that it wants far from it."""
+    """Pods that match a required anti-affinity term of the pod, by domain."""
     shunning: Mapping[Domain, int]
-    """Pods that want such a pod far from them."""
+    """Pods whose required anti-affinity terms match the pod, by domain."""
     alone: bool
-    """Nobody satisfies what it wants, but it would itself: the first of its kind may go anywhere."""
+    """No pod matches the required affinity terms, but the pod itself does: the first of its group may go anywhere."""
 
 
 def has_pod_affinity(pod: Pod) -> bool:
-    """True if the pod has affinity terms, which then also apply to other pods."""
+    """True if the pod has affinity or anti-affinity terms, which other pods then have to be checked against."""
     return pod.template.pod_affinity is not None or pod.template.pod_anti_affinity is not None
 
 
 def selects(term: PodTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    """True if the term of one pod matches another."""
+    """True if an affinity term of `owner` matches `other`."""
     if term.selector is None or not _in_namespace(term, owner, other.namespace, namespaces):
         return False
     return term.selector.matches(other.labels) and _compares(term, owner, other)
@@ -155,7 +155,7 @@ def refusal(pod: Pod, node: Node, found: InterPodAffinityState) -> str:
         return AFFINITY
     if not found.alone and any((key, node.labels[key]) not in found.wanted for key in keys):
         return AFFINITY
-    # By the node's labels, of which there are few, and not by the domains, of which each node may be one.
+    # Goes through the node's few labels, not through the domains: there may be one for each node.
     if found.shunned and any(domain in found.shunned for domain in node.labels.items()):
         return ANTI_AFFINITY
     if found.shunning and any(domain in found.shunning for domain in node.labels.items()):
@@ -166,7 +166,7 @@ def refusal(pod: Pod, node: Node, found: InterPodAffinityState) -> str:
 def preferred_weights(
     pod: Pod, around: PodLister, *, hard_weight: int = 1, ignore_theirs: bool = False
 ) -> dict[Domain, int]:
-    """Preference of the pod and of existing pods by topology domain; empty if none has one.
+    """Weight of the matching preferred terms, of the pod and of existing pods, by topology domain; empty if none.
 
     `hard_weight` is the weight of a required affinity of an existing pod (hardPodAffinityWeight); `ignore_theirs`
     ignores preferences of existing pods, unless the pod has some itself (ignorePreferredTermsOfExistingPods).
@@ -188,7 +188,7 @@ def preferred_weights(
 
 
 def raw_scores(nodes: Iterable[Node], found: Mapping[Domain, int]) -> dict[str, int]:
-    """The sum of what counts for each node, before it is normalised."""
+    """Sum of the weights of each node's domains, by node name, before it is normalised."""
     return {node.name: sum(found.get(domain, 0) for domain in node.labels.items()) for node in nodes}
 
 
@@ -217,7 +217,7 @@ def _like(found: dict[Domain, int], node: Node, term: PodTerm, weight: int) -> N
 
 
 def normalised(raw: Mapping[str, int]) -> dict[str, int]:
-    """0 to 100 between the least and the greatest; 0 if they are the same."""
+    """Raw scores scaled to 0 to 100 between the lowest and the highest; all 0 if they are equal."""
     lowest, highest = min(raw.values(), default=0), max(raw.values(), default=0)
     if highest == lowest:
         return dict.fromkeys(raw, 0)

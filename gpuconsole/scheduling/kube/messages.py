@@ -38,7 +38,7 @@ def nowhere(nodes: int, reason: str) -> str:
 
 
 def preemption(nodes: int, unhelpful: int) -> str:
-    """What PostFilter adds when no node has victims; on `unhelpful` nodes removing pods could not help at all."""
+    """What PostFilter adds when no node has victims; on `unhelpful` of the nodes preemption cannot help."""
     return "preemption: " + unavailable(nodes, {NO_VICTIMS: nodes - unhelpful, NOT_HELPFUL: unhelpful})
 
 

@@ -29,9 +29,9 @@ from gpuconsole.scheduling.kube.profile import IMAGES
 from gpuconsole.scheduling.kube.zones import interleaved
 
 Kind = tuple[PodClass, int]
-"""Shape and priority."""
+"""Pod class and priority."""
 _OUTLOOKS = 128
-"""How many kinds of pod are remembered; the one that was asked for longest ago goes first."""
+"""Most feasibility caches that are kept; the least recently used one is dropped first."""
 
 
 class NodeCache:
@@ -42,12 +42,12 @@ class NodeCache:
         self.rules = policy.rules
         self.nodes: list[NodeState] = []
         self.described = 0
-        """How many nodes somebody has described."""
+        """How many nodes have a Node object; pods and nominations may name others."""
         self._numbers: dict[str, int] = {}
         self._journal = ChangeLog()
         self._outlooks: dict[Kind, FeasibilityCache] = {}
         self._own: set[Kind] = set()
-        """Outlooks that no fork shares."""
+        """Keys of the feasibility caches that no fork shares."""
         self._undo: list[tuple[int, NodeState, int]] | None = None
         self._packing = packing(policy)
         self._node_classes = NodeClasses()
@@ -58,7 +58,7 @@ class NodeCache:
         self.start = 0
         """Where the next search through the nodes begins (nextStartNodeIndex)."""
         self.budgets: Callable[[], tuple[DisruptionAllowance, ...]] = tuple
-        """What disruption budgets let go now; whoever knows all pods puts it here."""
+        """Returns the allowed disruptions of every PodDisruptionBudget now; set by `PlacementState`."""
         self._census: PodIndex | None = None
         self._images: Images | None = None
         self._order: tuple[int, ...] | None = None
@@ -74,13 +74,13 @@ class NodeCache:
         twin.start = self.start
         twin._journal = self._journal.fork()
         if self._packing is None:
-            # A packing policy learns on each board for itself.
+            # A packing policy has its own typical pods in each node cache, so scores cannot be shared.
             twin._node_classes = self._node_classes
             twin._outlooks, self._own = self._outlooks.copy(), set()
         return twin
 
     def number(self, name: str) -> int:
-        """The number of a node; a new name gets a new number, for a node that has not been described yet."""
+        """The number of a node; a new name gets a new number, for a node without a Node object."""
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.nodes)
@@ -89,7 +89,7 @@ class NodeCache:
         return number
 
     def describe(self, name: str, node: Node | None) -> bool:
-        """Apply a node's description (None: the node is deleted). True if that changed anything."""
+        """Apply a Node object that appeared or changed (None: it is deleted). False if nothing changed."""
         number = self.number(name)
         state = self.nodes[number]
         if state.node == node:
@@ -106,6 +106,7 @@ class NodeCache:
         return self.nodes[number].seats[seat.pod]
 
     def unseat(self, number: int, pod: str) -> None:
+        """Remove a pod from its node. Raises KeyError if it is not there."""
         self._set(number, books.unseated(self.nodes[number], pod))
 
     def leave(self, number: int, pod: str) -> None:
@@ -113,9 +114,11 @@ class NodeCache:
         self._set(number, books.leaving(self.nodes[number], pod))
 
     def reserve(self, number: int, reservation: Reservation) -> None:
+        """Reserve capacity of a node for a nominated pod."""
         self._set(number, books.reserving(self.nodes[number], reservation))
 
     def unreserve(self, number: int, pod: str) -> None:
+        """Remove a pod's reservation, if it has one there."""
         self._set(number, books.unreserving(self.nodes[number], pod))
 
     def outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
@@ -133,7 +136,7 @@ class NodeCache:
         return outlook.refresh()
 
     def _outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
-        """A new outlook; most of it is known where pods of the shape have another priority, too."""
+        """A new feasibility cache, copied from one for another priority if there is one."""
         for (known, _), outlook in reversed(self._outlooks.items()):
             if known is shape:
                 return outlook.for_priority(priority, self.nodes, self._journal)
@@ -145,14 +148,14 @@ class NodeCache:
 
     @property
     def images(self) -> Images:
-        """Images by node."""
+        """Images of all nodes, for ImageLocality."""
         if self._images is None:
             self._images = Images(state.node for state in self.nodes if state.node is not None)
         return self._images
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The described nodes in search order: by name, or as in kube-scheduler's node tree."""
+        """Nodes with a Node object in search order: by name, or with a profile as in kube-scheduler's node tree."""
         if self._order is None:
             nodes = sorted((state.name, number) for number, state in enumerate(self.nodes) if state.node is not None)
             self._order = tuple(number for _, number in nodes)
@@ -161,7 +164,7 @@ class NodeCache:
         return self._order
 
     def asking(self, waiter: PendingPod) -> PodContextPlugins:
-        """What the pod meets of other pods; nothing for a pod that has nothing to do with others."""
+        """The plugins that match pods anywhere, prepared for the pod; `NOTHING` if none can apply to it."""
         if waiter.kind is None or waiter.who is None:
             return NOTHING
         if self._census is None:
@@ -169,7 +172,7 @@ class NodeCache:
         return prefilter(self.rules, waiter, self._census.renew(), self.means)
 
     def promise(self, pod: Pod | None, number: int) -> AssumedClaims:
-        """Assume what the pod's claims get with this node."""
+        """Assume the volumes and devices that the pod's claims get on this node."""
         node = self.nodes[number].node
         return NOTHING_GIVEN if pod is None or node is None else self.means.hold(pod, node)
 
@@ -183,7 +186,7 @@ class NodeCache:
         return tuple(name for name, value in wanted.items() if left[name] < value)
 
     def measure(self, waiting: Iterable[PodClass]) -> None:
-        """Update the typical pods, on which FGD's scores depend; pending pods count."""
+        """Update FGD's typical pods from placed and pending pods; no effect with other policies."""
         if self.policy.score != "fgd":
             return
         seated = (seat.shape for state in self.nodes for seat in state.seats.values())
@@ -193,7 +196,7 @@ class NodeCache:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """A transaction for trials: on exit every node is restored. Trials nest."""
+        """Run changes as a trial: on exit every node and every assumed claim is restored. Trials nest."""
         outer, self._undo = self._undo, []
         promises = self.means.promises()
         try:

@@ -6,16 +6,16 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube.nodes import NodeState
 
 ALONE = -1
-"""Where more than amounts counts: room is reserved, or instances of GPUs lie in certain places."""
+"""The class of nodes whose amounts are not enough to know: with reservations, MIG instances or no Node object."""
 _MOST = 16_384
 
 Amounts = tuple[tuple[str, int], ...]
 
 
 class NodeClasses:
-    """A number for each kind of books; the same number as long as it is known, and never given twice.
+    """Numbers of node classes; equal nodes get the same number while it is cached, and no number is reused.
 
-    A memo only, which forks share, in other threads too.
+    Only a cache: forks share it, in other threads too.
     """
 
     def __init__(self) -> None:

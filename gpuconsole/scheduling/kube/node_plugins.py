@@ -15,27 +15,27 @@ from gpuconsole.scheduling.kube.profile import FIT, IMAGES, NODE_UNSCHEDULABLE, 
 from gpuconsole.scheduling.kube.scores import Weighing, dislikes, preference, weighing
 
 MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
-"""Filters by what marks a node."""
+"""Filters that refuse only nodes that have taints, are cordoned or are not ready."""
 
 
 class NodeLocalPlugins(Struct, frozen=True):
-    """Filters and scores by name, in the profile's order, without those that the class does not need."""
+    """Filters and scores by name, in the profile's order, without those that do not apply to the class."""
 
     rules: SchedulerProfile
     shape: PodClass
     filters: tuple[tuple[str, NodeFilter], ...]
     unmarked: tuple[tuple[str, NodeFilter], ...]
-    """Those that could refuse a node without taints that is ready and not cordoned."""
+    """Filters that could refuse a node that is ready, not cordoned and has no taints."""
     scores: tuple[tuple[str, int, UsageScoreFunction], ...]
     """(plugin, weight, score) of scores that are not normalised."""
     score: Callable[[NodeState], int]
-    """What counts of these scores together."""
+    """Weighted sum of these scores."""
     weights: Weighing
     by_amounts: bool
-    """These scores look at nothing but what a node has and gave away."""
+    """These scores depend only on the node's allocatable and requested amounts."""
 
     def refusal(self, node: Node) -> str:
-        """Why the node is out of the question, by the first filter that refuses it; empty if none does."""
+        """Why the node can never take such a pod, by the first filter that refuses it; empty if none does."""
         marked = node.taints or node.unschedulable or not node.ready
         for _, refuse in self.filters if marked else self.unmarked:
             text = refuse(node)
@@ -44,7 +44,7 @@ class NodeLocalPlugins(Struct, frozen=True):
         return ""
 
     def raw_score(self, node: Node) -> tuple[int, int]:
-        """What the pod prefers of the node, and what it dislikes, before it is normalised."""
+        """(weight of matching preferred terms, number of untolerated PreferNoSchedule taints), not normalised."""
         likes = self.shape.preferred or self.rules.added_preferred
         liked = preference(node, self.shape, self.rules.added_preferred) if likes else 0
         return liked, dislikes(node, self.shape) if node.taints else 0

@@ -27,14 +27,14 @@ class AssignedPod(Struct, frozen=True):
     """When it was bound."""
     gpus: tuple[int, ...] = ()
     leaving: bool = False
-    """Its deletion was asked for; it holds its place until it is gone."""
+    """It is terminating, and holds its resources until it is gone."""
     slices: tuple[MigInstance, ...] = ()
     who: Pod | None = None
-    """The pod itself, for those who look at labels."""
+    """The Pod object, for plugins that match labels."""
 
     @property
     def importance(self) -> tuple[int, Time, str]:
-        """Sorts the pod that is kept longest first (kube-scheduler's MoreImportantPod, then by key)."""
+        """Sort key, the most important pod first (kube-scheduler's MoreImportantPod, then by key)."""
         return (-self.priority, self.since, self.pod)
 
 
@@ -48,22 +48,22 @@ class Reservation(Struct, frozen=True):
 
 
 class NodeState(Struct, frozen=True):
-    """A node and the pods on it. `node` is None for a node that pods name and that has not been described."""
+    """A node and the pods on it. `node` is None if pods name the node but there is no Node object."""
 
     name: str
     node: Node | None = None
     used: Resources = EMPTY
-    """Sum of the requests of all seats, `pods` among them."""
+    """Sum of the requests of all its pods, and their number as `pods`."""
     counted: tuple[int, int] = (0, 0)
-    """cpu and memory as scores count them."""
+    """Sum of their (cpu, memory) for scores, which use defaults where a container requests none."""
     seats: Mapping[str, AssignedPod] = {}
     owners: tuple[str, ...] = ()
-    """Pod by GPU index; NOBODY where it is free."""
+    """Pod by GPU index; `NO_OWNERS` where the GPU is free."""
     reserved: tuple[Reservation, ...] = ()
     lowest: int = MAX
-    """Lowest priority of any seat: nobody at or below it can preempt here."""
+    """Lowest priority of its pods: a pod at or below it can preempt none of them."""
     division: Division | None = None
-    """How its GPUs are divided into MIG instances, where they are."""
+    """How its GPUs are divided into MIG instances; None if they are not."""
 
     @property
     def free_gpus(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class NodeState(Struct, frozen=True):
 
 
 def describe(state: NodeState, node: Node | None) -> NodeState:
-    """The same seats on a node that appeared, changed or went; GPUs beyond the new number lose their owner."""
+    """The state after the Node object changed (None: deleted); pods get other GPUs where theirs no longer exist."""
     count = node.gpus if node is not None else 0
     kept = state.owners[:count]
     owners = kept + (NO_OWNERS,) * (count - len(kept))
@@ -92,9 +92,9 @@ def describe(state: NodeState, node: Node | None) -> NodeState:
 def seated(state: NodeState, seat: AssignedPod) -> NodeState:
     """The node with one more pod.
 
-    The pod gets the GPU indices that it names; where one of them is taken, does not exist or is not named, it gets
-    free ones that are close to each other instead, so that no GPU ever has two owners; so it is with MIG instances. A
-    pod that came in over capacity owns fewer.
+    The pod gets the GPU indices that it names. If one of them is taken, does not exist or is not named, it gets free
+    ones that are close to each other instead, so that no GPU ever has two owners. The same holds for MIG instances. A
+    pod beyond the node's capacity owns fewer GPUs than it requests.
     """
     gpus, instances = _indices(state, seat), _instances(state, seat)
     seat = seat if (gpus, instances) == (seat.gpus, seat.slices) else replace(seat, gpus=gpus, slices=instances)

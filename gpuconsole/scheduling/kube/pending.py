@@ -1,4 +1,4 @@
-"""Pending work as placement sees it: pods, batches of equal pods, gangs. Batches and gangs mutate.
+"""Pending pods, batches of equal pods, and gangs: the units that placement tries. Batches and gangs mutate.
 
 A `PodBatch` holds equal pods that are placed one by one: a refusal of the first holds for the others. A `PodGang` is
 placed all or nothing. Both record whether they were refused since capacity was last freed.
@@ -14,7 +14,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 Order = tuple[int, Time, str]
-"""The place in the queue: priority (highest first), then creation, then key."""
+"""Position in the queue: (−priority, creation time, pod key)."""
 
 Kind = tuple[object, ...]
 
@@ -27,18 +27,19 @@ class PendingPod(Struct, frozen=True, kw_only=True):
     shape: PodClass
     priority: int
     never: bool
-    """preemptionPolicy Never: it evicts nobody."""
+    """preemptionPolicy Never: it preempts no pods."""
     gang: str = ""
-    """`namespace/gang`, whether or not gangs are held together."""
+    """`namespace/gang`, even if gangs are not scheduled all or nothing; empty without a gang."""
     size: int = 0
+    """The gang's minimum as far as the pod or its PodGroup names it; 0 if neither does."""
     job: str = ""
     nominated: str = ""
-    """The node that it waits for."""
+    """The nominated node; empty if none."""
     message: str = ""
-    """What it was last told."""
+    """The message of its last refusal."""
     who: Pod | None = None
     kind: Kind | None = None
-    """What others see of it, and what it asks of them; None where that makes no difference."""
+    """Key by its labels, affinity terms, host ports and claims; None where these make no difference."""
 
     @property
     def order(self) -> Order:
@@ -51,9 +52,9 @@ class PodBatch:
     def __init__(self) -> None:
         self.orders: list[Order] = []
         self.refused_at = -1
-        """The session's count of what freed when its first pod was refused; -1 if it has to be tried."""
+        """`PlacementState.freed` at its last refusal; -1 if it has to be tried."""
         self.said = ""
-        """What all its pods were told."""
+        """The message of its last refusal; empty if it got a pod since."""
 
     @property
     def order(self) -> Order:
@@ -64,10 +65,12 @@ class PodBatch:
         return bool(self.orders)
 
     def add(self, waiter: PendingPod) -> None:
+        """Add a pod; the batch has to be tried again."""
         insort(self.orders, waiter.order)
         self.refused_at, self.said = -1, ""
 
     def drop(self, waiter: PendingPod) -> None:
+        """Remove a pod of the batch."""
         del self.orders[bisect_left(self.orders, waiter.order)]
 
     @property
@@ -75,6 +78,7 @@ class PodBatch:
         return [order[2] for order in self.orders]
 
     def fork(self) -> "PodBatch":
+        """An independent copy."""
         twin = PodBatch()
         twin.orders = self.orders.copy()
         twin.refused_at, twin.said = self.refused_at, self.said
@@ -90,7 +94,7 @@ class PodGang:
         self.job = ""
         self.waiters: dict[str, PendingPod] = {}
         self.seated: dict[str, int] = {}
-        """Pods that have a node and are not leaving it, and how many GPUs each holds."""
+        """Its pods that have a node and are not terminating, and how many GPUs each holds."""
         self.refused_at = -1
         self.said = ""
         self._members: tuple[PendingPod, ...] | None = None
@@ -99,7 +103,7 @@ class PodGang:
 
     @property
     def order(self) -> Order:
-        """Queue order of its first pod."""
+        """Queue position of its first pending pod."""
         self._sort()
         return self._order
 
@@ -120,19 +124,22 @@ class PodGang:
 
     @property
     def needed(self) -> int:
-        """How many of its pending pods have to be placed at once."""
+        """How many of its pending pods have to be placed at once to reach its minimum; all if it has none."""
         return max(0, (self.size or len(self.waiters) + len(self.seated)) - len(self.seated))
 
     def add(self, waiter: PendingPod) -> None:
+        """Add a pending pod; the gang has to be tried again."""
         self.waiters[waiter.pod] = waiter
         self.refused_at, self.said = -1, ""
         self._members = None
 
     def replace(self, waiter: PendingPod) -> None:
+        """Update a pending pod; a refusal of the gang still holds."""
         self.waiters[waiter.pod] = waiter
         self._members = None
 
     def drop(self, waiter: PendingPod) -> None:
+        """Remove a pending pod."""
         del self.waiters[waiter.pod]
         self._members = None
 
@@ -154,6 +161,7 @@ class PodGang:
         return sorted(self.waiters)
 
     def fork(self) -> "PodGang":
+        """An independent copy."""
         twin = PodGang(self.name)
         twin.size, twin.job, twin.refused_at, twin.said = self.size, self.job, self.refused_at, self.said
         twin.waiters, twin.seated = self.waiters.copy(), self.seated.copy()

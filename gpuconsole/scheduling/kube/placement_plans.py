@@ -36,7 +36,10 @@ Step = Binding | NodeNomination
 
 
 def place(board: NodeCache, waiter: PendingPod, within: Sequence[int] | None = None) -> Binding | None:
-    """Find the best node for a pod, starting with its nominated node; `within` limits the candidates."""
+    """Find a node for a pod: its nominated node if that fits, else the best one; None if no node fits.
+
+    `within` limits the candidates to these nodes, and leaves out the nominated node's precedence.
+    """
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if waiter.nominated and within is None:
         number = board.number(waiter.nominated)
@@ -64,7 +67,10 @@ def _find(
 
 
 def claim(board: NodeCache, waiter: PendingPod) -> NodeNomination | None:
-    """Find the node where preemption for this pod costs the least important victims."""
+    """Find the node whose victims have the lowest rank (`preemption.Victims`) for this pod.
+
+    None if the pod may not preempt, or if preemption helps on no node.
+    """
     if waiter.never or not board.policy.preempts:
         return None
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
@@ -81,7 +87,10 @@ def claim(board: NodeCache, waiter: PendingPod) -> NodeNomination | None:
 def _cheapest(
     board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, budgets: tuple[DisruptionAllowance, ...]
 ) -> tuple[int, Victims] | None:
-    """Try nodes in turn until enough have victims, one of them without breaking a budget (DryRunPreemption)."""
+    """Simulate preemption node by node until enough have victims, one of them without violating a PodDisruptionBudget.
+
+    This is kube-scheduler's DryRunPreemption.
+    """
     candidates = [number for number in board.order if _could_help(board, outlook, asking, number)]
     enough = board.rules.dry_runs(len(candidates))
     found: list[tuple[int, Victims]] = []
@@ -108,7 +117,7 @@ def _could_help(board: NodeCache, outlook: FeasibilityCache, asking: PodContextP
 
 
 def awaits(board: NodeCache, waiter: PendingPod) -> bool:
-    """True while victims are still terminating on the pod's nominated node.
+    """True while a pod is terminating on the pod's nominated node.
 
     The pod then preempts no others (PodEligibleToPreemptOthers).
     """
@@ -121,7 +130,7 @@ def awaits(board: NodeCache, waiter: PendingPod) -> bool:
 
 
 def place_gang(board: NodeCache, gang: PodGang, now: Time) -> list[Step] | None:
-    """Place as many pods of the gang as fit now; None if those are fewer than it needs at once."""
+    """Find nodes for as many pods of the gang as fit now; None if there are none, or fewer than it needs at once."""
     if not _enough(board, gang):
         return None
     steps: list[Step] = []
@@ -147,7 +156,7 @@ def claim_gang(board: NodeCache, gang: PodGang) -> list[Step] | None:
     """
     if not board.policy.preempts or not _enough(board, gang, evicting=True):
         return None
-    # Pods beyond what the gang needs at once make room one at a time.
+    # Pods beyond the gang's minimum preempt one at a time.
     wanted = max(gang.needed, 1)
     steps: list[Step] = []
     start = board.start
@@ -182,7 +191,7 @@ def _refusal(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlug
         text, unhelpful = messages.nowhere(nodes, asking.trouble), nodes
     else:
         others, final = refused(board, outlook, asking)
-        # Nodes that others keep the pod from have room, so they are not among those that are filled.
+        # If other pods make some nodes unfit, those nodes have free resources, so they do not count as filled.
         text = messages.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
         unhelpful = nodes - outlook.resolvable + final
     if not board.policy.preempts or not nodes:
@@ -209,7 +218,7 @@ def gang_refusal(board: NodeCache, gang: PodGang) -> str:
 
 
 def _enough(board: NodeCache, gang: PodGang, evicting: bool = False) -> bool:
-    """Quick check: False if the classes of pods, each alone, fit fewer times than the gang needs."""
+    """Quick check: False if too few of the gang's pods fit even when each class of pods is counted alone."""
     places = 0
     for waiter, count in gang.kinds:
         outlook = board.outlook(waiter.shape, waiter.priority)

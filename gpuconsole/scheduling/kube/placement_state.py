@@ -41,18 +41,18 @@ class PlacementState:
         self.composites: dict[str, CompositePodGroup] = {}
         self.classes: dict[str, PriorityClass] = {}
         self.freed = 0
-        """Counts what may help a refused pod: room that was freed, nodes that changed."""
+        """Counts events that may make a refused pod schedulable: freed capacity, changed nodes."""
         self.stirred = False
-        """A pod came, or something freed, since the last pass began."""
+        """A pod was queued, or such an event occurred, since the last pass began."""
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.crowded = False
-        """Some pod says something about others, so that it matters of every pod what its labels are."""
+        """A pod with affinity terms has been seen, so pods of one class are told apart by their labels from now on."""
         self._homes: dict[str, tuple[int, str]] = {}
-        """Pod → number of its node, and its gang."""
+        """Pod → number of its node, and its gang (empty without one)."""
         self._unwell: set[str] = set()
-        """Pods that have a place and do not run there, or are not ready."""
+        """Pods that have a node but are not running or not ready."""
         self._choosy: set[str] = set()
-        """Pods that wait, and that others' coming may help: they want to be near some, or spread."""
+        """Pending pods that new pods, volumes or devices may make schedulable (`has_node_constraints`)."""
 
     def fork(self, policy: PlacementPolicy) -> "PlacementState":
         """An independent copy."""
@@ -81,7 +81,7 @@ class PlacementState:
         self.stirred = True
 
     def take_in(self, pod: Pod) -> None:
-        """Apply a pod that appeared or changed: it is placed, pending, or finished."""
+        """Apply a pod that appeared or changed: it is placed, pending, or neither (finished, deleted or gated)."""
         if not self.crowded and not pod.done and has_pod_affinity(pod):
             self._grow_crowded()
         if pod.node and not pod.done:
@@ -100,7 +100,7 @@ class PlacementState:
         self.withdraw(key)
 
     def seat(self, waiter: PendingPod, number: int, now: Time) -> AssignedPod:
-        """Place a pending pod; the assignment names its GPUs."""
+        """Assign a pending pod to a node; returns the assignment with its GPUs."""
         self.withdraw(waiter.pod)
         seat = self.board.seat(number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
         self._unwell.add(waiter.pod)
@@ -127,7 +127,7 @@ class PlacementState:
             self.queue.unseat(gang, key)
 
     def withdraw(self, key: str) -> None:
-        """Remove a pod from the pending pods."""
+        """Remove a pod from the pending pods, with its back-off and its reservation."""
         self._choosy.discard(key)
         waiter = self.queue.drop(key)
         if waiter is not None:
@@ -175,12 +175,12 @@ class PlacementState:
             self.stir()
 
     def provide(self, obj: Object) -> None:
-        """Apply a volume, a device or a claim that appeared or changed."""
+        """Apply a storage or DRA object that appeared or changed; other kinds are ignored."""
         if self.board.means.take_in(obj) and self._choosy:
             self.stir()
 
     def withhold(self, table: str, key: str) -> None:
-        """Apply the deletion of a volume, a device or a claim."""
+        """Apply the deletion of a storage or DRA object."""
         if self.board.means.forget(table, key) and self._choosy:
             self.stir()
 
@@ -209,7 +209,7 @@ class PlacementState:
         return template.priority or (named.value if named is not None else 0)
 
     def _settle(self, pod: Pod) -> None:
-        """Record the pod on a node, perhaps a different one."""
+        """Record the pod on its node, which may differ from its previous one."""
         number, shape = self.board.number(pod.node), self.shapes.of(pod.template)
         if self._homes.get(pod.key, (number, ""))[0] != number:
             self._release(pod.key)
@@ -257,7 +257,7 @@ class PlacementState:
             self.stirred = True
 
     def _grow_crowded(self) -> None:
-        """From now on, put pods in one class only if their labels are equal."""
+        """From now on, put pods in one batch only if their labels are equal."""
         self.crowded = True
         for waiter in tuple(self.queue.waiters.values()):
             if waiter.kind is None and waiter.who is not None:
@@ -274,7 +274,7 @@ class PlacementState:
         return not seat.leaving and seat.pod not in self._unwell
 
     def waiter(self, pod: Pod) -> PendingPod:
-        """The pending pod as the queue holds it."""
+        """The queue's entry for a pod."""
         template = pod.template
         named = self.classes.get(template.priority_class)
         return PendingPod(

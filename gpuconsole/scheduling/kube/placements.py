@@ -1,7 +1,7 @@
 """Placements of pod groups: sets of nodes, one for each domain of a topology key, tried one by one (KEP-5732).
 
-kube-scheduler's podGroupSchedulingPlacementAlgorithm with its plugins TopologyPlacement, PodGroupPodsCount and
-NodeResourcesFit. Where several placements score the same, it draws one; here the first by name is taken.
+The rules are those of kube-scheduler's podGroupSchedulingPlacementAlgorithm with its plugins TopologyPlacement,
+PodGroupPodsCount and NodeResourcesFit. It chooses at random among equal scores; here the first by name is taken.
 """
 
 from collections import defaultdict
@@ -30,14 +30,14 @@ class GroupTree(Struct, frozen=True, kw_only=True):
     topology_key: str = ""
     """All its pods have to be on nodes that share the value of this label."""
     gang: PodGang | None = None
-    """The pods of a PodGroup; None for a composite group, and for a PodGroup without pods."""
+    """The gang of a PodGroup; None for a composite group, and for a PodGroup without pods."""
     children: tuple["GroupTree", ...] = ()
     least: int = 1
     """How many child groups have to be placed at once (minGroupCount)."""
 
     @property
     def gangs(self) -> tuple[PodGang, ...]:
-        """The pods of all PodGroups in it."""
+        """The gangs of all PodGroups in it."""
         own = (self.gang,) if self.gang is not None else ()
         return (*own, *(gang for child in self.children for gang in child.gangs))
 
@@ -48,7 +48,10 @@ class GroupTree(Struct, frozen=True, kw_only=True):
 
 
 def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Binding] | None:
-    """Place as many pods of a group as fit in a placement; None if that is below its minimum."""
+    """Find nodes for as many pods of a group as fit in its best placement; None if none holds its minimum.
+
+    `within` limits the nodes; without a topology key they are the only placement.
+    """
     if not tree.topology_key:
         return _place_inside(board, tree, now, within)
     found: list[tuple[list[Binding], int]] = []
@@ -64,9 +67,9 @@ def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement |
 
 
 def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
-    """Candidate placements of a group by name; if some of its pods are placed, only their domain.
+    """Candidate placements of a group, by value of its topology key; if some of its pods have nodes, only their domain.
 
-    None where those are in several domains, or in none.
+    Empty if those pods are in several domains, or on a node without the label.
     """
     nodes: dict[str, list[int]] = defaultdict(list)
     there = {pod for gang in tree.gangs for pod in gang.seated}
@@ -82,7 +85,7 @@ def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) 
 
 
 def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
-    """The message of a pending gang: how many of its pods fit in the best domain."""
+    """The message of a pending gang: how many of its pods fit in the best domain, or that too few child groups fit."""
     if tree.children:
         return messages.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
     candidates = domains(board, tree)
@@ -115,12 +118,12 @@ def _place_gang(board: NodeCache, gang: PodGang | None, now: Time, within: Place
         return None
     with board.trial():
         steps = _place_pods(board, gang, now, within)
-    # A gang all of whose pods have their nodes needs no more.
+    # If all pods of the gang already have nodes, it counts as placed without further steps.
     return steps if len(steps) >= gang.needed and (steps or gang.seated) else None
 
 
 def _enough(board: NodeCache, gang: PodGang, within: Placement | None) -> bool:
-    """Quick check: False if the classes of pods, each alone, fit these nodes fewer times than the gang needs."""
+    """Quick check: False if too few of the gang's pods fit these nodes even when each class is counted alone."""
     places = 0
     for waiter, count in gang.kinds:
         outlook = board.outlook(waiter.shape, waiter.priority)
@@ -148,8 +151,8 @@ def _assume(board: NodeCache, steps: Sequence[Binding], now: Time) -> None:
 
 
 def _best(tree: GroupTree, found: Sequence[tuple[list[Binding], int]]) -> list[Binding]:
-    """Best placement by two equal weights: pods placed, relative to the most, and utilization of the domain; first on
-    ties.
+    """The placement with the highest sum of two scores, the first on ties: pods placed, relative to the most, and
+    utilization.
     """
     seated = sum(len(gang.seated) for gang in tree.gangs)
     most = max(1, *(seated + len(steps) for steps, _ in found))

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kube.profile import IMAGES, SchedulerProfile
 
 DEFAULT_CPU = 100
 DEFAULT_MEMORY = 200 * 1024**2
-"""What a container counts in scores where it requests none (kube-scheduler's GetNonzeroRequests)."""
+"""Requests, in milli-CPU and bytes, that scores assume for a container without any (GetNonzeroRequests)."""
 
 Key = tuple[object, ...]
 DEFAULT = SchedulerProfile(scores=())
@@ -25,16 +25,16 @@ class PodClass(Struct, frozen=True, eq=False):
     requests: Mapping[str, int]
     """Without zeros."""
     counted: Mapping[str, int]
-    """cpu and memory as scores count them: never nothing."""
+    """cpu and memory for scores, which use defaults for containers without requests."""
     gpus: int
     node_selector: Mapping[str, str]
     affinity: tuple[NodeTerm, ...] | None
     preferred: tuple[PreferredTerm, ...]
     tolerations: tuple[Toleration, ...]
     limited: Mapping[str, int]
-    """The requests that a node has to have room for."""
+    """The requests that NodeResourcesFit checks."""
     images: tuple[str, ...] = ()
-    """Images of its containers, where nodes score by them."""
+    """Images of its containers; empty if the profile does not enable ImageLocality."""
 
 
 class PodClasses:
@@ -47,7 +47,7 @@ class PodClasses:
         self._ignored = frozenset(rules.ignored_resources)
         self._groups = frozenset(rules.ignored_groups)
         self._by_key: dict[Key, PodClass] = {}
-        # Keeps the template alive, so that its id stays its own.
+        # Holds the template itself, so that its id is not reused while it is a key.
         self._by_template: dict[int, tuple[PodTemplate, PodClass]] = {}
 
     def of(self, template: PodTemplate) -> PodClass:

@@ -22,7 +22,7 @@ def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
 
 
 def has_node_constraints(pod: Pod) -> bool:
-    """True if new pods, volumes or devices may make a pending pod schedulable."""
+    """True if new pods, volumes or devices may make a pending pod schedulable: spread, required affinity or claims."""
     affinity = pod.template.pod_affinity
     return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
 

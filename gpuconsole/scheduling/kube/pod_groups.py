@@ -11,16 +11,16 @@ from gpuconsole.scheduling.kube.pending import PodGang
 from gpuconsole.scheduling.kube.placements import GroupTree
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-"""How pods name their PodGroup of the Coscheduling plugin; the second is what older releases read."""
+"""Labels that name a pod's PodGroup of the Coscheduling plugin; its older releases read the second."""
 
 
 def gang_of(pod: Pod) -> str:
-    """`namespace/gang`, which is also the key of its PodGroup."""
+    """`namespace/gang` of a pod, which is also the key of its PodGroup; empty without a gang."""
     return group_of(pod) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
 
 
 def group_of(pod: Pod) -> str:
-    """The key of the PodGroup that the pod names itself; empty if none."""
+    """The key of the PodGroup that the pod names by a label or in its spec; empty if none."""
     labels = pod.labels
     name = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), "") if labels else ""
     name = name or pod.template.scheduling_group

@@ -16,7 +16,7 @@ Key = tuple[object, ...]
 
 
 def kind_of(pod: Pod) -> Key:
-    """Key of a pod's labels and affinity terms; the objects in it stay alive with the pod."""
+    """Key of a pod's namespace, labels, spread constraints and affinity terms, the latter by object identity."""
     template = pod.template
     return (
         pod.namespace,
@@ -41,7 +41,7 @@ class PodIndex:
         self._picky: dict[Key, tuple[Pod, dict[int, int]]] = {}
 
     def renew(self) -> "PodIndex":
-        """Read every changed node again."""
+        """Read every changed node again; returns the index itself."""
         for number in self.stale:
             self._look(number)
         self.stale.clear()
@@ -54,7 +54,7 @@ class PodIndex:
         return [seat.who for seat in seats if seat.who is not None]
 
     def groups(self) -> Iterator[Group]:
-        """Every class of pods, and their number by described node."""
+        """Every class of pods, and their number by node, without nodes that have no Node object."""
         return ((pod, self._places(places)) for pod, places in self._kinds.values())
 
     def with_affinity(self) -> Iterator[Group]:

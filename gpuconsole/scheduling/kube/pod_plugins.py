@@ -22,13 +22,15 @@ class PodContextPlugins(Struct, frozen=True):
 
     priority: int = 0
     trouble: str = ""
-    """Why no node will do, whatever is on it; nothing else is looked at then."""
+    """Why a plugin's PreFilter rejects the pod for all nodes; the fields below are then empty."""
     concerns: tuple[tuple[str, PreFilterState], ...] = ()
+    """(plugin, filter state)."""
     wishes: tuple[tuple[str, int, PreScoreState], ...] = ()
-    """(plugin, weight, score)."""
+    """(plugin, weight, score state)."""
 
     @property
     def silent(self) -> bool:
+        """True if no plugin applies to the pod."""
         return not (self.trouble or self.concerns or self.wishes)
 
     def refusal(self, state: NodeState, *, early: bool = False) -> NodeRejection | None:
@@ -45,7 +47,7 @@ class PodContextPlugins(Struct, frozen=True):
         return None
 
     def without(self, state: NodeState, left: NodeState) -> NodeRejection | None:
-        """The state with only the pods of `left` on the node."""
+        """Why the node is rejected if only the pods of `left` stay on it; None if it is not."""
         assert state.node is not None
         gone = [seat.who for key, seat in state.seats.items() if key not in left.seats and seat.who is not None]
         for _, concern in self.concerns:
@@ -59,7 +61,7 @@ NOTHING = PodContextPlugins()
 
 
 def judge(concern: PreFilterState, state: NodeState, priority: int) -> NodeRejection | None:
-    """Run one filter for a node twice: with the nominated pods there, and without."""
+    """Run one filter for a node twice: with nominated pods of at least this priority on it, and without."""
     assert state.node is not None
     to_come = [held.who for held in state.reserved if held.priority >= priority and held.who is not None]
     if to_come:

@@ -24,11 +24,11 @@ class TopologySpreadState(Struct, frozen=True):
 
     constraint: SpreadConstraint
     counts: Mapping[str, int]
-    """Pods by value of the label, of every domain that counts."""
+    """Matching pods by value of the topology key, for every eligible domain."""
     least: int
-    """In the emptiest domain; 0 as long as there are fewer domains than there should be."""
+    """Fewest matching pods in a domain (global minimum); 0 if there are fewer domains than minDomains."""
     itself: int
-    """1 if the pod counts for its own constraint."""
+    """1 if the pod matches its own constraint, else 0."""
 
 
 def hard_spreads(
@@ -111,7 +111,7 @@ def raw_scores(
 
 
 def normalised(nodes: Iterable[Node], raw: Mapping[str, int]) -> dict[str, int]:
-    """0 to 100, the fewest pods best; a node that was left out gets nothing."""
+    """Raw scores turned into 0 to 100, the highest for the fewest pods; 0 for nodes that were left out."""
     lowest, highest = min(raw.values(), default=0), max(raw.values(), default=0)
     found = dict.fromkeys((node.name for node in nodes), 0)
     for name, score in raw.items():
@@ -146,7 +146,7 @@ def _node_counts(pod: Pod, constraint: SpreadConstraint, around: PodLister) -> d
 
 
 def matching(pod: Pod, constraint: SpreadConstraint, others: Iterable[Pod]) -> int:
-    """How many of these pods the pod's constraint counts: of its namespace, and not on their way out."""
+    """How many of these pods the pod's constraint selects: in its namespace and not terminating."""
     return sum(
         other.namespace == pod.namespace and not other.deleted and _selects(constraint, pod, other) for other in others
     )
@@ -160,7 +160,7 @@ def _selects(constraint: SpreadConstraint, owner: Pod, pod: Pod) -> bool:
 
 
 def _counts(node: Node, shape: PodClass, constraint: SpreadConstraint) -> bool:
-    """True if the node takes part in the spread."""
+    """True if the node's pods count (nodeAffinityPolicy, nodeTaintsPolicy)."""
     if constraint.honors_affinity and not affine(node, shape):
         return False
     if not constraint.honors_taints:

@@ -30,8 +30,8 @@ GPU_WEIGHTS: tuple[tuple[str, int], ...] = (
     (CPU, 1),
     (MEMORY, 1),
 )
-"""Accelerators outweigh cpu and memory, so that binpack and spread mean GPUs; kube-scheduler's own default is cpu and
-memory alone, which packs and spreads nothing that costs money."""
+"""Accelerators outweigh cpu and memory, so that binpack and spread apply to GPUs; kube-scheduler's default scores only
+cpu and memory."""
 
 
 class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", tag_field="engine"):
@@ -40,7 +40,7 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
     score: Score = "binpack"
     """`binpack` is NodeResourcesFit's MostAllocated, `spread` its LeastAllocated; the others are packing policies.
 
-    They stand in its place, with `fit_weight`; `random` alone looks at no other score either.
+    They replace NodeResourcesFit's score, with `fit_weight`; only `random` ignores the other scores as well.
     """
     resources: tuple[tuple[str, int], ...] = GPU_WEIGHTS
     """(resource, weight) of the score; `nvidia.com/mig-*` stands for every MIG profile."""
@@ -52,11 +52,11 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
     preemption: bool = True
     """False leaves out the PostFilter step: no pod is ever evicted for another."""
     profile: SchedulerProfile | None = None
-    """Of a KubeSchedulerConfiguration: it stands in the place of score, resources and weights."""
+    """A profile of a KubeSchedulerConfiguration; it replaces score, resources and weights."""
 
     @property
     def rules(self) -> SchedulerProfile:
-        """The profile; for a built-in choice one with every filter, all nodes evaluated and no back-off.
+        """The profile; for a built-in choice, one that has every filter, evaluates all nodes and has no back-off.
 
         A built-in choice has a single goal, so NodeResourcesBalancedAllocation and ImageLocality do not score.
         """

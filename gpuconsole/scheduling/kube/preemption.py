@@ -28,8 +28,8 @@ class Victims(Struct, frozen=True):
     seats: tuple[AssignedPod, ...]
     """To be evicted, the most important first."""
     rank: Rank
-    """The least is chosen, the first node among equals: broken budgets, top priority, sum of priorities, how many,
-    latest start of the top victims."""
+    """(budget violations, highest priority, sum of priorities, number of victims, −earliest start among those of the
+    highest priority). The lowest rank is chosen, the first node on ties."""
 
 
 def victims(
@@ -41,7 +41,7 @@ def victims(
 ) -> Victims | None:
     """The victims on this node for a pod of this class and priority, or None if preemption does not help.
 
-    The node has passed the filters that preemption cannot change; `asking` are those that look at other pods.
+    The node has passed the filters that preemption cannot change; `asking` holds those that match other pods.
     """
     movable = movable_on(state, priority)
     if not movable:
@@ -70,7 +70,7 @@ def _one_by_one(
     asking: PodContextPlugins,
     budgets: tuple[DisruptionAllowance, ...],
 ) -> Victims | None:
-    """Victim search where pods and MIG positions matter individually, not only their requests."""
+    """Victim search where each pod or MIG instance matters, not only the sum of requests."""
 
     def takes(left: NodeState) -> bool:
         return bool(slots(room(left, shape, priority), shape)) and (
@@ -100,10 +100,10 @@ def _without(state: NodeState, movable: Iterable[AssignedPod]) -> NodeState:
 
 
 def movable_on(state: NodeState, priority: int) -> list[AssignedPod]:
-    """The pods of a node that one of this priority may preempt, those that terminate already included.
+    """The pods of a node that have a lower priority, terminating ones included.
 
-    A terminating pod of the same or a higher priority is none: its node is tried again when it is gone (kube-scheduler
-    1.36 defaultpreemption: isPreemptionAllowed).
+    Terminating pods of the same or a higher priority are left out: the node is tried again when they are gone
+    (kube-scheduler 1.36 defaultpreemption: isPreemptionAllowed).
     """
     return [seat for seat in state.seats.values() if seat.priority < priority]
 
@@ -120,7 +120,7 @@ def _candidates(movable: Iterable[AssignedPod]) -> list[AssignedPod]:
 
 
 def _taken_back(left: dict[str, int], seat: AssignedPod, shape: PodClass) -> bool:
-    """Reprieve the pod if the preemptor still fits beside it."""
+    """Reprieve the pod if the preemptor still fits with it; True if so."""
     _give(left, seat, -1)
     if slots(left, shape):
         return True

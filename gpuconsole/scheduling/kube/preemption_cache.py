@@ -8,19 +8,19 @@ from gpuconsole.scheduling.kube.preemption import Rank, Victims, movable_on, rea
 
 
 class PreemptionCandidates:
-    """The victims by node, and how many pods would fit without them."""
+    """The victims by node, and how many pods would fit without all pods of lower priority."""
 
     def __init__(self, shape: PodClass, priority: int, nodes: list[NodeState]) -> None:
         self._shape, self._priority, self._nodes = shape, priority, nodes
         self._victims: dict[int, Victims] = {}
         self._cheapest: list[tuple[Rank, str, int]] = []
-        """(rank, node name, node number) of all victims, some of them outdated; the least is the best."""
+        """(rank, node name, node number) of all victims, some of them outdated; the lowest is the best."""
         self._unseen: set[int] = set()
-        """Nodes that do not fit and whose victims have not been looked for."""
+        """Nodes that fit no such pod and whose victims have not been computed."""
         self._reach: dict[int, int] = {}
         self._reachable = 0
         self._unreached: dict[int, int] = {}
-        """Nodes of which that is not known → how many such pods fit now."""
+        """Nodes that are not in `_reach` yet → how many such pods fit now."""
 
     def fork(self, nodes: list[NodeState]) -> "PreemptionCandidates":
         """A copy over another node cache, whose nodes have to be the same."""
@@ -37,13 +37,13 @@ class PreemptionCandidates:
         self._unreached.pop(number, None)
 
     def consider(self, number: int, slots: int) -> None:
-        """Record that preemption may help on this node, which fits `fitting` such pods now."""
+        """Record that preemption may help on this node, which fits `slots` such pods now."""
         self._unreached[number] = slots
         if not slots:
             self._unseen.add(number)
 
     def cheapest(self) -> tuple[int, Victims] | None:
-        """The node with the fewest and least important victims, and these; None if preemption helps nowhere.
+        """The node whose victims have the lowest rank, and these; None if preemption helps nowhere.
 
         The first by name on ties.
         """

@@ -46,7 +46,7 @@ SYSTEM_CONSTRAINTS = (
     SpreadConstraint(HOSTNAME, 3, "ScheduleAnyway"),
     SpreadConstraint(ZONE, 5, "ScheduleAnyway"),
 )
-"""What pods of controllers of replicas are spread by that have no constraint of their own (defaultingType System)."""
+"""Default constraints of Deployment, StatefulSet and similar pods without their own (defaultingType System)."""
 
 
 class ScoringStrategy(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class ScoringStrategy(Struct, frozen=True, kw_only=True):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
     resources: Weights = CPU_AND_MEMORY
     shape: tuple[tuple[int, int], ...] = ()
-    """(utilisation 0 to 100, score 0 to 10), the utilisation rising."""
+    """(utilization 0 to 100, score 0 to 10), in order of rising utilization; only for RequestedToCapacityRatio."""
 
 
 class BackoffSettings(Struct, frozen=True):
@@ -80,22 +80,22 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     strategy: ScoringStrategy = ScoringStrategy()
     ignored_resources: tuple[str, ...] = ()
     ignored_groups: tuple[str, ...] = ()
-    """Prefixes of resources, as `example.com`, that NodeResourcesFit does not filter by."""
+    """Groups of resources, such as `example.com`, that NodeResourcesFit ignores in its filter."""
     balanced: Weights = CPU_AND_MEMORY
     added_affinity: tuple[NodeTerm, ...] | None = None
-    """What every pod requires of its node besides what it says itself (NodeAffinity addedAffinity)."""
+    """Terms that nodes have to match for every pod, besides its own (NodeAffinity addedAffinity)."""
     added_preferred: tuple[PreferredTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] | None = None
-    """What pods without constraints are spread by (defaultConstraints); None is kube-scheduler's own choice."""
+    """Constraints for pods without their own (defaultConstraints); None stands for `SYSTEM_CONSTRAINTS`."""
     hard_affinity_weight: int = 1
     ignore_theirs: bool = False
     """ignorePreferredTermsOfExistingPods."""
     percentage: int = 0
-    """percentageOfNodesToScore; 0 is by the number of nodes, 100 is all."""
+    """percentageOfNodesToScore; 0 depends on the number of nodes, 100 evaluates all."""
     candidates: tuple[int, int] = (10, 100)
-    """Nodes on which preemption is tried: a percentage (minCandidateNodesPercentage), and at least so many."""
+    """Nodes on which preemption is tried: (minCandidateNodesPercentage, minCandidateNodesAbsolute)."""
     backoff: BackoffSettings | None = BackoffSettings()
-    """None tries refused pods again as soon as anything frees."""
+    """None retries refused pods as soon as capacity is freed."""
 
     def weight(self, plugin: str) -> int:
         """Weight of the plugin's score; 0 if it does not score."""

@@ -12,7 +12,7 @@ LineKey = tuple[PodClass, int, bool, str, Kind | None]
 
 
 class Queue:
-    """All pending pods. With `whole` False, pods of gangs are queued one by one.
+    """All pending pods, in batches of equal pods and in gangs. With `whole` False, pods of gangs are queued one by one.
 
     Forks share their gangs until one of them changes a gang.
     """
@@ -22,15 +22,15 @@ class Queue:
         self.waiters: dict[str, PendingPod] = {}
         self.gangs: dict[str, PodGang] = {}
         self.torn: set[str] = set()
-        """Gangs of which some pods have a node and others wait."""
+        """Partially scheduled gangs: some pods have a node, others are pending."""
         self._waiting: set[str] = set()
-        """Gangs of which some pods wait."""
+        """Gangs with pending pods."""
         self._lines: dict[LineKey, PodBatch] = {}
         self._own: set[str] = set()
         """Gangs that no fork shares."""
 
     def fork(self) -> "Queue":
-        """An independent copy."""
+        """An independent copy; gangs are copied only when one of the two changes them."""
         twin = Queue(self.whole)
         twin.waiters = self.waiters.copy()
         twin.gangs = self.gangs.copy()
@@ -56,7 +56,7 @@ class Queue:
         return True
 
     def nominate(self, waiter: PendingPod, freed: int) -> None:
-        """Update the pod's nomination; a nominated pod is tried again only after capacity is freed."""
+        """Update the pod's nomination. A nominated pod outside gangs is tried again only after capacity is freed."""
         if self.in_gang(waiter):
             self.replace(waiter)
             return
@@ -113,7 +113,7 @@ class Queue:
         """Pending pods, batches and gangs that were not refused since capacity was last freed."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole and self._waiting:
-            # Their turns tell them apart, whichever is named first.
+            # The caller sorts the units by turns that are unique, so their order here decides nothing.
             names = [name for name in sorted(self._waiting) if self.gangs[name].refused_at != freed]
             yield from (self._owned(name) for name in names)
 
@@ -151,7 +151,7 @@ class Queue:
             self._own.discard(name)
 
     def in_gang(self, waiter: PendingPod) -> bool:
-        """True if the pod belongs to a gang."""
+        """True if the pod belongs to a gang that is scheduled all or nothing."""
         return self.whole and bool(waiter.gang)
 
     def replace(self, waiter: PendingPod) -> None:
@@ -162,7 +162,7 @@ class Queue:
 
 
 def _line(waiter: PendingPod) -> LineKey:
-    # A pod that waits for its victims to go has a reservation of its own, so it is no longer equal to the others.
+    # A nominated pod has a reservation of its own, so it is no longer equal to the other pods.
     return (waiter.shape, waiter.priority, waiter.never, waiter.pod if waiter.nominated else "", waiter.kind)
 
 

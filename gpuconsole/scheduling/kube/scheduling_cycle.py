@@ -53,8 +53,8 @@ class SchedulingPass:
         while heap:
             _, _, unit = heappop(heap)
             if not unit.waiting:
-                # A claim took back the nomination of the only pod of this line, which stands in another one now, and
-                # may have the same turn there.
+                # A preemption removed the nomination of this batch's only pod, which is now in another batch, perhaps
+                # with the same turn.
                 continue
             match unit:
                 case PodBatch():
@@ -87,7 +87,7 @@ class SchedulingPass:
         return False
 
     def _try_gang(self, gang: PodGang) -> bool:
-        """Try the gang; True if some of its pods are left to be tried."""
+        """Try the gang; True if some of its pods were bound, so that the others may be tried."""
         gang.refused_at = self._ledger.freed
         if len(gang.waiters) < gang.needed:
             pods = len(gang.waiters) + len(gang.seated)
@@ -129,7 +129,7 @@ class SchedulingPass:
 
     @contextmanager
     def _without_reservations(self, waiters: Sequence[PendingPod]) -> Iterator[None]:
-        """Run without the pod's own reservation."""
+        """Run a trial in which these pods have no reservations."""
         with self._board.trial():
             for waiter in waiters:
                 if waiter.nominated:
@@ -157,7 +157,7 @@ class SchedulingPass:
             self._ledger.leave(seat.pod)
             self._said.append(EvictPod(seat.pod, claim.waiter.pod, node, messages.PREEMPTED))
         for held in self._board.nodes[claim.number].reserved:
-            # A pod of lower priority that was to come here has to look again (getLowerPriorityNominatedPods).
+            # Pods of lower priority lose their nomination to this node (getLowerPriorityNominatedPods).
             other = self._queue.waiters.get(held.pod)
             if other is not None and held.priority < claim.waiter.priority and not self._queue.in_gang(other):
                 self._nominate(other, "")
@@ -171,7 +171,7 @@ class SchedulingPass:
             self._said.append(Nominate(waiter.pod, node))
 
     def _refuse(self, unit: PodBatch | PodGang, message: str, gang: str = "") -> None:
-        """Report why the pods wait, unless the message is unchanged."""
+        """Report why the pods are pending, unless the message is unchanged."""
         if unit.said == message:
             return
         unit.said = message

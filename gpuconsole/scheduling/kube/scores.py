@@ -18,10 +18,10 @@ from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION, 
 
 MAX_SCORE = 100
 SCALE = 10
-"""A shape's scores are 0 to 10."""
+"""The scores of a `shape` are 0 to 10; times this they are 0 to 100."""
 
 Scored = tuple[tuple[str, int, int], ...]
-"""(resource, weight, what the pod counts for) of each resource that scores for a shape."""
+"""(resource, weight, the pod's request) of each resource that is scored for a pod class."""
 
 
 def most_allocated(requested: int, capacity: int) -> int:
@@ -49,7 +49,7 @@ def scored(resources: Weights, shape: PodClass) -> Scored:
 
 
 def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
-    """⌊Σ weight · score / Σ weight⌋ over the resources that a node has at all ({least,most}_allocated.go)."""
+    """Score function ⌊Σ weight · score / Σ weight⌋ over the resources that a node has ({least,most}_allocated.go)."""
     of = FORMULAS[formula]
 
     def score(state: NodeState) -> int:
@@ -68,7 +68,9 @@ def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
 
 
 def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeState], int]:
-    """Σ weight · score / Σ weight, rounded, of those that score at all (requested_to_capacity_ratio.go)."""
+    """Score function Σ weight · score / Σ weight, rounded, over resources that score above 0
+    (requested_to_capacity_ratio.go).
+    """
 
     def score(state: NodeState) -> int:
         assert state.node is not None
@@ -113,22 +115,23 @@ def dislikes(node: Node, shape: PodClass) -> int:
 
 
 def normalised(raw_score: tuple[int, int], highest: tuple[int, int]) -> tuple[int, int]:
-    """NodeAffinity's and TaintToleration's score; `liking` is (preference, dislikes), `highest` the most of each."""
+    """NodeAffinity's and TaintToleration's scores, 0 to 100, from (preference, dislikes) and the highest of each."""
     affinity = raw_score[0] * MAX_SCORE // highest[0] if highest[0] else 0
     taints = MAX_SCORE - (raw_score[1] * MAX_SCORE // highest[1] if highest[1] else 0)
     return affinity, taints
 
 
 Weighing = tuple[int, int]
-"""What NodeAffinity's and TaintToleration's scores count."""
+"""Weights of NodeAffinity's and TaintToleration's scores."""
 
 
 def weighing(rules: SchedulerProfile) -> Weighing:
+    """The profile's weights of NodeAffinity and TaintToleration; 0 for one that does not score."""
     return rules.weight(NODE_AFFINITY), rules.weight(TAINT_TOLERATION)
 
 
 def total(weights: Weighing, fit: int, raw_score: tuple[int, int], highest: tuple[int, int]) -> int:
-    """The final score; `fit` is what counts of the scores that are not normalised."""
+    """A node's final score; `fit` is the weighted sum of the scores that are not normalised."""
     affinity, taints = normalised(raw_score, highest)
     return fit + weights[0] * affinity + weights[1] * taints
 

@@ -32,8 +32,9 @@ class TableFilter(Struct, frozen=True):
 
 
 def score_table(board: NodeCache, waiter: PendingPod) -> ScoreTable:
-    """The scheduling decision for this pod now; its own assignment and reservation have been removed from the node
-    cache.
+    """Filter results and scores of every node for this pod, and the node that would be chosen now.
+
+    The caller has removed the pod's own assignment and reservation from the node cache.
     """
     lens, asking = board.lens(waiter.shape), board.asking(waiter)
     judges = _judges(board, lens, asking, waiter)
@@ -63,7 +64,7 @@ def score_table(board: NodeCache, waiter: PendingPod) -> ScoreTable:
 
 
 def _in_turn(board: NodeCache) -> list[NodeState]:
-    """The described nodes, starting where the next search begins."""
+    """The nodes in search order, starting where the next search begins."""
     order = board.order
     start = board.start % max(1, len(order))
     return [board.nodes[number] for number in (*order[start:], *order[:start])]
@@ -114,7 +115,7 @@ def _sample(rows: Sequence[NodeRow], wanted: int) -> tuple[list[int], int]:
 def _scores(
     board: NodeCache, lens: NodeLocalPlugins, asking: PodContextPlugins, states: Sequence[NodeState]
 ) -> list[tuple[ScoreColumn, Pairs]]:
-    """Each scoring plugin with its scores of these nodes; empty where it does not apply to the pod."""
+    """Each scoring plugin with its scores of these nodes; no scores if it does not apply to the pod."""
     found: list[tuple[ScoreColumn, Pairs]] = []
     for name, weight in board.rules.scores:
         pairs = _pairs(name, lens, asking, states)
@@ -143,7 +144,7 @@ def _pairs(name: str, lens: NodeLocalPlugins, asking: PodContextPlugins, states:
 
 
 def _tops(board: NodeCache, waiter: PendingPod, rows: Sequence[NodeRow], sample: Sequence[int]) -> list[int]:
-    """The best nodes, the chosen one first."""
+    """The nodes with the highest total, the chosen one first."""
     if board.policy.packing == "random" and sample:
         name = drawn(waiter.pod, [rows[number].node for number in sample])
         return [number for number in sample if rows[number].node == name]

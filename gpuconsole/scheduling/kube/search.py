@@ -41,7 +41,7 @@ def look(
 def choose(
     board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, numbers: Sequence[int]
 ) -> int | None:
-    """The best of these nodes, the first among equals."""
+    """The best of these nodes, the first among equals; None if there are none."""
     if len(numbers) < 2:
         return numbers[0] if numbers else None
     verdicts = [outlook.verdict(number) for number in numbers]
@@ -65,9 +65,9 @@ def _wished(board: NodeCache, asking: PodContextPlugins, numbers: Sequence[int])
 
 
 def refused(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins) -> tuple[Counter[str], int]:
-    """Nodes by rejection reason because of other pods, and on how many of them preemption cannot help.
+    """Number of nodes by rejection reason of filters that match pods, and on how many of them preemption cannot help.
 
-    A node that also lacks resources counts for the filter that comes first.
+    A node that also lacks resources counts for the filter that comes first, so its shortages are subtracted.
     """
     reasons: Counter[str] = Counter()
     final = 0

@@ -27,11 +27,11 @@ from gpuconsole.scheduling.score_table import ScoreTable
 DEFAULT = PlacementPolicy()
 START = "start="
 _PREPARED = 32
-"""So many kinds of pods are looked at before anybody asks."""
+"""Largest number of pod classes for which `prepare` fills the caches."""
 
 
 class KubePlacement:
-    """Nodes with free resources and GPU owners by index, and the pending pods."""
+    """Placement by kube-scheduler's rules: holds nodes with their pods and GPU owners, and the pending pods."""
 
     def __init__(self, policy: PlacementPolicy = DEFAULT) -> None:
         self.policy = policy
@@ -40,7 +40,7 @@ class KubePlacement:
         self._now: Time = 0
         """The time of the last pass."""
         self._rung: Time = 0
-        """The alarm that was told last."""
+        """The time that `alarm` returned last."""
 
     @property
     def has_pending(self) -> bool:
@@ -48,7 +48,7 @@ class KubePlacement:
         return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
     def alarm(self) -> Time | None:
-        """When the next back-off ends; returned once for each such time, after a pass."""
+        """When the next back-off ends; None if there is none or if that time has been returned already."""
         ledger = self._ledger
         if ledger.delays.idle:
             return None
@@ -77,7 +77,7 @@ class KubePlacement:
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """State that cannot be rebuilt by applying all objects: keys of pods that need not be tried.
+        """State that cannot be rebuilt by applying all objects: keys of refused pods that need not be tried again.
 
         With a profile also the start of the next search, and back-off times.
         """
@@ -102,7 +102,7 @@ class KubePlacement:
                 self._ledger.delays.recall(line)
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that do not matter for placement are ignored."""
+        """Apply an object that appeared or changed. Kinds that do not matter for placement are ignored."""
         match obj:
             case Node():
                 self._ledger.describe(obj.name, obj)
@@ -122,7 +122,7 @@ class KubePlacement:
                 self._ledger.provide(obj)
 
     def delete(self, table: str, key: str, now: Time) -> None:
-        """An object is gone; `table` as in `objects.TABLES`."""
+        """Apply the deletion of an object; `table` as in `objects.TABLES`."""
         match table:
             case "nodes":
                 self._ledger.describe(key, None)
@@ -144,7 +144,7 @@ class KubePlacement:
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Try every pod that could be tried, in queue order; binds, evictions and nominations are assumed.
 
-        One pass: what it frees itself (a reservation that is given up) is seen by the next one.
+        Pods refused in this pass are not retried in it, even if it frees reservations; the next pass tries them.
         """
         self._now = now
         return SchedulingPass(self._ledger, now).run()

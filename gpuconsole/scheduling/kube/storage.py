@@ -10,7 +10,7 @@ from gpuconsole.model.pod_template import PodVolume
 from gpuconsole.model.storage import AVAILABLE, RELEASED, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 Place = tuple[str, str]
-"""(label, value) that a node must have; empty texts are anywhere."""
+"""(label, value) that a node must have; two empty strings are any node."""
 ANYWHERE: Place = ("", "")
 
 
@@ -22,7 +22,7 @@ class Volumes(Struct, frozen=True):
     free: dict[str, dict[Place, list[PersistentVolume]]]
     """Class → place → the volumes that name no claim, the smallest first, then by name."""
     labels: set[str]
-    """Labels of all those places."""
+    """Labels of all places in `free`."""
 
 
 class Storage(Struct, kw_only=True):
@@ -33,13 +33,13 @@ class Storage(Struct, kw_only=True):
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     limits: Mapping[str, CSINode] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
-    """Volume → claim that is about to be bound to it."""
+    """Volume → claim that is assumed to be bound to it."""
     chosen: dict[str, str] = field(default_factory=dict)
-    """Claim → node for which a volume is about to be made."""
+    """Claim → node for which a volume is assumed to be provisioned."""
     _sorted: Volumes | None = None
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
-        """The class that the claim names, or the default one, or none."""
+        """The class that the claim names, else the newest default class; empty if neither exists."""
         if claim.storage_class is not None:
             return claim.storage_class
         defaults = sorted(
@@ -48,10 +48,11 @@ class Storage(Struct, kw_only=True):
         return defaults[0].name if defaults else ""
 
     def node_of(self, claim: PersistentVolumeClaim) -> str:
-        """The node for which a volume is being provisioned."""
+        """The node for which the claim's volume is being provisioned; empty if none."""
         return self.chosen.get(claim.key) or claim.selected_node
 
     def owner_of(self, volume: PersistentVolume) -> str:
+        """The claim that the volume is assumed for or names; empty if none."""
         return self.held.get(volume.name) or volume.claim
 
     def kept_for(self, claim: str) -> Iterator[PersistentVolume]:
@@ -65,7 +66,10 @@ class Storage(Struct, kw_only=True):
                 yield volume
 
     def free_of(self, kind: str, node: Node | None) -> Iterator[PersistentVolume]:
-        """Unreserved volumes of a class, the smallest first, without some that the node cannot reach."""
+        """Unreserved volumes of a class, the smallest first.
+
+        With a node, volumes whose first label excludes it are left out; callers check the rest with `volumes.reaches`.
+        """
         known = self._by_owner()
         shelves = known.free.get(kind, {})
         if node is not None:
@@ -114,9 +118,9 @@ class VolumeBindingPlan(Struct, frozen=True):
 
     node: str
     bindings: tuple[tuple[str, str], ...] = ()
-    """(claim, volume that is there already)."""
+    """(claim, existing volume)."""
     provisions: tuple[str, ...] = ()
-    """Claims for which a volume would be made."""
+    """Claims for which a volume would be provisioned."""
     reasons: tuple[str, ...] = ()
 
     @property
@@ -131,12 +135,12 @@ class VolumeBindingPlan(Struct, frozen=True):
 
 
 def claim_name(pod: Pod, volume: PodVolume) -> str:
-    """The claim that the pod names, or the one that is made for it."""
+    """The name of the claim that the pod's volume names, or of the one created for an ephemeral volume."""
     return volume.claim or f"{pod.name}-{volume.name}"
 
 
 def claim_keys(pod: Pod) -> tuple[str, ...]:
-    """`namespace/name` of each claim of the pod, as it mounts them."""
+    """`namespace/name` of the claim of each volume of the pod, in its order."""
     return tuple(f"{pod.namespace}/{claim_name(pod, volume)}" for volume in pod.template.volumes)
 
 

@@ -18,11 +18,14 @@ ZONES: Mapping[str, str] = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels that say where a volume or a node is → those that nodes have today (translateToGALabel)."""
+"""Topology labels of volumes → their current names on nodes (translateToGALabel)."""
 
 
 def zone_trouble(pod: Pod, storage: Storage) -> str:
-    """VolumeZone: why the pod's volumes have no known zone; claims that wait for a node are skipped."""
+    """VolumeZone's PreFilter: why the pod's volumes have no known zone; empty if all have one.
+
+    Unbound claims of a WaitForFirstConsumer class are skipped.
+    """
     for key in claim_keys(pod):
         claim = storage.claims.get(key)
         if claim is None:
@@ -41,7 +44,7 @@ def zone_trouble(pod: Pod, storage: Storage) -> str:
 
 
 def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
-    """VolumeZone: why the labels of a bound volume exclude the node."""
+    """VolumeZone: why the labels of a bound volume exclude the node; empty if none does."""
     if not any(key in node.labels for key in ZONES):
         return ""
     for key in claim_keys(pod):
@@ -56,7 +59,10 @@ def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
 
 
 def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage) -> str:
-    """NodeVolumeLimits: why a driver cannot attach more volumes to the node; each volume counts once."""
+    """NodeVolumeLimits: why a driver cannot attach the pod's volumes to the node; empty if it can.
+
+    A volume that several pods use counts once.
+    """
     limits = storage.limits.get(node.name)
     if limits is None or not limits.limits:
         return ""
@@ -86,7 +92,7 @@ def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
 
 
 def use_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
-    """VolumeRestrictions: why a ReadWriteOncePod claim of the pod is in use by another pod."""
+    """VolumeRestrictions: the reason if another pod uses a ReadWriteOncePod claim of the pod; empty otherwise."""
     single = {key for key in claim_keys(pod) if key in storage.claims and ONE_POD in storage.claims[key].access_modes}
     taken = single and any(single.intersection(claim_keys(other)) for other in others if other.key != pod.key)
     return IN_USE if taken else ""

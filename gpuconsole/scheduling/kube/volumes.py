@@ -20,7 +20,7 @@ ORDER = (ELSEWHERE, NO_VOLUMES, VOLUME_GONE)
 
 
 def trouble(pod: Pod, storage: Storage) -> str:
-    """Why no node is feasible: a claim is missing, terminating, or unexpectedly unbound (PreFilter)."""
+    """Why no node is feasible: a claim is missing, lost, terminating, or unbound with immediate binding (PreFilter)."""
     claims = []
     for volume in pod.template.volumes:
         name = claim_name(pod, volume)
@@ -54,7 +54,7 @@ def plan(pod: Pod, node: Node, storage: Storage) -> VolumeBindingPlan:
     if found is None:
         reasons.append(NO_VOLUMES)
     if found is None or reasons:
-        # Volcano and kube-scheduler name what is bound elsewhere first, and volumes that are gone last.
+        # Volcano and kube-scheduler name volumes bound elsewhere first, and missing volumes last.
         return VolumeBindingPlan(node.name, reasons=tuple(sorted(reasons, key=ORDER.index)))
     return found
 
@@ -92,8 +92,9 @@ def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage)
 def match(
     claim: PersistentVolumeClaim, node: Node | None, storage: Storage, taken: Iterable[str] = ()
 ) -> PersistentVolume | None:
-    """The volume reserved for the claim, or the smallest that matches it (FindMatchingVolume); without a node,
-    anywhere.
+    """The volume reserved for the claim, else the smallest that matches it (FindMatchingVolume); None if none does.
+
+    Without a node, volumes count wherever they are.
     """
     for volume in storage.kept_for(claim.key):
         if volume.name not in taken and not volume.deleted and _holds(volume, claim):
@@ -121,5 +122,5 @@ def _can_be_made(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> 
 
 
 def allowed(topologies: Sequence[Sequence[Requirement]], node: Node) -> bool:
-    """True if a volume of this class can be provisioned for the node."""
+    """True if a class with these allowedTopologies can provision a volume for the node; none means anywhere."""
     return not topologies or any(all(one.matches(node.labels) for one in term) for term in topologies)

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kube.packing.typical import Typical
 _REMEMBERED = 200_000
 
 Steps = tuple[list[int], list[int]]
-"""cpu from which on one more typical pod fits, and what is of use up to there (milli × pods)."""
+"""(cpu from which on each further typical pod fits, fragment in milli × pods below the first and from each on)."""
 
 
 class Fragmentation:
@@ -24,9 +24,8 @@ class Fragmentation:
     """
 
     def __init__(self, pods: Typical) -> None:
-        """F(n): fragmented milli of the node's idle GPUs."""
         self.weight = max(1, sum(count for _, count in pods))
-        """So many typical pods the measure is a mean over."""
+        """Number of typical pods that F(n) is a mean over, at least 1."""
         self._pods = sorted(((pod, count) for pod, count in pods if pod.gpus), key=lambda entry: entry[0].cpu)
         self._equal_models: dict[str, int] = {}
         self._classes: dict[tuple[int, ...], int] = {}
@@ -34,11 +33,11 @@ class Fragmentation:
         self._steps: dict[tuple[int, tuple[int, ...]], Steps] = {}
 
     def of(self, room: FreeCapacity) -> float:
-        """F(n): milli of the room's idle GPUs that are fragment."""
+        """F(n): fragmented milli of the node's idle GPUs."""
         return self.amount(room.model, room.cpu, room.ordered) / self.weight
 
     def amount(self, model: str, cpu: int, ordered: tuple[int, ...]) -> int:
-        """F(n) × `weight` of a node with so much cpu left and these milli left of its GPUs, the least first."""
+        """F(n) × `weight` of a node with this free cpu; `ordered` has the milli left of each GPU, the least first."""
         equal_pods = self._equal_models.get(model)
         if equal_pods is None:
             equal_pods = self._class(model)

@@ -5,7 +5,7 @@ from functools import cached_property
 from msgspec import Struct
 
 MILLI = 1000
-"""A whole GPU."""
+"""Milli of a whole GPU."""
 NO_GPU = "no-gpu"
 SHARED_GPU = "share-gpu"
 
@@ -21,7 +21,7 @@ class PodDemand(Struct, frozen=True, kw_only=True):
     gpus: int = 0
     milli: int = 0
     models: tuple[str, ...] = ()
-    """GPU models that will do, as they are written; none of them means any."""
+    """Accepted GPU models, compared as written; empty accepts any."""
 
     @property
     def shared(self) -> bool:
@@ -51,7 +51,7 @@ class FreeCapacity(Struct, frozen=True, dict=True):
     model: str = ""
     """The model of its GPUs; empty without any."""
     kinds: frozenset[str] = frozenset()
-    """Kinds of the pods with GPUs that are there (`Demand.kind`)."""
+    """Kinds of the pods with GPUs on the node (`PodDemand.kind`)."""
 
     @cached_property
     def idle(self) -> int:
@@ -81,17 +81,17 @@ def fits(room: FreeCapacity, demand: PodDemand) -> bool:
     count = demand.gpus
     if not count:
         return True
-    # The one that is `count`-th from the top has enough, so the ones above it have, too.
+    # If the GPU with the `count`-th most left has enough, those with more have, too.
     return len(room.gpus) >= count and room.ordered[-count] >= demand.milli and suits(room.model, demand.models)
 
 
 def whole(room: FreeCapacity, count: int) -> tuple[int, ...]:
-    """Wholly free GPUs for the demand, the lowest indices first."""
+    """Indices of the first `count` wholly free GPUs; fewer if there are not enough."""
     return tuple(index for index, left in enumerate(room.gpus) if left == MILLI)[:count]
 
 
 def tightest(room: FreeCapacity, demand: PodDemand) -> tuple[int, ...]:
-    """GPUs by best fit: the one with the least left that is enough, the lowest index among equals; else whole ones."""
+    """GPUs by best fit: for a shared GPU the one with the least sufficient rest, the first on ties; else whole ones."""
     if not demand.shared:
         return whole(room, demand.gpus)
     return (room.gpus.index(min(left for left in room.gpus if left >= demand.milli)),)

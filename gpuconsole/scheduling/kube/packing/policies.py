@@ -21,7 +21,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     choose: Callable[[FreeCapacity, PodDemand, Fragmentation, Random], tuple[int, ...]]
     """Indices of the GPUs that the pod gets there."""
     draws: bool = False
-    """The node is drawn from all that take the pod; scores are not asked for."""
+    """The node is drawn at random from all that fit the pod; `score` is not used."""
 
 
 def _by_room(score: Callable[[FreeCapacity, PodDemand], int]) -> Policy:

@@ -1,7 +1,7 @@
 """Replay of a stream of pods through one packing policy: placements, and allocated and fragmented GPU capacity.
 
-Pods come one by one and never leave; one that fits nowhere is dropped. Equal scores go to the first node of one order,
-which is drawn once a run. A node's score for a kind of pod is kept until that node changes.
+Pods come one by one and never leave; one that fits nowhere is dropped. Ties go to the first node in an order that is
+fixed for the run. A node's score for a kind of pod is cached until that node changes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ class GpuAmounts(Struct, frozen=True):
     """GPU capacity of the cluster after a pod arrived, in milli."""
 
     arrived: int
-    """What all pods so far asked for, dropped ones among them."""
+    """Requests of all pods so far, including dropped ones."""
     allocated: int
     idle: int
     fragment: float
@@ -62,7 +62,7 @@ class Replay:
         self._rooms = [known.setdefault(rooms[number], rooms[number]) for number in order]
         self._kinds: dict[PodDemand, _Kind] = {}
         self._refused: set[PodDemand] = set()
-        """Demands that no node will take any more."""
+        """Demands that no node fits any more."""
         self._arrived = self._allocated = 0
         self._idle = sum(room.idle for room in self._rooms)
         self._fragment = sum(self._amount(room) for room in self._rooms)
@@ -123,7 +123,7 @@ class Replay:
         return None
 
     def _renew(self, kind: _Kind) -> None:
-        """Recompute the scores of changed nodes; nodes that are one object at the start are scored once."""
+        """Recompute the scores of changed nodes; equal nodes that share one object are scored once."""
         demand, scores, score, measure = kind.demand, kind.scores, self._policy.score, self._measure
         seen: dict[int, int] = {}
         for place in kind.stale:

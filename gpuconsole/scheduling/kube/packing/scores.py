@@ -1,18 +1,18 @@
 """The policies that FGD is compared with, as scores: best-fit, dot-product, GPU packing, GPU clustering.
 
-The higher the better; the pod fits the room. Integer and floating steps are taken in the order of the simulator's Go.
+The higher the better; call them only if the pod fits. Integer and floating-point steps follow the simulator's Go code.
 """
 
 from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, NO_GPU, FreeCapacity, PodDemand
 
 MAX_SCORE = 100
 MOST_CPU = 128_000
-"""The largest node of the paper's cluster: what cpu and GPUs are measured by."""
+"""milli-CPU of the largest node of the paper's cluster; cpu is measured as a share of it, GPUs of `MOST_GPU`."""
 MOST_GPU = 8_000
 
 
 def best_fit(room: FreeCapacity, demand: PodDemand) -> int:
-    """The less the pod leaves the better: ⌊100 · (1 − ½ · cpu left / 128 − ½ · GPUs left / 8)⌋ (best_fit_score.go).
+    """Higher the less is left with the pod: ⌊100 · (1 − ½ · cpu left / 128 − ½ · GPUs left / 8)⌋ (best_fit_score.go).
 
     The simulator stretches the scores to 0 … 100 afterwards, which keeps their order.
     """
@@ -23,9 +23,9 @@ def best_fit(room: FreeCapacity, demand: PodDemand) -> int:
 
 
 def dot_product(room: FreeCapacity, demand: PodDemand) -> int:
-    """The smaller the product of what is left and what is asked for, the better (dot_product_score.go).
+    """Higher the smaller the dot product of free capacity and requests (dot_product_score.go).
 
-    cpu and all GPUs together, each as a share of the largest node (dimExtMethod merge, normMethod max).
+    Its dimensions are cpu and all GPUs together, as shares of the largest node (dimExtMethod merge, normMethod max).
     """
     product = 0.0
     product += room.cpu / MOST_CPU * (demand.cpu / MOST_CPU)

@@ -1,7 +1,7 @@
-"""Typical pods: the demands that most pods of a workload have, by how many have them.
+"""Typical pods: the most frequent demands of a workload's pods, with their number.
 
-Read from GetTypicalPods with the paper's settings: demands are told apart by cpu, GPUs, milli and models (not by
-memory), the most frequent first until they make up 95 % of the pods; pods without GPUs count.
+As in the simulator's GetTypicalPods with the paper's settings: demands differ by cpu, GPUs, milli and models (not by
+memory), the most frequent are taken until they make up 95% of the pods, and pods without GPUs count.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ Typical: TypeAlias = tuple[tuple[PodDemand, int], ...]
 
 
 def typical(demands: Iterable[PodDemand] | Mapping[PodDemand, int]) -> Typical:
-    """The typical pods among these; a mapping says how many there are of each."""
+    """The typical pods among these; a mapping gives the number of pods by demand."""
     counts: Counter[PodDemand] = Counter()
     for demand, count in Counter(demands).items():
         counts[replace(demand, memory=0)] += count

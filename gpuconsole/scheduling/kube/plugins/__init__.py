@@ -44,9 +44,9 @@ NODE_FILTERS: Mapping[str, NodeLocalFilter] = {
     TAINT_TOLERATION: tainttoleration.node_filter,
     NODE_AFFINITY: nodeaffinity.node_filter,
 }
-"""By the node alone."""
+"""Filters by the node alone."""
 NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: noderesourcesfit.usage_filter}
-"""By what is on the node."""
+"""Filters by the resource usage of the node."""
 MEETINGS: Mapping[str, PodFilter] = {
     NODE_PORTS: nodeports.meeting,
     VOLUME_RESTRICTIONS: volumerestrictions.meeting,
@@ -57,7 +57,7 @@ MEETINGS: Mapping[str, PodFilter] = {
     POD_AFFINITY: interpodaffinity.meeting,
     CLAIMS: dynamicresources.meeting,
 }
-"""By pods anywhere, or by what the pod claims."""
+"""Filters by pods anywhere, or by the volumes and devices that the pod claims."""
 NODE_USAGE_SCORES: Mapping[str, Scoring] = {
     FIT: noderesourcesfit.score,
     BALANCED: noderesourcesbalancedallocation.score,

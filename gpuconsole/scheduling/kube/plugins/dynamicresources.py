@@ -8,6 +8,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
+    """The filter for a pod; None for a pod without resource claims."""
     if not asker.pod.template.resource_claims:
         return None
     stock = asker.means.stock

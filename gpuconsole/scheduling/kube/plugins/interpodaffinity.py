@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 class Near(Struct, frozen=True):
-    """PreFilter state of one pod."""
+    """PreFilter state of InterPodAffinity for one pod."""
 
     pod: Pod
     found: InterPodAffinityState
@@ -28,7 +28,7 @@ class Near(Struct, frozen=True):
 
 
 class InterPodAffinityScores(Struct, frozen=True):
-    """Preferred affinity of one pod and of existing pods, by topology domain."""
+    """PreScore state for one pod: the weight of matching preferred terms by topology domain."""
 
     found: Mapping[Domain, int]
 
@@ -40,7 +40,7 @@ class InterPodAffinityScores(Struct, frozen=True):
 
 
 def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Near | None:
-    """None if neither the pod nor an existing pod has a required term that applies."""
+    """The filter for a pod; None if it has no required terms and no existing pod's anti-affinity matches it."""
     found = inter_pod_affinity.nearness(asker.pod, around)
     template = asker.pod.template
     said = (template.pod_affinity, template.pod_anti_affinity)
@@ -50,7 +50,7 @@ def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Ne
 
 
 def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> InterPodAffinityScores | None:
-    """None if no preferred term applies."""
+    """The score for a pod; None if no preferred term applies."""
     found = inter_pod_affinity.preferred_weights(
         asker.pod, around, hard_weight=rules.hard_affinity_weight, ignore_theirs=rules.ignore_theirs
     )

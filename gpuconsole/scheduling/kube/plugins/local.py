@@ -1,4 +1,4 @@
-"""Base classes of filters that depend only on the pods of one node."""
+"""Filter states for plugins that look at one node at a time: at the node and its pods, or at the node alone."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.scheduling.kube.plugins.roles import NodeRejection
 
 Question = Callable[[Node, Iterable[Pod]], str]
-"""Why the node refuses the pod while these others are there; empty if it does not."""
+"""Why the node refuses the pod while these other pods are on it; empty if it does not."""
 
 
 class Local(Struct, frozen=True):
@@ -18,8 +18,9 @@ class Local(Struct, frozen=True):
     ask: Question
     on: Callable[[str], Iterable[Pod]]
     gone: frozenset[str] = frozenset()
+    """Pods that are assumed to be removed."""
     come: tuple[tuple[str, Pod], ...] = ()
-    """(node, pod) that are thought there as well."""
+    """(node, pod) of pods that are assumed to be there as well."""
 
     def refusal(self, node: Node) -> NodeRejection | None:
         there = [pod for pod in self.on(node.name) if pod.key not in self.gone]
@@ -34,7 +35,7 @@ class Local(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """A filter that does not depend on pods: preemption never helps."""
+    """A filter that does not depend on other pods, so preemption never helps."""
 
     ask: Callable[[Node], tuple[str, ...]]
 

@@ -8,6 +8,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def node_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
+    """The filter for pods of a class; None if neither they nor the scheduler require any label."""
     if rules.added_affinity is None and not shape.node_selector and shape.affinity is None:
         return None
     added = rules.added_affinity

@@ -7,6 +7,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
+    """The filter for a pod; None for a pod without host ports."""
     if not ports.wanted(asker.pod.template):
         return None
     return Local(lambda node, others: ports.refusal(asker.pod, others), around.on)

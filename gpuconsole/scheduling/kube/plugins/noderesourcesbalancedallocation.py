@@ -1,7 +1,7 @@
 """NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in equal proportion.
 
-As kube-scheduler had it up to 1.35: the balance with the pod alone. Later ones compare it with the balance without the
-pod (kubernetes pull request 135573).
+As in kube-scheduler up to 1.35: only the balance with the pod on the node counts. Later releases compare it with the
+balance without the pod (kubernetes pull request 135573).
 """
 
 import math

@@ -10,6 +10,8 @@ from gpuconsole.scheduling.kube.scores import allocation, ratio, scored
 
 
 def usage_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction:
+    """The filter for pods of a class; its reasons are the resources of which a node has too little."""
+
     def refuse(state: NodeState, priority: int) -> tuple[str, ...]:
         left = filters.room(state, shape, priority)
         return () if filters.slots(left, shape) else filters.shortages(left, shape)
@@ -18,7 +20,7 @@ def usage_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunctio
 
 
 def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction:
-    """LeastAllocated and MostAllocated (least_allocated.go, most_allocated.go), or RequestedToCapacityRatio."""
+    """The score for pods of a class: LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
     strategy, lines = rules.strategy, scored(rules.strategy.resources, shape)
     if strategy.type == "RequestedToCapacityRatio":
         return ratio(strategy.shape, lines)

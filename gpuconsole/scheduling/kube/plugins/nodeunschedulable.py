@@ -7,4 +7,5 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def node_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
+    """The filter for pods of a class."""
     return lambda node: filters.unschedulable(node, shape)

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kube.profile import SYSTEM_CONSTRAINTS, SchedulerProf
 
 
 class Skew(Struct, frozen=True):
-    """Current spread of the pods that the hard constraints of a pod select."""
+    """PreFilter state for one pod: the spread of the pods that its hard constraints select."""
 
     pod: Pod
     shape: PodClass
@@ -36,7 +36,7 @@ class Skew(Struct, frozen=True):
 
 
 class Evenness(Struct, frozen=True):
-    """The pod's soft constraints, and existing pods."""
+    """PreScore state for one pod: its soft constraints, and existing pods."""
 
     asker: PodContext
     constraints: tuple[SpreadConstraint, ...]
@@ -52,7 +52,7 @@ class Evenness(Struct, frozen=True):
 
 
 def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Skew | None:
-    """None for a pod without hard constraints."""
+    """The filter for a pod; None for a pod without hard constraints."""
     constraints = constraints_of(rules, asker.pod)
     if not any(one.when_unsatisfiable == HARD for one in constraints):
         return None
@@ -60,9 +60,9 @@ def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Sk
 
 
 def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Evenness | None:
-    """None for a pod without soft constraints."""
+    """The score for a pod; None for a pod without soft constraints."""
     constraints = tuple(one for one in constraints_of(rules, asker.pod) if one.when_unsatisfiable == SOFT)
-    # Nodes without a zone are spread over, too, by what kube-scheduler chooses itself.
+    # kube-scheduler's own default constraints also score nodes that lack a label, such as the zone.
     complete = bool(asker.pod.template.spread) or rules.spread is not None
     return Evenness(asker, constraints, around, complete) if constraints else None
 
@@ -77,7 +77,7 @@ def constraints_of(rules: SchedulerProfile, pod: Pod) -> tuple[SpreadConstraint,
 
 
 def siblings(pod: Pod) -> LabelSelector | None:
-    """Selector of the pods of the same Deployment or StatefulSet; None for other pods.
+    """Selector of the pods of the same Deployment, StatefulSet or similar controller; None for other pods.
 
     kube-scheduler uses the selectors of Services and of the owner; pods of jobs have neither (DefaultSelector).
     """

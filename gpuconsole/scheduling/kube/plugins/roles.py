@@ -14,22 +14,22 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 NodeFilter = Callable[[Node], str]
-"""Why a node is out of the question whatever runs on it; empty if it is not. Evicting never helps."""
+"""Why a node can never take the pod, whatever runs on it; empty if it can. Preemption never helps."""
 
 UsageFilterFunction = Callable[[NodeState, int], tuple[str, ...]]
-"""Why what is on a node leaves no room for a pod of this priority; evicting may help."""
+"""Why a node has too little free for a pod of this priority; empty if it fits. Preemption may help."""
 
 UsageScoreFunction = Callable[[NodeState], int]
-"""What a node scores, 0 to 100, by what is on it; such scores are not normalised."""
+"""Score of a node, 0 to 100, by its resource usage; such scores are not normalised."""
 
 
 class NodeRejection(Struct, frozen=True):
     """Why a filter rejects a node because of other pods."""
 
     texts: tuple[str, ...]
-    """The reasons, each of which counts by itself."""
+    """The reasons, each of which counts separately in the FailedScheduling message."""
     final: bool = False
-    """Evicting pods of the node would not help (UnschedulableAndUnresolvable)."""
+    """Preemption on the node would not help (UnschedulableAndUnresolvable)."""
 
 
 class PreFilterRejection(Struct, frozen=True):
@@ -62,7 +62,7 @@ class PreScoreState(Protocol):
         """Each node's score by name, before it is normalised."""
 
     def normalised(self, nodes: Sequence[Node], raw: Mapping[str, int]) -> Mapping[str, int]:
-        """0 to 100 for each node."""
+        """Score of each node by name, 0 to 100, from the raw scores."""
 
 
 class PodContext(Struct, frozen=True):
@@ -81,19 +81,19 @@ class NodeLocalFilter(Protocol):
 
 
 class NodeUsageFilter(Protocol):
-    """A filter by the resource usage of the node."""
+    """A filter by the resource usage of the node; returns None for pods that it does not apply to."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction | None: ...
 
 
 class Scoring(Protocol):
-    """A score by the resource usage of the node."""
+    """A score by the node alone, usually by its resource usage; returns None for pods that it does not apply to."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None: ...
 
 
 class PodFilter(Protocol):
-    """A filter by pods anywhere."""
+    """A filter by pods anywhere or by claims; returns its state for a pod, or None if it does not apply to it."""
 
     def __call__(
         self, rules: SchedulerProfile, asker: PodContext, around: Nearby
@@ -101,6 +101,6 @@ class PodFilter(Protocol):
 
 
 class PodScore(Protocol):
-    """A score by pods anywhere."""
+    """A score by pods anywhere; returns its state for a pod, or None if it does not apply to it."""
 
     def __call__(self, rules: SchedulerProfile, asker: PodContext, around: Nearby) -> PreScoreState | None: ...

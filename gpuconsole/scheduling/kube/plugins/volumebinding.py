@@ -1,4 +1,4 @@
-"""VolumeBinding: filters nodes that cannot reach the pod's volumes or have none provisioned for its claims."""
+"""VolumeBinding: filters nodes that cannot reach the pod's volumes or cannot get volumes for its claims."""
 
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.plugins.local import Fixed
@@ -7,6 +7,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
+    """The filter for a pod, or the reason why it fits no node; None for a pod without volumes."""
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
