@@ -39,11 +39,13 @@ class AdmissionSimulator:
         return rehearsal
 
     def fork(self) -> "AdmissionSimulator":
+        """Return an independent copy."""
         twin = AdmissionSimulator(self.session.fork(), self.now)
         twin.workloads = self.workloads.copy()
         return twin
 
     def apply(self, obj: Object) -> None:
+        """Create or update an object."""
         self.follow(Applied(self.now, obj))
 
     def delete(self, table: str, key: str) -> None:

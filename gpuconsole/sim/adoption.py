@@ -102,7 +102,7 @@ def tell_waiting(world: World) -> None:
 def _complete_pods(world: World) -> None:
     """Fill in unknown fields of pods: Workload, priority, GPUs, MIG instances.
 
-    One that has a node, but no start, starts now.
+    A bound pod without a start time starts now.
     """
     owned = {workload.owner: workload.key for workload in world.state.table("workloads").all() if workload.owner}
     for pod in list(world.state.table("pods").all()):
@@ -121,7 +121,10 @@ def _complete_pods(world: World) -> None:
 
 
 def says_more(found: Object, obj: Object) -> bool:
-    """True if an object was only completed: a pod's numbers and its start, or that the pods of a Workload run."""
+    """True if `obj` is `found` with facts filled in.
+
+    These are fields and the start of a pod, or the PodsReady condition of a Workload.
+    """
     match found, obj:
         case Pod(), Pod():
             full = replace(
@@ -154,7 +157,7 @@ def _job_of(world: World, pod: Pod) -> str:
 def _whole(world: World, key: str) -> str:
     """The job whose controller created this one: the RayJob of a RayCluster, the TrainJob of a JobSet.
 
-    What a CronJob made, and each part that Kueue admits by itself, is a job of its own.
+    Jobs of a CronJob or a JobFlow, and parts that Kueue admits separately, are jobs of their own.
     """
     for _ in range(MOST_OWNERS):
         job = world.job(key)
@@ -195,14 +198,14 @@ def _is_left_behind(world: World, pod: Pod) -> bool:
     if workload is None or workload.finished or not eviction.starts_before_old_pods_end(world, workload):
         return False
     if replacement_for(workload) is not None:
-        return False  # It got its quota while its pods ran.
+        return False  # It reserved quota while pods of the slice that it replaces ran.
     return not workload.reserved or pod.created < reserved_at(workload, world.now)
 
 
 def _continue_workload(world: World, workload: Workload) -> None:
     """Resume a workload that has quota; an admitted one without pods gets them."""
     if workload.admitted and workload.condition(PODS_READY) is None:
-        # Its pods are unknown: they get as long as after a failure.
+        # Whether its pods were ready before is unknown: they get the recovery timeout.
         workload = queue_conditions.not_ready(queue_conditions.ready(workload, world.now), world.now)
         world.put(workload)
     requeue_after.watch(world, workload)
@@ -213,7 +216,7 @@ def _continue_workload(world: World, workload: Workload) -> None:
 
 
 def _continue_job(world: World, job: Job, going: set[str]) -> None:
-    """Start a job that has neither a Workload nor pods; `going` are the other jobs."""
+    """Start a job that has neither a Workload nor pods; `going` are the jobs that have them."""
     if job.ended or job.key in going or _whole(world, job.key) != job.key:
         return
     if jobs.makes_jobs(world, job):

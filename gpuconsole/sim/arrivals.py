@@ -22,7 +22,7 @@ from gpuconsole.sim.random_streams import LogNormal, draw
 GIB = 2**30
 ALWAYS = (1.0,) * 24
 _TRIES = 1000
-"""Where so many draws are too short, work lasts beyond all that its stream ever brings."""
+"""Number of draws after which work has outlasted all that its stream produces."""
 
 
 class JobSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,7 +33,7 @@ class JobSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """GPUs a pod."""
     weight: float = 1.0
     resources: Resources = field(default_factory=dict)
-    """What else a pod asks for; none means 8 CPUs and 64 GiB a GPU."""
+    """Requests of a pod besides GPUs; none means 8 CPUs and 64 GiB a GPU, or 1 CPU and 4 GiB without GPUs."""
     node_selector: Mapping[str, str] = NO_LABELS
     min_pods: int | None = None
     """Partial admission may shrink the job to this many."""
@@ -58,16 +58,16 @@ class ArrivalStream(Struct, frozen=True, kw_only=True, omit_defaults=True):
     shapes: tuple[JobSize, ...] = (JobSize(),)
     duration: LogNormal = LogNormal(sigma=0.8)
     checkpoint: LogNormal | None = None
-    """How often the jobs write checkpoints; None never."""
+    """Interval at which jobs write checkpoints; None: never."""
     checkpointed: float = 1.0
-    """Part of the jobs that write checkpoints at all."""
+    """Fraction of the jobs that write checkpoints."""
     priorities: Mapping[str, float] = field(default_factory=dict)
     """Weights of WorkloadPriorityClasses; none means no class."""
     pod_priority_class: str = ""
     tolerations: tuple[Toleration, ...] = ()
     grace: Span | None = None
     at_start: int = 0
-    """Jobs that are there when the simulation begins, in the middle of their work."""
+    """Jobs present at the start of the simulation, with part of their work done."""
     first: Span = 0
     """No arrivals before this much time has passed."""
     image: str = "registry.example/train:1"
@@ -120,9 +120,10 @@ def number_of(stream: ArrivalStream, key: str) -> int | None:
 
 
 def run_time(stream: ArrivalStream, number: int, gpus: int, known: Span, random: Random) -> Span:
-    """Draw how long the stream's job of this number lasts, of which it is known that it lasts longer than `known`.
+    """Draw the total duration of the stream's job of this number, given that it exceeds `known`.
 
-    Its shape is one that has so many GPUs in all, if any has. What outlasts the stream lasts about as long again.
+    It is drawn from the sizes with `gpus` GPUs in all, or from all sizes if none has that many. If all draws are too
+    short, it is `known` and up to as much again.
     """
     shapes = [one for one in stream.shapes if one.pods * one.gpus == gpus] or list(stream.shapes)
     weights = [shape.weight for shape in shapes]
@@ -137,7 +138,7 @@ def run_time(stream: ArrivalStream, number: int, gpus: int, known: Span, random:
 
 
 def _left(duration: Span, random: Random) -> Span:
-    """The remaining duration of work observed at a random moment."""
+    """The remaining duration of work at a random moment."""
     return max(1, round(duration * random.random()))
 
 

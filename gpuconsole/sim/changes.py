@@ -40,7 +40,7 @@ class Changes(Struct, frozen=True, kw_only=True):
     name: str = ""
     commands: tuple[Command, ...] = ()
     places: tuple[str, ...] = ()
-    """Where each of them is written, and what it is."""
+    """Place of each command in the file, for messages."""
     horizon: Span | None = None
 
 
@@ -52,10 +52,10 @@ def read_changes(
     objects: Sequence[Object] = (),
     names: GeneratedNames | None = None,
 ) -> Changes:
-    """Read a list of changes. `objects` are manifests that stand beside it: they are created, or applied, first.
+    """Read a list of changes. `objects` are manifests given with it: they are submitted first.
 
-    `names` are those that objects with a generateName got elsewhere, such as `objects`. What it creates is created at
-    `now`. Raises ScenarioError that names every wrong key of `source`.
+    `names` holds the names generated so far, such as those of `objects`. The first step is at `now`. Raises
+    ScenarioError that names every wrong key of `source`.
     """
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} lists of changes; give one")
@@ -82,7 +82,10 @@ def read_changes(
 
 
 def as_changes(commands: Iterable[Command], horizon: Span, manifest: Manifests) -> Document:
-    """The document from which `read_changes` reads these commands; `manifest` writes objects that have none."""
+    """The document from which `read_changes` reads these commands.
+
+    `manifest` makes the manifest of an object that was submitted without one.
+    """
     steps: list[Document] = []
     reached: Span = 0
     for command in sorted(commands, key=_moment):

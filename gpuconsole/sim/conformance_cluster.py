@@ -33,7 +33,10 @@ _CONFIGURED = ("waitForPodsReady", "admissionFairSharing")
 
 
 def timed_config(scenario: Document) -> KueueConfig:
-    """Kueue's configuration; what a scenario does not name is off. ValueError if it is invalid."""
+    """Kueue's configuration of a timed scenario. Raises ValueError if it is invalid.
+
+    waitForPodsReady and admissionFairSharing are off unless the scenario sets them.
+    """
     named = {key: scenario[key] for key in _CONFIGURED if scenario.get(key) is not None}
     document = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **named}
     loaded = load_text(json.dumps(document), "scenario")
@@ -53,15 +56,16 @@ class News:
         self.evicted: dict[str, tuple[str, str]] = {}
         """Workload → reason and message, of all evictions but preemptions."""
         self.released: set[str] = set()
-        """Workloads that gave their quota back, but for those that finished."""
+        """Workloads whose quota was released, except finished ones."""
         self.admitted_after_checks: set[str] = set()
         self.refused: set[str] = set()
-        """Workloads that were told anew why they wait; what an eviction says does not count."""
+        """Workloads whose QuotaReserved=False condition has a new reason or message, except by an eviction."""
 
     def __bool__(self) -> bool:
         return bool(self.evicted or self.released or self.admitted_after_checks)
 
     def note(self, before: Workload, after: Workload, *, by_eviction: bool) -> None:
+        """Record what changed between two versions of a workload."""
         if before.reserved and not (after.reserved or after.finished):
             self.released.add(after.key)
         said, says = before.condition(conditions.QUOTA_RESERVED), after.condition(conditions.QUOTA_RESERVED)
@@ -71,7 +75,7 @@ class News:
             self.refused.add(after.key)
 
     def forget(self, key: str) -> None:
-        """Forget the last message of a deleted workload."""
+        """Drop a deleted workload from `released` and `refused`."""
         self.released.discard(key)
         self.refused.discard(key)
 
@@ -93,15 +97,15 @@ class ConformanceCluster:
         self._pods_end: dict[str, Time] = {}
         """Evicted workload → when its pods are gone."""
         self._again: dict[str, Time] = {}
-        """Workload → when its controller looks at it again."""
+        """Workload → when its controller reconciles it again."""
         self._sampled: dict[str, Time] = {}
-        """LocalQueue → when its controller looks at it again: its sampling interval is over."""
+        """LocalQueue → when its controller reconciles it at the end of its sampling interval."""
         self._stirred: dict[str, Time] = {}
-        """LocalQueue → when its controller looks at it because something happened to its workloads."""
+        """LocalQueue → when its controller reconciles it because its workloads changed."""
         self._asked: set[str] = set()
-        """Workloads that their controller is to look at."""
+        """Workloads that the workload controller has to reconcile."""
         self._changed: set[str] = set()
-        """Workloads that their jobs are to look at."""
+        """Workloads whose jobs have to be reconciled."""
 
     def create(self, obj: Object, spec: Any) -> None:
         """Create an object with this `spec`."""
@@ -112,7 +116,7 @@ class ConformanceCluster:
         self.settle()
 
     def apply(self, obj: Object, spec: Any) -> None:
-        """Replace the user's fields of an object, or create it; a terminating object is unchanged."""
+        """Replace the user's fields of an object, or create it; a terminating ClusterQueue is unchanged."""
         if isinstance(obj, Workload):
             old = self.workloads.get(obj.key)
             queue = old.queue if old is not None and old.reserved else obj.queue

@@ -21,6 +21,7 @@ def creation_order(documents: Iterable[Document]) -> list[Document]:
 
 
 def sorted_queues(queues: Queues) -> Queues:
+    """Sort the workloads of each ClusterQueue by key."""
     return {name: sorted(keys) for name, keys in queues.items()}
 
 

@@ -30,7 +30,7 @@ from gpuconsole.sim.timed_conformance import TimedConformanceRun
 
 
 class BareStepForm(StepForm, frozen=True, rename="camel"):
-    """A step of a conformance scenario. Time and configuration changes apply with `seconds` only."""
+    """A step of a conformance scenario. The keys added here apply with `seconds` only."""
 
     remove: tuple[str, ...] = ()
     apply: tuple[Document, ...] = ()
@@ -40,7 +40,7 @@ class BareStepForm(StepForm, frozen=True, rename="camel"):
 
 
 class BareForm(ScenarioForm, frozen=True, rename="camel"):
-    """A conformance scenario; of the format of scenarios it uses what decisions need.
+    """The format of a conformance scenario. Keys of `ScenarioForm` that admission does not need have no effect.
 
     With `seconds` Kueue's controllers take part, on a clock (`timed_conformance`).
     """
@@ -51,6 +51,7 @@ class BareForm(ScenarioForm, frozen=True, rename="camel"):
 
 
 def no_objections(scenario: Document) -> Iterable[str]:
+    """The default of `run_lines`: no further problems."""
     return ()
 
 
@@ -112,7 +113,7 @@ class ConformanceRun:
     def __init__(self, scenario: Document) -> None:
         self._scenario = scenario
         self.rehearsal = AdmissionSimulator(KueueSession(from_scenario(scenario)), parse_time(scenario["start"]))
-        """The cluster as it is."""
+        """The simulated cluster."""
         now = self.rehearsal.now
         documents = creation_order(scenario["objects"])
         objs = [obj for document in documents if (obj := decode_object(document, now=now)) is not None]
@@ -122,6 +123,7 @@ class ConformanceRun:
         self.rehearsal.wake()
 
     def result(self) -> dict[str, Any]:
+        """Run all cycles; returns the scenario's name and its cycles."""
         return {"name": self._scenario.get("name", ""), "cycles": list(self.cycles())}
 
     def cycles(

@@ -76,7 +76,7 @@ NO_CLUSTERS: Mapping[str, Iterable[Object]] = {}
 
 
 class Simulation:
-    """A simulated cluster. Mutates by `submit`, `schedule`, `advance`, `step` and `drain` only.
+    """A simulated cluster. Mutates by `submit`, `schedule`, `advance`, `step`, `drain` and `show_inadmissible` only.
 
     At each moment: due timers fire, controllers react, inadmissible workloads are requeued, admission cycles run until
     they change nothing, pods are placed; this repeats until nothing changes. Then time moves on to the next timer. The
@@ -131,7 +131,7 @@ class Simulation:
 
     @classmethod
     def on(cls, footing: LiveBase) -> Steps["Simulation"]:
-        """A cluster that continues from a known one, equal to that from its Snapshot.
+        """A cluster that continues from `footing`, equal to that from the Snapshot of its last update.
 
         Pending workloads get no new messages, and are not marked inadmissible; decisions are the same.
         """
@@ -185,7 +185,7 @@ class Simulation:
         return self._world.placement
 
     def submit(self, command: Command, place: str = "") -> None:
-        """Carry out a command at `now`, with all its consequences; a refusal is a COMMAND_REFUSED line.
+        """Carry out a command at `now`, with all its consequences; a refusal is a COMMAND_REFUSED event.
 
         `place` is the command's position in its file, with which a refusal begins.
         """
@@ -265,7 +265,7 @@ class Simulation:
         self._world.show_inadmissible(workloads)
 
     def progress(self) -> Mapping[str, Span]:
-        """Work under way → its duration so far."""
+        """Running group (or independent pod) → duration of its work so far."""
         return history_run_times.progress(self._world)
 
     def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
@@ -292,7 +292,7 @@ class Simulation:
         world = self._world
         while True:
             yield from reconcile.settle(world)
-            # Commands and autoscalers find a cluster that has come to rest after what happened before them.
+            # Commands run and autoscalers scan only when the schedulers are idle.
             if not world.kernel.is_due(world.now, Rank.CARRY, Rank.LOOK) or scheduling.is_idle(world):
                 timer = world.kernel.pop_due(world.now)
                 if timer is not None:
@@ -319,7 +319,7 @@ class Simulation:
             case WorkEnds():
                 completion.work_ends(world, timer)
             case PodEnds():
-                # A wave of pods ends as a whole, and only then are their jobs looked at.
+                # All pods that end at this moment end before their jobs are reconciled.
                 running.end(world, timer)
                 while (another := world.kernel.pop_pod_ends(world.now)) is not None:
                     running.end(world, another)

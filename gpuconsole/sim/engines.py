@@ -12,7 +12,7 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def first_group_phase(policy: SimPolicy) -> str:
-    """The initial phase of a PodGroup: an engine that does not enqueue PodGroups starts them as Inqueue."""
+    """The initial phase of a PodGroup: Pending with Volcano, else Inqueue, as no other engine enqueues PodGroups."""
     return (
         "Pending" if isinstance(policy.placement, VolcanoPolicy) or policy.second_scheduler is not None else "Inqueue"
     )

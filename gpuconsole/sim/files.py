@@ -9,8 +9,9 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def write(simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None, *, staged: bool = True) -> bytes:
-    """Write the cluster of a simulation with its policy and seed, as JSON. Work under way restarts when it is loaded.
+    """Write the cluster of a simulation with its policy and seed, as JSON.
 
+    Timers are not written: when it is loaded, work resumes from the start of its pods, and scheduled commands are lost.
     `recent` is its history, if more of it is known than the simulation keeps. A simulation of a real cluster that has
     not advanced is not `staged`.
     """

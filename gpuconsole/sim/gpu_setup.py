@@ -24,9 +24,9 @@ class Mig(Struct, frozen=True, kw_only=True):
 
     strategy: MigStrategy
     name: str
-    """Of the configuration, as the label nvidia.com/mig.config has it."""
+    """Name of the configuration, as in the label nvidia.com/mig.config."""
     config: mig_parted.Config | None = None
-    """None is what mig-parted knows by that name for the model."""
+    """None: mig-parted's configuration of that name for the GPU model."""
     dynamic: bool = False
 
 
@@ -42,16 +42,19 @@ class GpuSetup(Struct, frozen=True, kw_only=True):
     """The GPU setup of all nodes."""
 
     rules: tuple[SharingRule, ...] = ()
-    """The first that fits a node counts."""
+    """The first rule whose selector matches a node applies."""
     links: Mapping[str, str] = {}
-    """Annotations about what joins GPUs."""
+    """Annotations that describe the GPU interconnects."""
 
 
 BARE = GpuSetup()
 
 
 def apply_gpu_setup(node: Node, equipment: GpuSetup, problems: list[str] | None = None) -> Node:
-    """The node with its GPU setup applied; errors are added to `problems`, and leave its GPUs whole."""
+    """The node with its GPU setup applied; errors are added to `problems`.
+
+    An invalid MIG configuration leaves its GPUs whole.
+    """
     if equipment == BARE or not node.gpus:
         return node
     node = replace(node, annotations={**equipment.links, **node.annotations})

@@ -37,7 +37,7 @@ def _at_work(world: World, group: RunningGroup) -> list[Pod]:
 
 
 def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
-    """The fork, with random draws by `seed`; only valid between moments.
+    """The fork, with `seed` for random draws; only valid between moments.
 
     With `redraw` the simulation's arrival streams continue, and their jobs take as long as the streams say; each next
     arrival is drawn again from now on, and existing spot nodes are interrupted only on command.

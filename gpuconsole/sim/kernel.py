@@ -1,6 +1,6 @@
-"""The event queue: a heap of (time, priority, seq, event), so that simultaneous events have one order.
+"""The event queue: a heap of (time, rank, serial, timer), so that simultaneous timers have one order.
 
-Events are frozen data: a fork of the kernel is a copy of a list.
+Timers are frozen data: a fork of the kernel is a copy of a list.
 """
 
 from enum import IntEnum, StrEnum
@@ -17,11 +17,11 @@ class PodsGone(Struct, frozen=True, tag="pods-gone"):
     """The grace period of these pods (by uid) is over."""
 
     pods: tuple[tuple[str, str], ...]
-    """Key and uid: a later pod of the same name is not meant."""
+    """Key and uid, so that a later pod of the same name does not match."""
 
 
 class MakePods(Struct, frozen=True, tag="make-pods"):
-    """The job of a workload that was admitted then is unsuspended, and its controller makes the pods."""
+    """Kueue unsuspends the job of a workload admitted at `admitted`, and the job's controller creates its pods."""
 
     workload: str
     admitted: Time
@@ -31,7 +31,7 @@ class PodsStart(Struct, frozen=True, tag="pods-start"):
     """The containers of these pods have started, on the nodes that they were bound to."""
 
     pods: tuple[tuple[str, str], ...]
-    """Key and uid: a later pod of the same name is not meant."""
+    """Key and uid, so that a later pod of the same name does not match."""
 
 
 class WorkEnds(Struct, frozen=True, tag="work-ends"):
@@ -77,7 +77,7 @@ class Restart(Struct, frozen=True, tag="restart"):
 
 
 class Release(Struct, frozen=True, tag="release"):
-    """No pod of a workload that was evicted then is active any more: Kueue releases its quota."""
+    """No pod of a workload evicted at `evicted` is active any more: Kueue releases its quota."""
 
     workload: str
     evicted: Time
@@ -106,7 +106,7 @@ class ActLater(Struct, frozen=True, tag="act-later"):
 
     job: str
     pod: str
-    """The name of the pod that it is about; empty if it is about the job."""
+    """Name of the pod that the policy is about; empty if it is about the job."""
 
 
 class SyncWorkerClusters(Struct, frozen=True, tag="confer"):
@@ -118,7 +118,7 @@ class RunCommands(Struct, frozen=True, tag="carry"):
 
     commands: tuple[Command, ...]
     place: str = ""
-    """Where they are written, for refusals."""
+    """Place of the commands in their file, for refusals."""
 
 
 class Arrive(Struct, frozen=True, tag="arrive"):
@@ -132,7 +132,7 @@ class Retire(Struct, frozen=True, tag="retire"):
     """Finished objects are removed at the end of their retention time."""
 
     objects: tuple[tuple[str, str, str], ...]
-    """Table, key and uid: a later object of the same name is not meant."""
+    """Table, key and uid, so that a later object of the same name does not match."""
 
 
 class RecheckNode(Struct, frozen=True, tag="reexamine"):
@@ -160,20 +160,20 @@ class SampleUsage(Struct, frozen=True, tag="sample"):
 
 
 class Act(StrEnum):
-    """An autoscaler's scan is due."""
+    """The kind of an autoscaler timer: an event of one node, or a scan."""
 
     JOIN = "join"
     """A machine has started."""
     RECLAIM = "reclaim"
-    """The cloud wants a spot machine back."""
+    """The cloud sends the interruption notice of a spot node."""
     GONE = "gone"
-    """The time of a spot machine is up."""
+    """The notice of a spot node, or the terminationGracePeriod of a draining node, is over."""
     EXPIRE = "expire"
-    """A node has lived long enough."""
+    """A node reaches its expireAfter."""
     PROVISION = "provision"
-    """The pods that wait are looked at."""
+    """Provisioning for unschedulable pods; for the Cluster Autoscaler, the whole scan."""
     DISRUPT = "disrupt"
-    """The nodes that could go are looked at."""
+    """Karpenter's disruption round."""
 
 
 class AutoscalerTick(Struct, frozen=True, tag="capacity"):
@@ -182,7 +182,7 @@ class AutoscalerTick(Struct, frozen=True, tag="capacity"):
     act: Act
     node: str = ""
     uid: str = ""
-    """A later node of the same name is not meant."""
+    """So that a later node of the same name does not match."""
 
 
 class PlaceAgain(Struct, frozen=True, tag="place-again"):
@@ -219,17 +219,18 @@ Timer = Union[
 
 
 class Rank(IntEnum):
-    """Order of timers at one moment: releases of capacity, then requests for it, then requeues, then scans."""
+    """Order of timers at one moment: controllers and pods, then commands, arrivals, requeues and autoscaler scans."""
 
     FREE = 0
     CARRY = 1
     ARRIVE = 2
     WAKE = 3
     LOOK = 4
-    """Autoscalers look at what the schedulers have left."""
+    """Autoscalers act on pods that the schedulers left pending."""
 
 
 def rank(timer: Timer) -> Rank:
+    """The rank of a timer."""
     match timer:
         case RunCommands():
             return Rank.CARRY
@@ -293,6 +294,7 @@ class Kernel:
         return None
 
     def fork(self) -> "Kernel":
+        """Return an independent copy."""
         twin = Kernel()
         twin._heap = self._heap[:]
         twin._serial = self._serial
@@ -304,6 +306,7 @@ class Kernel:
 
     @classmethod
     def from_entries(cls, entries: tuple[SavedTimer, ...]) -> "Kernel":
+        """Restore the timers that `entries` returned."""
         kernel = cls()
         kernel._heap = [(entry.time, entry.rank, entry.serial, entry.timer) for entry in entries]
         heapify(kernel._heap)

@@ -30,7 +30,10 @@ AT_ONCE = 500
 
 
 class LiveBase:
-    """The last observed state of a cluster. Mutates by `update`; simulations start from forks of it."""
+    """The last observed state of a cluster; simulations start from forks of it.
+
+    Mutates by `update`, `go_on` and `keep`.
+    """
 
     def __init__(self, policy: SimPolicy, seed: int) -> None:
         self._policy, self._seed = policy, seed
@@ -39,20 +42,21 @@ class LiveBase:
         """The cluster at the last complete update."""
         self._coming: Iterator[Applied | Deleted] = iter(())
         self._next: Snapshot | None = None
-        """Where the news that are coming lead to."""
+        """The Snapshot to which `_coming` leads; None once it is reached."""
         self._observed = self._observation()
-        """What of Kueue's queues shows in what it wrote; None without Kueue."""
+        """The state of Kueue's queues that its writes reveal; None without Kueue."""
         self._stale_observation: Observation | None = None
-        """What showed of Kueue's queues, while other engines are told the cluster anew as time has passed."""
+        """The previous `_observed`, while the engines are loaded again because their time-dependent state is stale."""
         self._counted: dict[str, GroupCounts] = {}
-        """Groups of pods, as they were counted last."""
+        """Running group → its last counts."""
         self._fuller: dict[tuple[type[Object], str], tuple[Object, Object]] = {}
-        """Objects as they are in the cluster, and as they were completed."""
+        """Object → its version in the cluster, and the version with facts filled in."""
 
     def update(self, snapshot: Snapshot) -> Steps[None]:
         """Apply the changes of a new Snapshot; faster the more it shares with the previous one.
 
-        Another call may be made before this one is finished: it finishes the first one.
+        Another call may be made before this one is finished: it finishes the first one. A Snapshot older than the last
+        one is ignored.
         """
         yield from self._take_in()
         if snapshot.time < self.at.time:
@@ -68,7 +72,7 @@ class LiveBase:
             yield from self._take_in()
 
     def go_on(self, followed: tuple[Snapshot, Observation]) -> Steps[None]:
-        """Start from engines that were updated elsewhere, with the observed state of Kueue's queues."""
+        """Update to a Snapshot, and take over the state of Kueue's queues that was observed up to it elsewhere."""
         snapshot, observed = followed
         yield from self.update(snapshot)
         if self._observed is not None and self.at is snapshot:
@@ -86,7 +90,7 @@ class LiveBase:
                 self._tell(event)
             yield
         if self._next is reached:
-            # The same rows in the same order, whatever became of them on the way.
+            # Use the Snapshot's tables: the same objects in the same order.
             world.state = ClusterState.of(reached, ())
             world.devices = DeviceCounter.of_state(world.state)
             world.state.recall(reached.recent)

@@ -34,8 +34,8 @@ class Dispatch(Struct, frozen=True, kw_only=True):
     """The manager's state of a dispatched workload."""
 
     started: Time | None = None
-    """When the round of nominations that is under way began."""
+    """When the current round of nominations began."""
     sent: tuple[str, ...] = ()
-    """Clusters that were given a copy."""
+    """Clusters that have a copy."""
     runs: str = ""
-    """The cluster whose copy was admitted, until the workload's quota is free again."""
+    """The cluster whose copy was admitted, until the workload's quota is released."""

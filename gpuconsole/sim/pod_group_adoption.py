@@ -37,13 +37,14 @@ class GroupCounts(Struct, frozen=True):
     owners: Owners
     group: RunningGroup
     ready: tuple[Pod, ...]
-    """Those that are at work."""
+    """Pods that have a node and have not ended."""
     over: bool
-    """All of it is done."""
+    """True if all of its work is done."""
     written: tuple[Object, ...]
-    """What had to be written down for it."""
+    """Objects that the counting changed."""
 
     def is_of(self, members: Sequence[Pod], owners: Owners) -> bool:
+        """True if the counts are of these same pods and owners."""
         same = len(self.members) == len(members) and all(map(is_, self.owners, owners))
         return same and all(map(is_, self.members, members))
 
@@ -82,7 +83,7 @@ def _counted(
 ) -> GroupCounts:
     """Count a group; cached unless counting changed more than the group itself."""
     events, groups = len(world.out), len(world.groups)
-    # What leaves or has ended takes the places that are left over.
+    # Terminating and ended pods get the indexes that the others leave over.
     inside = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
     job = owners[1]
     count = _count_each if job is not None and job.solo else _count_all

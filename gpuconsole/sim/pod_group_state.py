@@ -40,13 +40,13 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     hold: Time = 0
     """Missing pods are not recreated before this time (backoff after a failure)."""
     refused_since: Time | None = None
-    """Since when the API server refuses pods of it (ResourceQuota): these were never there, and count as missing."""
+    """Time since which the API server refuses its pods (ResourceQuota); refused pods count as missing."""
     refusal: str = ""
     """The API server's message."""
     solo: bool = False
     """Its pods work independently, each as soon as it has a node."""
     is_reported: bool = field(default=False, name="told")
-    """History says already that it waits as a gang, or that it holds GPUs and waits."""
+    """True if the history already says that the gang is not scheduled."""
 
     @property
     def started(self) -> int:

@@ -16,11 +16,11 @@ _SET_MARKS = (
     *("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type", TASK_SPEC, ROLE),
     "ray.io/group",
 )
-"""Labels and annotations that name what Kueue makes a pod set of."""
+"""Labels and annotations that name the pod set of a pod."""
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
-"""Of Jobs with a backoffLimitPerIndex (Kubernetes' indexed_job_utils.go)."""
+"""Annotation of pods of Jobs with a backoffLimitPerIndex (Kubernetes' indexed_job_utils.go)."""
 _SAME = {"headgroup": "head"}
-"""What controllers call otherwise than Kueue."""
+"""Controllers' name of a pod set → Kueue's name."""
 
 
 def with_pod_indexes(

@@ -46,28 +46,28 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """All settings of a simulation besides its objects and its seed."""
 
     kueue: KueueConfig | None = KueueConfig()
-    """None = no queueing at all: every job's pods are made at once."""
+    """None = no queueing at all: every job's pods are created at once."""
     substitute: Substitute | None = None
     """Without Kueue, jobs that name a LocalQueue start at once under this scheduler, in its queue of the ClusterQueue's
     name, with the number of their WorkloadPriorityClass as their pods' priority; None leaves them as they are."""
     placement: PlacementPolicy | VolcanoPolicy | KaiPolicy = PlacementPolicy()
     second_scheduler: VolcanoPolicy | None = field(default=None, name="beside")
-    """Volcano beside it, for the pods that name its scheduler."""
+    """Volcano as a second scheduler, for the pods that name it."""
     wake_up_batch: Span | None = None
     """Interval in which requeues of inadmissible workloads are batched; 0 requeues at once, None is as in Kueue."""
     latencies: Latencies | None = None
-    """None: each controller's step takes the fixed time of a test (1 s to release, else none)."""
+    """None: controller steps take no time, except 1 s to release quota (`eviction.REACTION`)."""
     prices: Prices = field(default_factory=Prices)
     durations: LogNormal = LogNormal()
-    """How long work takes that does not say so itself."""
+    """Durations of work that does not state its own."""
     run_times: RunTimes | None = None
-    """Run times of the past from which all work's is drawn, whatever it says itself; None believes what it says."""
+    """Past run times from which durations are drawn, even stated ones; None: stated durations are used."""
     checks: Checks = Checks.PASS
     autoscaler: Autoscaler = Autoscaler()
     capacity: Capacity = FIXED
     spot: SpotPolicy = SpotPolicy()
     equipment: GpuSetup = BARE
-    """What becomes of the GPUs of nodes that autoscalers make."""
+    """GPU partitioning, sharing and interconnects of generated and provisioned nodes."""
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[ArrivalStream, ...] = ()

@@ -28,7 +28,7 @@ class QuotaUsage:
         return known
 
     def change(self, kind: type, old: object, new: object) -> None:
-        """An object was created, changed or deleted (old or new is None)."""
+        """Adjust the counts for an object that was created, changed or deleted (old or new is None)."""
         if not self._quotas:
             return
         if kind is ResourceQuota:
@@ -60,7 +60,7 @@ class QuotaUsage:
     def _note_quota(self, old: object, new: object) -> None:
         namespaces = {quota.namespace for quota in (old, new) if isinstance(quota, ResourceQuota)}
         for namespace in namespaces:
-            # What was counted here is written down as it is.
+            # A quota with the usage counted here needs no recount.
             if new not in self._quotas.get(namespace, ()):
                 self._quotas.pop(namespace, None)
 

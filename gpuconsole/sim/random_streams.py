@@ -46,6 +46,7 @@ class LogNormal(Struct, frozen=True, kw_only=True):
     most: Span = 1000 * HOUR
 
     def sample(self, random: Random) -> Span:
+        """Draw a duration between `least` and `most`; the median if `sigma` is 0."""
         if self.sigma == 0.0:
             return self.median
         drawn = random.lognormvariate(log(self.median / SECOND), self.sigma)

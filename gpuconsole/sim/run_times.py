@@ -15,14 +15,14 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.sim.random_streams import draw
 
 ENOUGH = 20
-"""Ends of work that a group has to have seen before it speaks for itself."""
+"""Number of ended runs that a group needs for its own curve to be used."""
 NEWEST = 200
-"""The past of a group is the work that began last, ended or not: by ends alone it would be the short work."""
+"""Number of runs of a group that count: those that began last, ended or not (ended ones alone would be short)."""
 SHARED_CHANCE = 0.5
 """How much of the chance all work of one owner, queue and size has in common: who submits a hundred short jobs, submits
 a hundred short jobs. (The correlation of a Gaussian copula.)"""
 STRETCH = 20
-"""Nothing is drawn that lasts so many times as long as the longest that was seen."""
+"""Longest duration drawn, as a multiple of the longest one observed."""
 
 
 class WorkKind(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Curve(Struct, frozen=True):
     lengths: tuple[Span, ...]
     lasting: tuple[float, ...]
     ends: int
-    """How many ends of work it goes by."""
+    """Number of ended runs that it is based on."""
 
     def lasts(self, length: Span) -> float:
         """The fraction of work that lasts longer than this."""
@@ -65,7 +65,7 @@ class Curve(Struct, frozen=True):
             found = self.lengths[bisect_left(self.lasting, -part, key=lambda lasting: -lasting)]
             if found > known:
                 return found
-        # No observed work of this kind has ended.
+        # Beyond the longest observation.
         base = max(longest, known)
         return round(base * min(STRETCH, 1.0 / max(chance, 1.0 / STRETCH)))
 
@@ -77,9 +77,9 @@ class RunTimes(Struct, frozen=True, kw_only=True):
     known: Mapping[str, Span] = {}
     """Running group → work done so far, which its drawn duration exceeds."""
     usual: Span = 3600 * SECOND
-    """Where nothing ever ended."""
+    """Typical duration where no work has ended yet."""
     stated_from: Time | None = None
-    """Jobs created since then take as long as they say themselves; None where nobody can know that of any job."""
+    """Jobs created later take as long as they state; None: the durations of all jobs are drawn."""
 
     def draws(self, created: Time) -> bool:
         """True for work whose duration is drawn, by the creation time of its job."""
@@ -114,7 +114,7 @@ def _chance(seed: int, group: str, kind: WorkKind) -> float:
 
 
 def groups(kind: WorkKind) -> Iterator[str]:
-    """The groups of a piece of work, narrowest first: owner, queue and size; queue and size; queue."""
+    """The groups of a piece of work, narrowest first: owner, queue and size; queue and size; queue; size; all."""
     size = _size(kind.gpus)
     yield f"owner {kind.owner}, queue {kind.queue}, {size}"
     yield f"queue {kind.queue}, {size}"
@@ -132,7 +132,7 @@ def _size(gpus: int) -> str:
 
 
 def learn(past: Iterable[ObservedRun], known: Mapping[str, Span]) -> RunTimes:
-    """Survival curves of all groups from the history, in order of start times."""
+    """Compute the survival curves of all groups from past runs, in order of start times."""
     grouped: dict[str, list[ObservedRun]] = {}
     for run in past:
         for name in groups(run.kind):

@@ -43,7 +43,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     latency_run: int = 0
     now: Time
     objects: tuple[_O, ...]
-    """Left as bytes where it is read: each is shared with those before it before the next one is made."""
+    """Still encoded when read: `load` decodes and interns one object at a time."""
     recent: tuple[HistoryEvent, ...]
     out: tuple[Event, ...]
     timers: tuple[SavedTimer, ...]

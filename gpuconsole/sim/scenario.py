@@ -115,12 +115,12 @@ def _read(
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
     policy = policy_of(form, prices, folder, problems, catalogue)
-    # What stands beside the scenario was named elsewhere, with the same prefixes perhaps.
+    # Names of other manifests were generated elsewhere, perhaps from the same prefixes.
     names = GeneratedNames("scenario")
     equipment = equipment_of(form.engine, folder, problems)
     steps = equip_steps(read_steps(form.steps, start, problems, names), equipment, problems)
     if form.latencies is None and any(step.expect for step in steps):
-        # Expectations name moments, to the second: they hold whatever the seed.
+        # Expectations are exact to the second, and must hold for every seed.
         policy = replace(policy, latencies=None)
     objects = equip([*others, *_objects(form, "", folder, start, problems, names)], equipment, problems)
     clusters = {
