@@ -1,4 +1,4 @@
-"""Devices by claims (dynamic resource allocation) as quota: Kueue 0.19 pkg/dra.
+"""Quota charges for devices of dynamic resource allocation (DRA), as in Kueue 0.19 pkg/dra.
 
-`charges` is the way in: what the claims and the device-backed resources of a workload cost, or why it is refused.
+`charges` is the entry point: the charges for a workload's claims and extended resources, or why it cannot be queued.
 """

@@ -1,4 +1,4 @@
-"""Charges by capacity: what a claim takes of devices that are shared, rounded as their policies say.
+"""Quota charged for consumable capacity: what a claim takes of shared devices, rounded by their request policies.
 
 Kueue 0.19 pkg/dra/capacity.go (gate KueueDRAIntegrationConsumableCapacity).
 """
@@ -14,14 +14,14 @@ from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, Proble
 
 
 def rounded_to_values(amount: int, values: Sequence[int]) -> int | None:
-    """The smallest of the values, which ascend, that is enough; None if none is."""
+    """Return the smallest of the ascending values that is at least the amount; None if there is none."""
     return next((value for value in values if value >= amount), None)
 
 
 def rounded_to_range(amount: int, policy: CapacityPolicy) -> int | None:
-    """The amount brought up to the least one and to a whole number of steps above it; None beyond the most.
+    """Round the amount up to the policy's minimum plus a whole number of steps; None if it exceeds the maximum.
 
-    Steps count from the least amount, so without one there is nothing to align to.
+    A policy without a minimum rounds nothing.
     """
     if policy.least is not None:
         amount = max(amount, policy.least)
@@ -32,9 +32,9 @@ def rounded_to_range(amount: int, policy: CapacityPolicy) -> int | None:
 
 
 def device_charge(capacity: DeviceCapacity, wanted: int | None) -> int | None:
-    """What a claim takes of one device: what it asks for, else the policy's default, else everything.
+    """Return what a claim takes of one device: its request, else the policy's default, else the whole capacity.
 
-    None if the policy does not allow that much.
+    Rounded up by the policy; None if the policy does not allow that much.
     """
     policy = capacity.policy
     if wanted is None:
@@ -45,7 +45,7 @@ def device_charge(capacity: DeviceCapacity, wanted: int | None) -> int | None:
 
 
 def capacity_charge(name: str, matched: Sequence[Device], count: int, wanted: int | None, path: str) -> int:
-    """What `count` of these devices cost by a capacity: the most that one of them would charge. Raises ClaimError."""
+    """The charge for `count` devices by one capacity, each at the maximum of any. Raises ClaimError, naming `path`."""
     offered = [device.capacity[name] for device in matched if name in device.capacity]
     if not offered:
         detail = f'matched devices have no capacity dimension "{name}"'
@@ -58,7 +58,10 @@ def capacity_charge(name: str, matched: Sequence[Device], count: int, wanted: in
 
 
 def charge_by_capacities(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
-    """Quota resource → what a request costs by the capacities of its class; `path` leads to it. Raises ClaimError."""
+    """Quota resource → charge for a request, by the capacities of its device class. Raises ClaimError, naming `path`.
+
+    Empty if the class has no capacity sources or is not mapped.
+    """
     sources = catalogue.map.capacities.get(request.device_class, [])
     resource = catalogue.map.resource(request.device_class)
     if not sources or resource is None:

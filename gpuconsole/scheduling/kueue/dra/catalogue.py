@@ -1,4 +1,4 @@
-"""Catalogue of device classes, claim templates and published devices, and of the quota resources that pay for them."""
+"""Catalogue of device classes, claim templates and published devices, with the mapping to quota resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 
 class DeviceCatalogue:
-    """The objects of dynamic resource allocation by name. Frozen after construction; pools are sorted out on demand."""
+    """DRA objects by name. Frozen after construction; pools are computed on demand."""
 
     __slots__ = ("_pools", "classes", "extended", "map", "slices", "templates")
 
@@ -28,7 +28,7 @@ class DeviceCatalogue:
         """By `namespace/name`."""
         self.slices = sorted(slices, key=lambda part: part.name)
         self.extended: dict[str, DeviceClass] = {}
-        """Resource → the class that pods which request it are given devices of."""
+        """Extended resource → the device class that provides it."""
         for known in self.classes.values():
             name = known.extended_resource
             if name:
@@ -37,6 +37,7 @@ class DeviceCatalogue:
         self._pools: dict[str, list[ResourcePool]] = {}
 
     def slices_of(self, driver: str) -> list[ResourceSlice]:
+        """The ResourceSlices of a driver, by name."""
         return [part for part in self.slices if part.driver == driver]
 
     def pools_of(self, driver: str) -> list[ResourcePool]:
@@ -46,7 +47,7 @@ class DeviceCatalogue:
         return self._pools[driver]
 
     def requests_of(self, namespace: str, template: str, path: str, context: str = "") -> Sequence[DeviceRequest]:
-        """What a claim template asks for. Raises ClaimError if there is no such template."""
+        """The device requests of a claim template. Raises ClaimError if it does not exist."""
         found = self.templates.get(f"{namespace}/{template}")
         if found is None:
             missing = f'resourceclaimtemplates.resource.k8s.io "{template}" not found'
@@ -55,7 +56,7 @@ class DeviceCatalogue:
         return found.requests
 
     def class_selectors(self, name: str, path: str) -> list[Tree]:
-        """The selectors of a class; `path` is the request that names it. Raises ClaimError."""
+        """The compiled selectors of a device class; none for an empty name. Raises ClaimError, naming `path`."""
         if not name:
             return []
         known = self.classes.get(name)
@@ -67,7 +68,7 @@ class DeviceCatalogue:
 
 
 def chosen(classes: Sequence[DeviceClass]) -> DeviceClass:
-    """Of classes that offer the same extended resource the newest; of those the first by name."""
+    """Return the newest of the classes that offer the same extended resource; on ties the first by name."""
     newest = max(known.created for known in classes)
     return min((known for known in classes if known.created == newest), key=lambda known: known.name)
 

@@ -42,14 +42,14 @@ class Charge(Struct, frozen=True):
 
 
 class ChargeRefusal(Struct, frozen=True):
-    """The workload cannot be queued; `requeued` is the text of its condition Requeued."""
+    """The workload cannot be queued; `requeued` is the message of its Requeued condition."""
 
     message: str
     requeued: str
 
 
 Charges = Mapping[str, Charge]
-"""By pod set; those that cost nothing are left out."""
+"""Pod set → its charge per pod; pod sets without a charge are omitted."""
 
 NO_CHARGES: Charges = {}
 
@@ -98,13 +98,13 @@ def _charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Ch
 
 
 def _pod_sets(workload: Workload) -> Iterator[tuple[PodSet, str]]:
-    """The pod sets, and where their pods' specs are."""
+    """Yield the pod sets with the field paths of their pod specs."""
     for index, pod_set in enumerate(workload.pod_sets):
         yield pod_set, f"spec.podSets[{index}].template.spec"
 
 
 def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """Charge devices of classes that count one by one. Raises ClaimError at the first problem."""
+    """Charge devices of classes without enabled counter or capacity sources. Raises ClaimError at the first problem."""
     costs = {
         pod_set.name: _devices_of(catalogue, workload.namespace, pod_set, path, gates)
         for pod_set, path in _pod_sets(workload)
@@ -113,7 +113,7 @@ def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated)
 
 
 def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """Charge requested extended resources of device classes. Raises ClaimError with all problems."""
+    """Charge extended resources that device classes provide. Raises ClaimError with all problems."""
     if not gates.enabled(EXTENDED):
         return NO_CHARGES
     found: dict[str, Charge] = {}
@@ -133,12 +133,12 @@ def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gate
 
 
 def charge_counters(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """Charge requests by shared counters. Raises ClaimError at the first problem."""
+    """Charge requests by shared counters, if that gate is enabled. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_counters) if gates.enabled(PARTITIONABLE) else NO_CHARGES
 
 
 def charge_capacities(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
-    """Charge requests by capacities. Raises ClaimError at the first problem."""
+    """Charge requests by capacities, if that gate is enabled. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_capacities) if gates.enabled(CONSUMABLE) else NO_CHARGES
 
 
@@ -158,7 +158,7 @@ def _charge_requests(
 
 
 def _claim_templates(template: PodTemplate, path: str) -> Iterator[tuple[str, str]]:
-    """The claim templates that a pod names, and the places where it does."""
+    """Yield the claim templates that a pod names, with the field paths of its claims."""
     for index, claim in enumerate(template.resource_claims):
         if claim.template:
             yield claim.template, f"{path}.resourceClaims[{index}]"
@@ -181,7 +181,7 @@ def _devices_of(catalogue: DeviceCatalogue, namespace: str, pod_set: PodSet, pat
 
 
 def _counted(catalogue: DeviceCatalogue, namespace: str, pod_set: str, template: str, place: str) -> dict[str, int]:
-    """Class → devices that a claim template asks for; the cluster has them."""
+    """Class → devices that a claim template requests. Raises ClaimError if too few devices match its selectors."""
     requests = catalogue.requests_of(namespace, template, place, f" in podset {pod_set}")
     context = f"ResourceClaimTemplate {template}"
     try:

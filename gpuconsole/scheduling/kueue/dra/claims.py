@@ -1,6 +1,6 @@
-"""Charges by device: how many devices of which class the claims of a pod ask for (Kueue 0.19 pkg/dra/claims.go).
+"""Quota charged per device: how many devices of each class a claim requests (Kueue 0.19 pkg/dra/claims.go).
 
-A request with selectors is refused while the cluster does not have enough devices that they mean.
+A request with selectors is refused while the cluster has too few matching devices.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, Proble
 from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 Published = tuple[str, Device]
-"""A driver and one of its devices."""
+"""(driver, device)"""
 
 
 def count_devices(requests: Sequence[DeviceRequest]) -> dict[str, int]:
-    """Class → number of devices; paths in problems start at `devices`. Raises ClaimError for what is not supported."""
+    """Class → number of devices. Raises ClaimError, with paths from `devices`, for invalid or unsupported requests."""
     counts: dict[str, int] = {}
     for index, request in enumerate(requests):
         _check_supported(request, f"devices.requests[{index}]")
@@ -51,9 +51,9 @@ def _invalid(path: str, detail: str) -> ClaimError:
 
 
 def check_devices(catalogue: DeviceCatalogue, requests: Sequence[DeviceRequest], path: str) -> None:
-    """Raise ClaimError unless the cluster has the devices that the selectors of the requests mean.
+    """Raise ClaimError if the cluster has too few devices that match the selectors of the requests.
 
-    A device that one request was given is not given to another; `path` leads to the claim.
+    Each device counts for one request only; `path` is the field path of the claim.
     """
     selecting = [(number, request) for number, request in enumerate(requests) if any(request.selectors)]
     if not selecting:
@@ -70,7 +70,7 @@ def check_devices(catalogue: DeviceCatalogue, requests: Sequence[DeviceRequest],
 
 
 def _slices(catalogue: DeviceCatalogue, selecting: Sequence[tuple[int, DeviceRequest]]) -> list[ResourceSlice]:
-    """What is published by the drivers that pay for these requests; everything, if one has no such drivers."""
+    """Return the slices of the drivers in the sources of these requests; all slices if a class has no sources."""
     drivers: list[str] = []
     for _, request in selecting:
         counters = catalogue.map.counters.get(request.device_class, [])
@@ -82,7 +82,7 @@ def _slices(catalogue: DeviceCatalogue, selecting: Sequence[tuple[int, DeviceReq
 
 
 def _give(catalogue: DeviceCatalogue, request: DeviceRequest, free: list[Published], path: str) -> list[Published]:
-    """Return the devices left after the request got its own. Raises ClaimError."""
+    """Return the devices that are left after the request took its own. Raises ClaimError."""
     field, name = f"{path}.exactly.selectors", request.device_class
     by_class = catalogue.class_selectors(name, path)
     own = compiled(request.selectors, field, "CEL compilation failed")
@@ -100,7 +100,7 @@ def _give(catalogue: DeviceCatalogue, request: DeviceRequest, free: list[Publish
 
 
 def _first(free: Sequence[Published], trees: Sequence[Tree], count: int) -> set[int]:
-    """Positions of the first `count` devices that are selected."""
+    """Return the positions of the first `count` devices that match, but at least of one."""
     found: set[int] = set()
     for number, (driver, device) in enumerate(free):
         if len(found) >= max(1, count):

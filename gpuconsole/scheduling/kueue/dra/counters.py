@@ -21,7 +21,10 @@ def counter_charge(counter: str, matched: Sequence[Device], count: int) -> int |
 
 
 def charge_by_counters(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
-    """Quota resource → charge for a request, by the counters of its device class. Raises ClaimError, naming `path`."""
+    """Quota resource → charge for a request, by the counters of its device class. Raises ClaimError, naming `path`.
+
+    Empty if the class has no counter sources.
+    """
     sources = catalogue.map.counters.get(request.device_class, [])
     costs: dict[str, int] = {}
     selectors = selectors_of(catalogue, request, path) if sources else ([], [])

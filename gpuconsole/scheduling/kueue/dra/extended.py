@@ -1,4 +1,4 @@
-"""Resources that a device class stands behind: a request for them is paid for like a claim.
+"""Extended resources that a device class provides: a request for one is charged like a claim.
 
 Kueue 0.19 pkg/dra/extended_resources.go.
 """
@@ -13,12 +13,12 @@ from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, Proble
 
 
 def is_extended(resource: str) -> bool:
-    """True for resources with a domain that is not Kubernetes' own."""
+    """True for a resource name with a domain, except `kubernetes.io/` and huge pages."""
     return "/" in resource and not resource.startswith(("kubernetes.io/", "hugepages-"))
 
 
 def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
-    """True if a container requests an extended resource of a device class."""
+    """True if a container requests an extended resource that a device class provides."""
     return any(
         amount and name in catalogue.extended and is_extended(name)
         for container in (*template.init_containers, *template.containers)
@@ -27,7 +27,7 @@ def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
 
 
 class _ExtendedRequest:
-    """A pod's request for one extended resource: path and amount."""
+    """A pod's request for one extended resource: containers with their paths, and amounts."""
 
     __slots__ = ("places", "running", "starting")
 
@@ -44,10 +44,11 @@ class _ExtendedRequest:
 def charge_extended(
     catalogue: DeviceCatalogue, template: PodTemplate, path: str, *, counters: bool, capacities: bool
 ) -> tuple[dict[str, int], frozenset[str]]:
-    """(quota resource → amount, requested resources that it stands for) of one pod; `path` leads to its spec.
+    """Return one pod's charges by quota resource, and the requested resources that they replace.
 
-    Init containers run one after the other, containers together. `counters` and `capacities` say whether such sources
-    are read: a class that has some takes no plain requests. Raises ClaimError.
+    The amount is that of all containers together or of the largest init container, whichever is larger. With `counters`
+    and `capacities`, a class that has such sources cannot be requested as an extended resource. `path` is the field
+    path of the pod's spec. Raises ClaimError with all problems.
     """
     charges: dict[str, int] = {}
     replaced: set[str] = set()
@@ -87,7 +88,10 @@ def _containers(containers: Sequence[Container], path: str) -> Iterator[tuple[st
 
 
 def _quota_key(catalogue: DeviceCatalogue, name: str, path: str, *, counters: bool, capacities: bool) -> str:
-    """The quota resource that pays for a resource; nothing if no class stands behind it. Raises ClaimError."""
+    """Return the quota resource charged for an extended resource: that of its class, or itself if not mapped.
+
+    Empty if no class provides it. Raises ClaimError.
+    """
     chosen = catalogue.extended.get(name)
     if chosen is None:
         return ""
@@ -108,7 +112,7 @@ def _quota_key(catalogue: DeviceCatalogue, name: str, path: str, *, counters: bo
 
 
 def _whole(name: str, asked: _ExtendedRequest) -> int:
-    """How much is asked for, in whole devices. Raises ClaimError."""
+    """Return the requested number of devices. Raises ClaimError if it is not an integer or too large."""
     broken = [
         Problem(ProblemKind.INVALID, f"{place}.resources.requests.{name}", container.fractions[name], _NO_INTEGER)
         for place, container in asked.places

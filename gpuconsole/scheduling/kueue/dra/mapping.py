@@ -1,4 +1,4 @@
-"""Maps each device class to the quota resource that pays for it (Configuration: resources.deviceClassMappings)."""
+"""Maps device classes to the quota resources charged for them (Configuration: resources.deviceClassMappings)."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class CounterSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The charge is what matching devices of a driver consume of a counter."""
+    """A charge by the amount of a shared counter that matching devices of a driver consume."""
 
     name: str
     driver: str
@@ -15,7 +15,7 @@ class CounterSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CapacitySource(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The charge is what the claim asks for of a capacity that a driver's devices share out."""
+    """A charge by the amount that a claim requests of a capacity of a driver's devices."""
 
     name: str
     driver: str
@@ -24,7 +24,7 @@ class CapacitySource(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeviceClassMapping(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Classes whose devices are paid for in one quota resource: one each, unless there are sources."""
+    """Device classes charged to one quota resource: 1 per device, unless there are sources."""
 
     name: str
     device_class_names: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ClassMap:
     def __init__(self, mappings: Sequence[DeviceClassMapping]) -> None:
         self._resources: dict[str, str] = {}
         self.counters: dict[str, list[tuple[str, CounterSource]]] = {}
-        """Class → the quota resource and the source of each counter."""
+        """Class → (quota resource, source) of each counter."""
         self.capacities: dict[str, list[CapacitySource]] = {}
         for mapping in mappings:
             for name in mapping.device_class_names:
@@ -52,8 +52,8 @@ class ClassMap:
         drivers = [source.driver for mapping in mappings for source in mapping.counters]
         drivers += [source.driver for mapping in mappings for source in mapping.capacities]
         self.drivers = frozenset(drivers)
-        """Drivers whose devices decide what is charged."""
+        """Drivers of all sources: their devices determine charges."""
 
     def resource(self, device_class: str) -> str | None:
-        """The quota resource of a class; the first mapping that names the class counts."""
+        """The quota resource of a class, from the first mapping that names it; None if none does."""
         return self._resources.get(device_class)

@@ -1,4 +1,4 @@
-"""Devices that a request can be given: those of complete pools that the source, the class and the request select."""
+"""Finds the devices for a request: those in complete pools that match the source, the class and the request."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, Proble
 from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 Selectors = tuple[list[Tree], list[Tree]]
-"""The class's and the request's own."""
+"""(selectors of the class, selectors of the request)"""
 
 
 def selectors_of(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> Selectors:
-    """Compile the selectors of a request at `path`. Raises ClaimError."""
+    """Compile the selectors of a request and of its class. Raises ClaimError, naming `path`."""
     by_class = catalogue.class_selectors(request.device_class, path)
     return by_class, compiled(request.selectors, f"{path}.exactly.selectors", "CEL compilation failed")
 
@@ -24,7 +24,7 @@ def selectors_of(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) 
 def matching(
     catalogue: DeviceCatalogue, source: CounterSource | CapacitySource, selectors: Selectors, path: str
 ) -> list[Device]:
-    """The devices of a source's driver that all selectors mean. Raises ClaimError."""
+    """Return the devices of a source's driver, in complete pools, that match all selectors. Raises ClaimError."""
     own = compiled([source.device_selector], path, "deviceSelector CEL compilation failed")
     stages = (("deviceSelector", own), ("DeviceClass selector", selectors[0]), ("request selector", selectors[1]))
     return [

@@ -1,4 +1,4 @@
-"""Devices by pool: a driver publishes a pool in slices, and anew, with a higher generation, when it changes."""
+"""Groups devices by pool: drivers publish a pool as ResourceSlices, with a higher generation after each change."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ class ResourcePool(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """True if every slice is there; only then its devices count."""
+        """True if all slices are published; only then its devices count."""
         return len(self.slices) == self.expected
 
     @property
@@ -26,7 +26,7 @@ class ResourcePool(Struct, frozen=True):
 
 
 def pools_of(slices: Iterable[ResourceSlice], driver: str) -> list[ResourcePool]:
-    """A driver's pools, in order of their first slices."""
+    """Return a driver's pools, in order of their first slices."""
     pools: dict[str, ResourcePool] = {}
     for part in slices:
         if part.driver != driver:

@@ -8,16 +8,16 @@ from msgspec import Struct
 
 
 class ProblemKind(StrEnum):
-    """How a problem is introduced in its text."""
+    """Kind of a field error: how its text begins."""
 
     INVALID = "Invalid value"
     NOT_FOUND = "Not found"
     INTERNAL = "Internal error"
-    """Something that may pass: an object is missing, or drivers have not published enough devices yet."""
+    """An error that may resolve itself: an object is missing, or too few devices are published yet."""
 
 
 class Problem(Struct, frozen=True):
-    """One problem. `value` is what is wrong; a problem that is invalid without one says null."""
+    """A field error. `value` is the rejected value, null in the text if None; internal errors show no value."""
 
     kind: ProblemKind
     field: str
@@ -55,6 +55,6 @@ class ClaimError(Exception):
 
 
 def aggregate(problems: Sequence[Problem]) -> str:
-    """All of them as one text; the same text is not repeated (ErrorList.ToAggregate)."""
+    """Join the problems into one text without duplicates (ErrorList.ToAggregate)."""
     texts = list(dict.fromkeys(problem.text for problem in problems))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -1,4 +1,4 @@
-"""CEL selectors of device classes and requests, compiled for Kueue; errors are reported by field."""
+"""Compiles the CEL selectors of device classes and requests; errors are reported by field."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,10 @@ from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, Proble
 
 
 def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
-    """The expressions as trees; those that are no CEL are left out. Raises ClaimError, with a problem for each."""
+    """Compile expressions; empty ones (selectors without CEL) are skipped.
+
+    Raises ClaimError with all problems, or only the first with `first_only`.
+    """
     trees: list[Tree] = []
     problems: list[Problem] = []
     for index, expression in enumerate(selectors):

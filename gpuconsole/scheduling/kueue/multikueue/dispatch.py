@@ -1,7 +1,6 @@
-"""To which worker clusters a workload is offered, and when (Kueue 0.19 pkg/controller/workloaddispatcher).
+"""Dispatchers: choose the worker clusters for a workload, and when (Kueue 0.19 pkg/controller/workloaddispatcher).
 
-All at once is one round with every cluster of the MultiKueueConfig; the incremental dispatcher offers it to a few more
-in each round.
+AllAtOnce nominates every cluster of the MultiKueueConfig at once; Incremental nominates a few more in each round.
 """
 
 from collections.abc import Sequence
@@ -16,21 +15,21 @@ ROUND: Span = 5 * MINUTE
 
 
 class Nomination(Struct, frozen=True, kw_only=True):
-    """The clusters to which a workload is dispatched from now on."""
+    """The clusters nominated for a workload."""
 
     clusters: tuple[str, ...]
     started: Time | None = None
-    """When the round that is under way began; None if there is none."""
+    """Start of the current round; None if there is none."""
     again: Time | None = None
-    """When the next round is due; None if nothing is left to offer."""
+    """Time of the next round; None if no cluster is left to nominate."""
     exhausted: bool = False
     """A new round was due, and no cluster was left to nominate."""
 
 
 def skips_nomination(workload: Workload, check: CheckState | None, *, elastic: bool = False) -> bool:
-    """True if no cluster is to be nominated: no such check, a decided one, or a cluster already has the workload.
+    """True if no cluster may be nominated: the check is missing or not Pending, or a cluster has the workload already.
 
-    An elastic workload is nominated again when it grows (Kueue 0.19 workload.ShouldSkipClusterNomination).
+    An elastic workload that has a cluster may still be nominated (Kueue 0.19 workload.ShouldSkipClusterNomination).
     """
     if check is None or check.state != "Pending":
         return True
@@ -51,10 +50,10 @@ def incremental(
     step: int,
     in_order: bool = True,
 ) -> Nomination:
-    """Offer a workload to `step` more clusters when a round is over; those nominated before stay.
+    """Nominate `step` more clusters if the current round is over or there is none; nominated clusters stay.
 
-    `in_order` takes them as the MultiKueueConfig lists them (gate MultiKueueIncrementalDispatcherRespectConfigOrder),
-    else by name.
+    `in_order` takes them as `remotes`, the MultiKueueConfig, lists them (gate
+    MultiKueueIncrementalDispatcherRespectConfigOrder), else by name.
     """
     if started is not None and now - started <= ROUND:
         return Nomination(clusters=tuple(nominated), started=started, again=started + ROUND + 1)

@@ -1,7 +1,7 @@
 """Reconciles a workload of the MultiKueue manager with its copies on worker clusters, one step at a time.
 
 Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
-runs it; the workload takes over the copy's result.
+runs it; the copy's Finished condition becomes the workload's.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ class MultiKueueGroup(Struct, frozen=True, kw_only=True):
     local: Workload
     check: CheckState
     copies: Mapping[str, Workload | None]
-    """By cluster that can be reached; None where there is no copy."""
+    """Reachable cluster → its copy; None if it has none."""
     lost: Mapping[str, Time] = {}
-    """Clusters that cannot be reached, and since when."""
+    """Unreachable cluster → time since when."""
 
 
 class MultiKueueActions(Struct, frozen=True, kw_only=True):
@@ -34,17 +34,17 @@ class MultiKueueActions(Struct, frozen=True, kw_only=True):
 
     check: CheckState | None = None
     cluster: str = ""
-    """The cluster that took the workload."""
+    """The cluster that admitted the workload; empty if none did in this step."""
     finish: tuple[str, str] | None = None
-    """Reason and message with which the workload is done."""
+    """Reason and message of the Finished condition to set."""
     remove: tuple[str, ...] = ()
-    """Clusters whose copies go."""
+    """Clusters whose copies are to be deleted."""
     stop: tuple[str, str] | None = None
-    """The cluster whose copy is to be deactivated, and why."""
+    """(cluster, message): the copy to deactivate, and why."""
     nominate: bool = False
-    """The workload is to be offered to clusters."""
+    """True if clusters are to be nominated."""
     again: Time | None = None
-    """When to look again though nothing happens."""
+    """When to reconcile again even if nothing changes; None if not needed."""
 
 
 def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:

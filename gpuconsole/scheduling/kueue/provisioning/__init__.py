@@ -1,5 +1,5 @@
-"""Capacity on request: the admission check of Kueue that asks an autoscaler for nodes before a workload runs.
+"""Kueue's admission check that requests nodes from an autoscaler with ProvisioningRequests.
 
-`needs` says which pods have to be asked for, `attempts` names the requests, `answers` reads what the autoscaler said,
-`controller` puts them together (Kueue 0.19 pkg/controller/admissionchecks/provisioning).
+`needs` selects the pods to request, `attempts` names the requests, `answers` reads their conditions, `references`
+finds the config of a check, and `controller` reconciles (Kueue 0.19 pkg/controller/admissionchecks/provisioning).
 """

@@ -31,11 +31,11 @@ def without_need(state: CheckState) -> CheckState:
 def answered(
     workload: Workload, state: CheckState, request: ProvisioningRequest, config: ProvisioningRequestConfig
 ) -> CheckState:
-    """Return the check state for its newest request. The conditions are evaluated in Kueue's order: failure first."""
+    """Return the check state for its newest request. Conditions are evaluated in Kueue's order: Failed first."""
     if request.condition(FAILED):
         return _again(workload, state, request, config.retry, FAILED, "Retrying after failure")
     if request.condition(CAPACITY_REVOKED):
-        # Its nodes are going: pods that are made again would wait for ever, so the workload is to be deactivated.
+        # Its nodes are being removed: recreated pods would stay pending, so a rejection deactivates the workload.
         if not workload.active or workload.finished:
             return state
         return replace(state, state="Rejected", message=request.message(CAPACITY_REVOKED))
@@ -58,13 +58,13 @@ def answered(
 def _again(
     workload: Workload, state: CheckState, request: ProvisioningRequest, retry: RetryStrategy, condition: str, why: str
 ) -> CheckState:
-    """Retry the workload's request, or reject the check after the last attempt."""
+    """Set the check to Retry, or to Rejected after the last attempt."""
     attempt = attempt_of(request, workload.name, state.name) or 1
     if attempt > retry.limit:
         return replace(state, state="Rejected", message=request.message(condition))
     state = replace(state, message=f"{why}: {request.message(condition)}")
     if attempt <= state.retry_count:
-        # An attempt that the workload was sent back for before.
+        # The check was already set to Retry for this attempt.
         return state
     return replace(state, state="Retry", requeue_after=backoff(retry.base, retry.most, state.retry_count + 1) // SECOND)
 
@@ -72,7 +72,7 @@ def _again(
 def _updates(
     workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig
 ) -> Iterator[PodSetUpdate]:
-    """What the pods need to find the capacity that was given for them."""
+    """Yield the annotations and node selectors with which pods use the provisioned capacity."""
     names = {template_name(request.name, pod_set.name): pod_set.name for pod_set in workload.pod_sets}
     details = request.details
     selector = {label: details[detail] for label, detail in config.node_selectors or () if detail in details}

@@ -6,7 +6,7 @@ from hashlib import sha1
 from gpuconsole.model.provisioning import ProvisioningRequest
 
 _LONGEST = 247
-"""A name has 253 characters; five of a hash and its dash are kept free."""
+"""Names have up to 253 characters; 6 are reserved for a dash and five characters of a hash."""
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
@@ -29,5 +29,5 @@ def attempt_of(request: ProvisioningRequest, workload: str, check: str) -> int |
 def _limited(name: str) -> str:
     if len(name) <= _LONGEST:
         return name
-    # Not for secrecy: the digits keep long names apart, and are those that Kueue gives.
+    # Not for security: the hash keeps truncated names distinct, and equal to Kueue's.
     return f"{name[:_LONGEST]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:5]}"

@@ -22,14 +22,14 @@ MANAGED: Mapping[str, str] = {"kueue.x-k8s.io/managed": "true"}
 
 
 class ProvisioningObjects(Struct, frozen=True, kw_only=True):
-    """The objects that the controller reads beside the workload, by key."""
+    """The objects that the controller reads besides the workload, by key."""
 
     checks: Mapping[str, AdmissionCheck]
     configs: Mapping[str, ProvisioningRequestConfig]
     flavors: Mapping[str, ResourceFlavor]
     templates: Mapping[str, StoredTemplate]
     requests: Sequence[ProvisioningRequest]
-    """Those that the workload owns."""
+    """The requests that the workload owns."""
 
 
 class ProvisioningEvent(Struct, frozen=True):
@@ -45,9 +45,9 @@ class ProvisioningResult(Struct, frozen=True, kw_only=True):
     workload: Workload
     made: tuple[ProvisioningRequest, ...] = ()
     templates: tuple[StoredTemplate, ...] = ()
-    """Made anew, or handed over to their request."""
+    """Templates that are created, or get their request as owner."""
     dropped: tuple[str, ...] = ()
-    """Keys of requests that are of no use any more."""
+    """Keys of requests to delete."""
     notices: tuple[ProvisioningEvent, ...] = ()
 
 
@@ -56,8 +56,9 @@ def reconcile(
 ) -> ProvisioningResult:
     """Reconcile a workload's checks with its ProvisioningRequests.
 
-    Each check has one request at a time, its newest attempt; a failed one is followed by the next when the workload has
-    its quota again. `clean_up` is the gate CleanupProvisioningRequestsOnEviction. Raises InconsistentAssignments.
+    Each check has one request at a time, its newest attempt; after a failure the next one is created when the workload
+    has reserved quota again. `clean_up` is the gate CleanupProvisioningRequestsOnEviction. Raises
+    InconsistentAssignments.
     """
     evicted = workload.is_true("Evicted")
     if workload.finished or (evicted and clean_up):
@@ -110,7 +111,10 @@ def newest(
     config: ProvisioningRequestConfig | None,
     requests: Sequence[ProvisioningRequest],
 ) -> ProvisioningRequest | None:
-    """The last attempt at a check that still asks as its config says; None if there is none, or none is needed."""
+    """Return the last request of a check that still matches its config; None if there is none, or none is needed.
+
+    Raises InconsistentAssignments.
+    """
     if config is None or not is_needed(workload, config):
         return None
     attempts = ((attempt_of(request, workload.name, check), request) for request in requests)
@@ -161,10 +165,10 @@ def _changes(before: Workload, after: Workload) -> Iterator[ProvisioningEvent]:
 
 
 def _next_attempt(workload: Workload, state: CheckState, request: ProvisioningRequest | None) -> int | None:
-    """Return the attempt to create now; None while the current one is pending.
+    """Return the number of the attempt to create now; None unless the current one failed and the check is Pending.
 
-    A booking that expires after the workload was admitted is of no concern. Where the last request is gone, the check
-    remembers how many there were.
+    A booking that expires after the workload was admitted is ignored. If the last request is gone, the number follows
+    from the check's retry count.
     """
     if request is None:
         return state.retry_count + 1
@@ -210,7 +214,7 @@ def _missing_templates(
 
 
 def _asking(template: PodTemplate) -> PodTemplate:
-    """The template with limits as requests where there are none (Kueue's UseLimitsAsMissingRequests)."""
+    """Return the template with limits in place of missing requests (Kueue's UseLimitsAsMissingRequests)."""
     return replace(
         template,
         containers=tuple(replace(one, requests=one.effective) for one in template.containers),
@@ -221,7 +225,7 @@ def _asking(template: PodTemplate) -> PodTemplate:
 def _handed_over(
     request: ProvisioningRequest, templates: Mapping[str, StoredTemplate]
 ) -> Iterator[tuple[str, StoredTemplate]]:
-    """Return the templates of a request with the request as their owner."""
+    """Yield the templates of a request that do not have it as owner yet, with it as owner."""
     owner = f"ProvisioningRequest/{request.key}"
     for pods in request.pod_sets:
         template = templates.get(f"{request.namespace}/{pods.template}")

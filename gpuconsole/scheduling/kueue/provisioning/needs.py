@@ -19,7 +19,7 @@ class InconsistentAssignments(ValueError):
 
 
 class Needed(Struct, frozen=True):
-    """Pods that are requested together: representative pod set, assignment and count."""
+    """Pods requested as one: the first of their pod sets, its assignment, and the count of all."""
 
     pod_set: PodSet
     assignment: PodSetAssignment
@@ -27,7 +27,10 @@ class Needed(Struct, frozen=True):
 
 
 def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
-    """True if any pod needs a resource that the config manages. Raises InconsistentAssignments."""
+    """True if any pod needs a resource that the config manages (any, if it lists none).
+
+    Raises InconsistentAssignments.
+    """
     return any(count > 0 for _, _, count in _managed(workload, config))
 
 
@@ -76,7 +79,7 @@ def _is_mergeable(one: PodSet, other: PodSet, policy: str) -> bool:
 
 
 def _requirements(template: PodTemplate) -> tuple[object, ...]:
-    """Return everything that decides on which nodes such a pod fits; priorities and labels do not."""
+    """Return the fields that decide on which nodes a pod fits."""
     return (
         [container.requests for container in template.containers],
         [container.requests for container in template.init_containers],

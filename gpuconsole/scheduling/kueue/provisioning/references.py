@@ -1,4 +1,4 @@
-"""From an admission check to the config that says how it asks (Kueue 0.19 pkg/util/admissioncheck)."""
+"""Finds the ProvisioningRequestConfig of an admission check (Kueue 0.19 pkg/util/admissioncheck)."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _GROUP, _KIND = "kueue.x-k8s.io", "ProvisioningRequestConfig"
 
 
 def config_of(check: AdmissionCheck) -> str:
-    """Name of the config that a check of this controller refers to; nothing if there is none."""
+    """Name of the config that a check refers to; empty for an invalid reference or another controller's check."""
     return check.parameters.rpartition("/")[2] if check.controller == CONTROLLER and not _fault(check) else ""
 
 
