@@ -1,6 +1,6 @@
-"""YAML to plain values within bounds: depth, size and aliases are limited, and every value knows its line.
+"""Bounded reading of YAML: depth, size and aliases are limited, and every value has its line.
 
-The tree is built from libyaml's events, so a document that is too large or too deep stops where it exceeds a limit.
+The tree is built from libyaml's events, so that reading stops where a document exceeds a limit.
 """
 
 import re
@@ -17,19 +17,19 @@ from gpuconsole.model.documents.scalars import key_text, resolve
 MOST_DEPTH = 100
 MOST_NODES = 1_000_000
 MOST_ALIASED = 100_000
-"""So many values may be repeated by aliases: they cost no memory, but each is looked at."""
+"""Most values that aliases may repeat: they use no memory, but each is visited."""
 MERGE = "<<"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING = "tag:yaml.org,2002:str"
 _TEMPLATE = re.compile(r"\{\{-?\s*[.$\"\w][^{}]*\}\}")
 TEMPLATE = "template"
-"""Code of what is said of a document that is none before it is rendered."""
+"""Code of the problem that a document must be rendered first."""
 _PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 _CONTAINER_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
 
 class YamlPosition:
-    """Where a value stands, and where its parts do."""
+    """Line of a value, and positions of its parts."""
 
     __slots__ = ("children", "line")
 
@@ -38,7 +38,7 @@ class YamlPosition:
         self.children = children
 
     def find(self, path: Path) -> int:
-        """The line of a path; of the nearest thing around it where the path leads nowhere."""
+        """Return the line of a path, or of the nearest value around it if the path does not exist."""
         place = self
         for key in path:
             child = place.children.get(key) if place.children else None
@@ -49,7 +49,7 @@ class YamlPosition:
 
 
 class YamlProblem(Struct, frozen=True):
-    """Something wrong with a document's form."""
+    """Problem in the form of a document."""
 
     line: int
     problem: str
@@ -59,7 +59,7 @@ class YamlProblem(Struct, frozen=True):
 
 
 class YamlDocument(Struct, frozen=True):
-    """One document: its value, its lines, and what is wrong with its form though it could be read."""
+    """Document with its value, its lines, and the problems in spite of which it could be read."""
 
     value: Any
     place: YamlPosition
@@ -67,7 +67,7 @@ class YamlDocument(Struct, frozen=True):
 
 
 class FormError(Exception):
-    """A document that cannot be read; `trouble` says where and why."""
+    """The document cannot be read; `problem` says where and why."""
 
     def __init__(self, trouble: YamlProblem) -> None:
         super().__init__(trouble.problem)
@@ -75,7 +75,7 @@ class FormError(Exception):
 
 
 class _Frame:
-    """A mapping or list that is being read. Mutates."""
+    """Mapping or list that is being read. Mutable."""
 
     __slots__ = ("anchor", "is_map", "key", "key_line", "merges", "place", "places", "size", "value")
 
@@ -92,7 +92,7 @@ class _Frame:
 
 
 class _Builder:
-    """Builds the tree of one document from events. Mutates; `build` is called once."""
+    """Builds the tree of one document from events. Mutable; `build` is called once."""
 
     def __init__(self, first_line: int) -> None:
         self._offset = first_line
@@ -103,6 +103,7 @@ class _Builder:
         self._root: tuple[Any, YamlPosition] = (None, YamlPosition(first_line))
 
     def build(self, text: str) -> YamlDocument:
+        """Return the document. Raises FormError."""
         try:
             for event in yaml.parse(text, Loader=_LOADER):
                 self._take(event)
@@ -234,7 +235,7 @@ class _Builder:
 
 
 def _merge(frame: _Frame, value: Any, place: YamlPosition) -> None:
-    """Fill in what `<<` brings, without replacing what stands there."""
+    """Add the entries of a merge key (`<<`) that the mapping does not have."""
     sources = [(value, place)] if isinstance(value, dict) else []
     if isinstance(value, list) and place.children is not None:
         sources = [(item, place.children[n]) for n, item in enumerate(value) if isinstance(item, dict)]
@@ -251,7 +252,7 @@ def read_yaml(text: str, first_line: int = 1) -> YamlDocument:
         return _Builder(first_line).build(text)
     except FormError as error:
         lines = text.split("\n")[: error.problem.line - first_line + 1]
-        # A loop or condition on a line of its own may break what stands further down.
+        # A loop or condition of a template on its own line may cause the error further down.
         if not (_TEMPLATE.search(lines[-1]) or any(_TEMPLATE.match(line.lstrip()) for line in lines)):
             raise
         problem, remedy = "this is a template, not a manifest yet", "render it first, such as by helm template"
@@ -261,14 +262,14 @@ def read_yaml(text: str, first_line: int = 1) -> YamlDocument:
 def sections(text: str) -> Iterator[tuple[str, int]]:
     """Split a stream into documents at lines that begin with `---`, as kubectl does, with the first line of each.
 
-    A syntax error in one document then hides no other.
+    So a syntax error in one document does not hide the others.
     """
     lines = text.split("\n")
     start = 0
     for number, line in enumerate(lines):
         if line.startswith("---") and (len(line) == 3 or line[3] in " \t\r"):
             yield from _section(lines, start, number)
-            # What stands behind the dashes belongs to the new document.
+            # Text after the dashes belongs to the new document.
             lines[number] = "   " + line[3:]
             start = number
     yield from _section(lines, start, len(lines))

@@ -68,7 +68,7 @@ def leader_worker_set(reader: Reader, now: Time) -> Job:
 
 
 def _group(place: Reader, size: int) -> tuple[PodSet, ...]:
-    """The pod sets of one group (Kueue 0.19 leaderworkerset podSets)."""
+    """Return the pod sets of one group (Kueue 0.19 leaderworkerset podSets)."""
     if "workerTemplate" not in place:
         problem = "workerTemplate is missing"
         place.report.refused(place.at("workerTemplate"), problem, "describe the workers", "required")

@@ -1,4 +1,4 @@
-"""workload.codeflare.dev AppWrapper: several objects admitted together, as Kueue 0.19 counts them."""
+"""workload.codeflare.dev AppWrapper: several objects admitted together, with pod counts as in Kueue 0.19."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ _PHASES: Mapping[str, JobPhase] = {
 def app_wrapper(reader: Reader, now: Time) -> Job:
     """Read an AppWrapper: the pod sets of its components run together, as long as the longest of them.
 
-    One that wraps nothing but services serves until it is deleted.
+    If all components are services, it runs until it is deleted.
     """
     spec = reader.mapping("spec")
     spec.only("components", "managedBy", "suspend")
@@ -89,7 +89,7 @@ def _place(component: Reader, path: str) -> Reader:
 
 
 def _duration(reader: Reader, components: list[Reader]) -> Span | None:
-    """Duration: its own annotation, else the longest of its components'."""
+    """Return the duration: its own annotation, else the longest of its components'; None if there is none."""
     own = positive_span(reader.down("metadata", "annotations"), DURATION)
     if own is not None:
         return own

@@ -41,7 +41,7 @@ def batch_job(reader: Reader, now: Time) -> Job:
         (pods,),
         rules=rules,
         batch=batch_status(status, rules),
-        # Failures that its podFailurePolicy ignores are not in it, nor do they count.
+        # It does not include failures that the podFailurePolicy ignores.
         failures=status.number("failed", 0, low=0),
         min_available=min_member(notes),
         suspended=suspended,
@@ -68,7 +68,7 @@ def clean_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def _pods_at_once(spec: Reader) -> int:
     parallelism = pods(spec, "parallelism")
     completions = spec.optional("completions", low=0)
-    # Where both are missing the API server makes both 1 (batch/v1 SetDefaults_Job).
+    # If both are missing, the API server sets both to 1 (batch/v1 SetDefaults_Job).
     if completions is None and spec.raw("completionMode") == "Indexed" and spec.raw("parallelism") is not None:
         spec.report.refused(
             spec.at("completions"), "completions is required when completionMode is Indexed", "set it", "required"
@@ -98,10 +98,10 @@ def jobset(reader: Reader, now: Time) -> Job:
 
 
 def replicated_jobs(spec: Reader) -> tuple[PodSet, ...]:
-    """The pod sets of a JobSet's spec.
+    """Return the pod sets of a JobSet's spec.
 
-    A template without a restartPolicy gets OnFailure (JobSet's mutating webhook, jobset_webhook.go Default; the
-    trainer's runtimes become JobSets as they stand).
+    A template without a restartPolicy gets OnFailure (JobSet's mutating webhook, jobset_webhook.go Default); the
+    trainer's runtimes become JobSets, too.
     """
     pod_sets = tuple(_replicated(place) for place in spec.items("replicatedJobs", 1000))
     unique(spec, "replicatedJobs", [pods.name for pods in pod_sets], "name", fatal=True)

@@ -62,7 +62,7 @@ def batch_status(status: Reader, rules: BatchRules) -> BatchStatus:
     return BatchStatus(
         completed=completed,
         failed=status.text("failedIndexes", limit=65536),
-        # The Job's controller takes it away when the Job is suspended.
+        # The Job controller removes it when the Job is suspended.
         since=status.moment("startTime") if rules.deadline is not None else None,
     )
 
@@ -73,7 +73,7 @@ def _seconds(place: Reader, key: str, low: int = 0) -> Span | None:
 
 
 def _own_duration(spec: Reader) -> Span | None:
-    """Duration of one pod by its template's annotation."""
+    """Return the duration of one pod by its template's annotation."""
     span = spec.down("template", "metadata", "annotations").span(DURATION)
     return span if span is not None and span > 0 else None
 
@@ -86,7 +86,7 @@ def _is_gang(pods: PodSet, notes: Reader) -> bool:
 
 
 def min_member(notes: Reader) -> int | None:
-    """Minimum number of pods that Volcano starts together, by the Job's annotation; 1 is not a gang."""
+    """Return the minimum number of pods that Volcano starts together, by the Job's annotation; None for 1 or less."""
     text = notes.text(MIN_MEMBER)
     least = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
     return least if least > 1 else None

@@ -93,9 +93,9 @@ def pod_set(
     subgroups: int | None = None,
     key: str = "template",
 ) -> PodSet:
-    """A pod set from the template at `place.template`; `restarts` adds the rule that restartPolicy is required.
+    """Read a pod set from the template under `key`; `restarts` adds the rule that restartPolicy is required.
 
-    `default_restart_policy` is what a webhook writes where the template has none.
+    `default_restart_policy` is the one that a webhook writes into a template without one.
     """
     template = place.mapping(key)
     if restarts:

@@ -23,15 +23,15 @@ from gpuconsole.model.jobs.volcano import job_parts
 from gpuconsole.model.pod_sets import PodSet
 
 LONGEST_NAME = 52
-"""Its Jobs have eleven characters more."""
+"""Most characters of a CronJob's name; those of its Jobs have eleven more."""
 RAY_CRON_JOB = "ray.io/cronjob-name"
-"""Label of the RayJobs that a RayCronJob makes."""
+"""Label of the RayJobs that a RayCronJob creates."""
 SCHEDULED_SPARK = "sparkoperator.k8s.io/scheduled-app-name"
-"""Label of the SparkApplications that a ScheduledSparkApplication makes."""
+"""Label of the SparkApplications that a ScheduledSparkApplication creates."""
 _SUFFIX = "-29460000"
-"""Its jobs' names end in the minute of their time."""
+"""Example for the end of its jobs' names: the scheduled time in minutes."""
 _REPORTED_BY_READER = ("bad-schedule", "bad-time-zone")
-"""Codes of what reading the schedule says better."""
+"""Codes of errors that reading the schedule reports in more detail."""
 NEVER = "0 0 31 2 *"
 _FIELDS = (
     *("concurrencyPolicy", "failedJobsHistoryLimit", "jobTemplate", "schedule", "startingDeadlineSeconds"),
@@ -95,7 +95,7 @@ def ray_cron_job(reader: Reader, now: Time) -> Job:
         _when(reader, spec),
         makes="RayJob",
         labels={RAY_CRON_JOB: reader.mapping("metadata").text("name")},
-        # It deletes none of them.
+        # KubeRay deletes none of them.
         keep_succeeded=INT32,
         keep_failed=INT32,
     )
@@ -105,7 +105,9 @@ def ray_cron_job(reader: Reader, now: Time) -> Job:
 
 
 def scheduled_spark_application(reader: Reader, now: Time) -> Job:
-    """Spark operator's ScheduledSparkApplication: its applications have its labels (createSparkApplication)."""
+    """Read the Spark operator's ScheduledSparkApplication, whose applications get its labels
+    (createSparkApplication).
+    """
     spec, meta = reader.mapping("spec"), reader.mapping("metadata")
     spec.only(
         *("concurrencyPolicy", "failedRunHistoryLimit", "schedule", "successfulRunHistoryLimit", "suspend", "template"),
@@ -148,7 +150,7 @@ def _cron(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], ru
 
 
 def _times(notes: Reader) -> dict[str, int]:
-    """Durations of its Jobs by their own annotations."""
+    """Return the durations of its jobs by the annotations."""
     read = {"duration": positive_span(notes, DURATION), "checkpoint_interval": positive_span(notes, CHECKPOINT)}
     return {name: span for name, span in read.items() if span is not None}
 

@@ -14,7 +14,7 @@ from gpuconsole.model.jobs.volcano import job_parts
 MOST_FLOWS = 1000
 RETAIN = ("retain", "delete")
 _PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
-"""What its status says (flow.volcano.sh/v1alpha1 Phase)."""
+"""Phase in its status (flow.volcano.sh/v1alpha1 Phase) → phase of the job."""
 
 
 def job_template(reader: Reader, now: Time) -> Job:

@@ -1,4 +1,4 @@
-"""kubeflow.org jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, a pod set each type of replica."""
+"""kubeflow.org jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, with one pod set per replica type."""
 
 from collections.abc import Callable
 
@@ -23,12 +23,12 @@ class Replicas(Struct, frozen=True, kw_only=True):
     field: str
     types: tuple[str, ...]
     fields: tuple[str, ...] = ()
-    """What else its spec has."""
+    """Other fields of its spec."""
     single: tuple[str, ...] = ()
-    """Types of which there is one replica at most."""
+    """Types with at most one replica."""
     needed: tuple[str, ...] = ()
     deciders: tuple[str, ...] = ()
-    """The first of these that is there decides how the job ends; without one, all of them do."""
+    """The first of these types that exists decides how the job ends; without one, all replicas do."""
 
 
 PYTORCH = Replicas(
@@ -136,7 +136,7 @@ def _replica(replicas: Reader, kind: Replicas, type: str) -> PodSet:
 
 
 def with_priority_class(pod_sets: tuple[PodSet, ...], name: str) -> tuple[PodSet, ...]:
-    """Give templates that name no priority class the job's."""
+    """Set the job's priority class in templates that have none."""
     if not name:
         return pod_sets
     return tuple(

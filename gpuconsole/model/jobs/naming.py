@@ -19,12 +19,12 @@ GROUPS = {
     "AppWrapper": "workload.codeflare.dev",
     "Pod": "",
 }
-"""Kind → API group, which goes into the hash of the name."""
+"""Kind → API group, which is part of the hash in the name."""
 
 OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob", ("batch.volcano.sh", "CronJob"): "VolcanoCronJob"}
-"""Kinds of jobs that are called otherwise here, because Kubernetes has one of that name itself."""
+"""(group, kind) → kind of the job here, where Kubernetes has a kind of the same name."""
 CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication")
-"""Kinds that make jobs on a schedule; VolcanoCronJob is the CronJob of batch.volcano.sh."""
+"""Kinds that create jobs on a schedule; VolcanoCronJob is the CronJob of batch.volcano.sh."""
 MAKERS = (*CRON_KINDS, "JobFlow")
 """Kinds whose jobs are asked for themselves, and are no part of what made them."""
 _SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", *CRON_KINDS, "SparkApplication", "AppWrapper")
@@ -32,11 +32,11 @@ SUSPENDED_BY = {
     **dict.fromkeys(_SUSPENDABLE, ("suspend",)),
     **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), ("runPolicy", "suspend")),
 }
-"""Kind → the field below `spec` that suspends a job which no queue manages."""
+"""Kind → path below `spec` of the field that suspends a job which no queue manages."""
 
 POD_GROUP = "PodGroup"
 LWS_GROUP = "LeaderWorkerSetGroup"
-"""One group of a LeaderWorkerSet, which Kueue admits in the name of the whole."""
+"""One group of a LeaderWorkerSet; Kueue names its Workload as one of the LeaderWorkerSet."""
 POD = "Pod"
 MAIN = "main"
 
@@ -58,10 +58,9 @@ def workload_name(kind: str, name: str, uid: str, generation: int = 0) -> str:
 
 
 def pod_name(job: Job, pod_set: str, index: int) -> str:
-    """Name a job's pod: `NAME-INDEX`, or `NAME-PODSET-INDEX` where there are several pod sets.
+    """Name a job's pod: `NAME-INDEX`, or `NAME-PODSET-INDEX` if the pod set is not named `main`.
 
-    The same pod of a job always has the same name (Kubernetes adds a random suffix). Plain pods that a job stands for
-    keep their own.
+    The same pod of a job always has the same name (Kubernetes adds a random suffix). Plain pods keep their own names.
     """
     if job.kind == POD:
         return job.name

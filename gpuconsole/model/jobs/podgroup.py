@@ -27,7 +27,7 @@ ROLE_HASH = 8
 
 
 def is_managed(document: Reader) -> bool:
-    """True for a pod that Kueue's pod integration gates: it names a queue and has no owner and no node."""
+    """True for a pod that Kueue's pod integration gates: it has a queue name, but no owner and no node."""
     place = document.mapping("metadata")
     return (
         QUEUE in place.mapping("labels")
@@ -65,7 +65,7 @@ def total_of(reader: Reader) -> int | None:
 def pod_group(name: str, pods: Sequence[Job], total: int) -> Job:
     """Combine the pods of a group: one pod set per role, sorted by the role's hash (Kueue 0.19 pod integration).
 
-    With fast admission the first pod's shape stands for all `total` of them. Pods beyond `total` are left out.
+    With fast admission all `total` pods have the template of the first one. Pods beyond `total` are left out.
     """
     first = pods[0]
     if first.annotations.get(FAST) == "true":
@@ -85,7 +85,7 @@ def _role(pod: Job) -> str:
 
 
 def role_hash(template: PodTemplate) -> str:
-    """Eight hex digits, equal for pods with the same requests; labels, annotations and images do not count."""
+    """Return eight hex digits, equal for templates that differ only in labels, annotations and images."""
     bare = tuple(replace(container, image="") for container in template.containers)
     shape = replace(template, labels=NO_LABELS, annotations=NO_LABELS, containers=bare)
     return sha256(msgspec.json.encode(shape, order="deterministic")).hexdigest()[:ROLE_HASH]

@@ -1,4 +1,4 @@
-"""When the quota of an evicted workload becomes free, by the kind of its job (Kueue 0.19).
+"""Time at which the quota of an evicted workload becomes free, by the kind of its job (Kueue 0.19).
 
 Kueue suspends the job of an evicted Workload and clears its quota reservation as soon as the job is no longer active
 (Kueue: pkg/controller/jobframework/reconciler.go, "handle eviction"). Each integration has its own `IsActive`, which
@@ -18,7 +18,7 @@ FAST_RELEASE_GATE = "FastQuotaReleaseInPodIntegration"
 
 
 class QuotaRelease(StrEnum):
-    """What Kueue waits for before it clears the quota reservation of an evicted workload."""
+    """Condition for which Kueue waits before it clears the quota reservation of an evicted workload."""
 
     WITHOUT_ACTIVE_PODS = "WithoutActivePods"
     """The job's controller has deleted the pods; terminating pods do not count."""

@@ -1,4 +1,4 @@
-"""ray.io RayJob, RayCluster, RayService: a head, worker groups, and a RayJob's submitter, as Kueue 0.19 counts them."""
+"""ray.io RayJob, RayCluster, RayService: a head, worker groups, and a RayJob's submitter, counted as in Kueue 0.19."""
 
 from collections.abc import Callable, Mapping
 
@@ -33,13 +33,13 @@ from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import largest
 
 MIB = 1024 * 1024
-# What KubeRay gives the containers that it adds itself.
+# Resources of the containers that KubeRay adds.
 _SUBMITTER = Container(
     "ray-job-submitter", requests={CPU: 500, MEMORY: 200 * MIB}, limits={CPU: 1000, MEMORY: 1024 * MIB}
 )
 _AUTOSCALER = {CPU: 500, MEMORY: 512 * MIB}
 _REDIS_CLEANUP = {CPU: 200, MEMORY: 256 * MIB}
-"""What the Job asks for that cleans a fault-tolerant cluster's Redis up, in the place of the head."""
+"""Requests of the Job that cleans up the Redis of a fault-tolerant cluster, which replaces the head."""
 _FAULT_TOLERANT = "ray.io/ft-enabled"
 _CLUSTER_FIELDS = (
     *("authOptions", "autoscalerOptions", "enableInTreeAutoscaling", "gcsFaultToleranceOptions", "headGroupSpec"),
@@ -149,7 +149,7 @@ def _existing_cluster(spec: Reader, managed: bool) -> None:
 
 
 def _ray_pods(cluster: Reader, spec: Reader | None, mode: str, *, tolerant: bool, managed: bool) -> RayPods:
-    """The pods of a cluster, and of the RayJob whose `spec` it is part of."""
+    """Return the pods of a cluster, and of the RayJob with this `spec`."""
     group = cluster.mapping("headGroupSpec")
     plain = pod_set(group, HEAD, 1) if "headGroupSpec" in cluster or tolerant else PodSet(name=HEAD)
     submitter = _submitter(spec, mode) if spec is not None else ()
@@ -190,9 +190,9 @@ def _workers(cluster: Reader, managed: bool) -> tuple[RayWorkerGroup, ...]:
 
 
 def _worker(place: Reader, managed: bool) -> RayWorkerGroup:
-    """A group of workers; Kueue, where it manages them, counts replicas as they are written.
+    """Read a worker group; if Kueue manages it, replicas count as they are written.
 
-    KubeRay makes as many as are within minReplicas and maxReplicas, and none of a group that is suspended
+    Otherwise KubeRay creates as many as are within minReplicas and maxReplicas, and none for a suspended group
     (GetWorkerGroupDesiredReplicas).
     """
     hosts = max(1, place.number("numOfHosts", 1, low=0, high=MOST_PODS))
@@ -219,7 +219,7 @@ RAY_KINDS: Mapping[str, Callable[[Reader, Time, str], Job]] = {
     "RayCluster": ray_cluster,
     "RayService": ray_service,
 }
-"""Kinds into whose pods the operator writes its batch scheduler."""
+"""Readers of the kinds into whose pods the operator writes its batch scheduler."""
 
 
 def is_of_scheduler(finding: Finding) -> bool:

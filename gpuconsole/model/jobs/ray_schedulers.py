@@ -1,10 +1,10 @@
-"""The batch scheduler of a Ray job or cluster, which KubeRay's operator writes into every pod.
+"""Batch scheduler of a Ray job or cluster, which KubeRay's operator writes into every pod.
 
 An operator is configured for one scheduler (`--batch-scheduler`), whose name it writes as schedulerName of the head,
-the workers and the submitter, whatever their templates say. Where no manifest shows that configuration
-(`model.manifests.kuberay`), the labels do that only one of the schedulers reads (KubeRay 1.6
-ray-operator/controllers/ray/batchscheduler). Kueue's label names no scheduler: it admits, and kube-scheduler or another
-one places.
+the workers and the submitter, whatever their templates say. If no manifest has that configuration
+(`model.manifests.kuberay`), it is inferred from labels that only one of the schedulers reads (KubeRay 1.6
+ray-operator/controllers/ray/batchscheduler). Kueue's queue label implies no scheduler: Kueue admits the pods, and any
+scheduler places them.
 """
 
 from collections.abc import Mapping
@@ -23,26 +23,26 @@ VOLCANO_QUEUE = "volcano.sh/queue-name"
 VOLCANO = "volcano"
 KAI = "kai-scheduler"
 COSCHEDULING = "scheduler-plugins-scheduler"
-"""The name under which the scheduler of kubernetes-sigs/scheduler-plugins is installed."""
+"""Name under which the scheduler of kubernetes-sigs/scheduler-plugins is installed."""
 LEGACY_NAME = "ray.io/scheduler-name"
-"""Before KubeRay 1.1 this label named the scheduler of a cluster."""
+"""Label that named the scheduler of a cluster before KubeRay 1.1."""
 GANG = "ray.io/gang-scheduling-enabled"
-"""With this label YuniKorn and the Coscheduling plugin start the pods together; its value does not count."""
+"""Label with which YuniKorn and the Coscheduling plugin start the pods together; its value is ignored."""
 TASK_GROUP, TASK_GROUPS = "yunikorn.apache.org/task-group-name", "yunikorn.apache.org/task-groups"
 HEAD, SUBMITTER = "head", "submitter"
 GROUP_NAMES = {HEAD: "headgroup", SUBMITTER: "submittergroup"}
-"""Pod set → the name of its group of pods in KubeRay; groups of workers bear their own."""
+"""Pod set → name of its group of pods in KubeRay; worker groups keep their own names."""
 _MODE, _TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier-allowed"
 K8S_JOB_MODE = "K8sJobMode"
 SUBMISSION, SELECTOR = "ray-submission-mode", "ray-cluster-selector"
-"""Codes of what is said of a Ray job because of its batch scheduler."""
+"""Codes of findings about a Ray job's batch scheduler."""
 
 
 class BatchScheduler(Struct, frozen=True):
-    """A scheduler that KubeRay's operator can be configured for."""
+    """Scheduler for which KubeRay's operator can be configured."""
 
     name: str
-    """What it writes as schedulerName."""
+    """schedulerName that the operator writes."""
     signs: tuple[str, ...]
     """Labels of the job or cluster that only this scheduler reads."""
     copied: Mapping[str, str]
@@ -62,49 +62,50 @@ BATCH_SCHEDULERS = (
 
 _COSCHEDULING = BatchScheduler(COSCHEDULING, (GANG,), {})
 DEFAULT_SCHEDULER = "default"
-"""The operator writes no scheduler: what the templates say holds."""
+"""The operator writes no scheduler: that of the templates stays."""
 CONFIGURED: Mapping[str, BatchScheduler | None] = {
     DEFAULT_SCHEDULER: None,
     **{one.name: one for one in BATCH_SCHEDULERS},
     "scheduler-plugins": _COSCHEDULING,
 }
-"""Names in the operator's configuration (`batchScheduler`) → what it then writes into pods."""
+"""Name in the operator's configuration (`batchScheduler`) → scheduler that it writes into pods, or None."""
 
 
 class RayWorkerGroup(Struct, frozen=True):
-    """A worker group of a Ray cluster, as KubeRay counts its pods."""
+    """Worker group of a Ray cluster, with its pod counts in KubeRay."""
 
     pods: PodSet
     desired: int
-    """Pods that it makes at once: replicas, within minReplicas and maxReplicas, times the hosts of each."""
+    """Pods that KubeRay creates: replicas, within minReplicas and maxReplicas, times numOfHosts."""
     asked: int
-    """Replicas as written, times the hosts of each; what minResources are counted by."""
+    """Replicas as written, times numOfHosts; minResources are computed from it."""
     least: int
-    """minReplicas times the hosts of each: what a cluster that scales itself begins with."""
+    """minReplicas times numOfHosts: the initial size in a cluster with autoscaling."""
 
 
 class RayPods(Struct, frozen=True, kw_only=True):
-    """The pods of a Ray cluster or job."""
+    """Pods of a Ray cluster or job."""
 
     head: PodSet
     head_needs: Resources
-    """What the head's containers ask for as they are written, without those that the operator adds."""
+    """Requests of the head's containers as written, without those that the operator adds."""
     workers: tuple[RayWorkerGroup, ...] = ()
     submitter: tuple[PodSet, ...] = ()
     submitting: tuple[PodTemplate, ...] = ()
-    """What submits the job: the submitter, or the container that it adds to the head."""
+    """Templates that submit the job: the submitter, or the container that KubeRay adds to the head."""
     scales_itself: bool = False
-    """enableInTreeAutoscaling."""
+    """Value of enableInTreeAutoscaling."""
 
     @property
     def pod_sets(self) -> tuple[PodSet, ...]:
+        """Head, worker groups and submitter."""
         return (self.head, *(group.pods for group in self.workers), *self.submitter)
 
 
 def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str = "") -> tuple[PodSet, ...]:
-    """The pod sets with the scheduler, labels and annotations that KubeRay's operator writes into their pods.
+    """Return the pod sets with the scheduler, labels and annotations that KubeRay's operator writes into their pods.
 
-    `configured` is one of CONFIGURED, or empty where the operator's configuration is not known.
+    `configured` is one of CONFIGURED, or empty if the operator's configuration is not known.
     """
     scheduler = _scheduler_of(reader, pod_sets, configured)
     if scheduler is None:
@@ -122,7 +123,7 @@ def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str = ""
 
 
 def group_of(reader: Reader, ray: RayPods, pod_sets: tuple[PodSet, ...], configured: str = "") -> RayGroup | None:
-    """The PodGroup that KubeRay makes for a RayCluster or RayJob; None where its scheduler needs none."""
+    """Return the PodGroup that KubeRay creates for a RayCluster or RayJob; None if its scheduler needs none."""
     scheduler = _scheduler_of(reader, pod_sets, configured)
     if scheduler is None or scheduler.name not in (VOLCANO, COSCHEDULING):
         return None
@@ -173,7 +174,7 @@ def _scheduler_of(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str)
     found = [one for one in BATCH_SCHEDULERS if legacy == one.name or any(labels.text(sign) for sign in one.signs)]
     if not found:
         return _COSCHEDULING if GANG in labels else None
-    # With the queues of several schedulers, what a template says shows for which one the operator is configured.
+    # With labels of several schedulers, schedulerName in a template tells which one the operator is configured for.
     said = {pods.template.scheduler_name for pods in pod_sets}
     return next((one for one in found if one.name in said), found[0])
 
@@ -198,7 +199,7 @@ def check_submission(spec: Reader, mode: str, pod_sets: tuple[PodSet, ...]) -> N
 
 
 def check_existing(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
-    """Report a RayJob on an existing cluster: with Volcano KubeRay never starts it."""
+    """Report a RayJob on an existing cluster with Volcano, because KubeRay never starts it."""
     if any(pods.template.scheduler_name == VOLCANO for pods in pod_sets):
         problem = "KubeRay with Volcano does not support a RayJob that refers to an existing RayCluster"
         remedy = f"drop the label {VOLCANO_QUEUE}, or write a rayClusterSpec"

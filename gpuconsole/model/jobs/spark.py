@@ -1,4 +1,4 @@
-"""sparkoperator.k8s.io SparkApplication: a driver and its executors, as Kueue 0.19 and Spark count them."""
+"""sparkoperator.k8s.io SparkApplication: a driver and its executors, counted as in Kueue 0.19 and Spark."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,9 +20,9 @@ _MODES = ("cluster", "client", "in-cluster-client")
 _RESTARTS = ("Never", "OnFailure", "Always")
 _JAVA_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
 COPIED = ("initContainers", "nodeSelector", "affinity", "tolerations", "priorityClassName")
-"""Fields that driver and executor have as pods have them."""
+"""Fields of a driver or executor that are copied to its pods."""
 RULES = LaunchRules(deciders=(DRIVER,))
-"""How it ends."""
+"""The driver decides how the application ends."""
 _DYNAMIC = "spark.dynamicAllocation."
 _USUAL_EXECUTORS = 2
 """Spark's own default of spark.executor.instances on Kubernetes."""
@@ -37,8 +37,8 @@ _PHASES: Mapping[str, JobPhase] = {
 def spark_application(reader: Reader, now: Time) -> Job:
     """Read a SparkApplication: it ends with its driver, and its executors are then removed.
 
-    Resources are those that the operator requests for its pods: coreRequest, memory, gpu, sidecars. Templates of pods
-    give labels and annotations only (Kueue 0.19 sparkapplication_podset.go mutateSparkPod).
+    Resources are those that the operator requests for its pods: coreRequest, memory, gpu, sidecars. Pod templates only
+    add labels and annotations (Kueue 0.19 sparkapplication_podset.go mutateSparkPod).
     """
     spec = reader.mapping("spec")
     spec.one_of("type", "", _TYPES)
@@ -63,16 +63,16 @@ def spark_application(reader: Reader, now: Time) -> Job:
 
 
 def spark_pods(spec: Reader, *, queued: bool) -> tuple[PodSet, PodSet]:
-    """Driver and executors of an application; `queued` ones are Kueue's to count."""
+    """Return driver and executors of an application; `queued` means that Kueue counts the executors."""
     return _pod_set(spec, DRIVER, 1), _pod_set(spec, EXECUTOR, _executors(spec, queued=queued))
 
 
 def _executors(spec: Reader, *, queued: bool) -> int:
     """Number of executors at the start; dynamic allocation's later requests depend on tasks, which are unknown here.
 
-    Dynamic allocation starts with the most of instances, initialExecutors and minExecutors, and maxExecutors at the
-    most (Spark Utils.getDynamicAllocationInitialExecutors; Kueue numInitialExecutors). Without it and without a number
-    Kueue 0.19 counts none; else the operator writes 1 beside a sparkConf, and Spark takes 2.
+    Dynamic allocation starts with the maximum of instances, initialExecutors and minExecutors, limited by maxExecutors
+    (Spark Utils.getDynamicAllocationInitialExecutors; Kueue numInitialExecutors). Without it and without instances,
+    Kueue 0.19 counts none; without Kueue the operator sets 1 if there is a sparkConf, and Spark's default is 2.
     """
     dynamic, conf = spec.mapping("dynamicAllocation"), spec.mapping("sparkConf")
     instances = pods(spec.mapping(EXECUTOR), "instances", 0)
@@ -92,7 +92,7 @@ def _bound(dynamic: Reader, conf: Reader, name: str) -> int | None:
 
 
 def _number(conf: Reader, key: str) -> int | None:
-    """Read a numeric Spark property, which is a text; None if it is not a number."""
+    """Read a numeric Spark property, which is a string; None if it is not a number."""
     text = conf.text(key)
     return min(int(text), MOST_PODS) if text.isascii() and text.isdecimal() else None
 
@@ -104,7 +104,7 @@ def _pod_set(spec: Reader, role: str, count: int) -> PodSet:
 
 
 def _template(spec: Mapping[str, Any], said: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """The pod template that Kueue makes of a driver or an executor."""
+    """Return the pod template that Kueue builds for a driver or an executor."""
     requests = {"cpu": said.get("coreRequest"), "memory": _memory(said.get("memory"))}
     limits = {"cpu": said.get("coreLimit"), "memory": _memory(said.get("memoryLimit")), **_gpus(said.get("gpu"))}
     resources = {key: _given(part) for key, part in (("requests", requests), ("limits", limits)) if _given(part)}
@@ -119,7 +119,7 @@ def _template(spec: Mapping[str, Any], said: Mapping[str, Any], role: str) -> di
 
 
 def _metadata(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Labels and annotations of the template, with those of the driver or executor itself before them."""
+    """Return the template's labels and annotations, overridden by those of the driver or executor itself."""
     template = said.get("template")
     base = template.get("metadata") if isinstance(template, dict) else None
     found = {}
@@ -134,7 +134,7 @@ def _given(amounts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(said: object) -> dict[str, Any]:
-    """A GPU without a name, or none of them, is no request."""
+    """Return the GPU limit; empty without a name, or for a quantity of 0."""
     if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not said["name"]:
         return {}
     quantity = said.get("quantity")
@@ -142,7 +142,7 @@ def _gpus(said: object) -> dict[str, Any]:
 
 
 def _memory(said: object) -> object:
-    """An amount in Java's units (`512m`, `2g`, `1gb`) as Kubernetes writes it; other texts stay as they are."""
+    """Convert an amount in Java's units (`512m`, `2g`, `1gb`) to a quantity; other values stay as they are."""
     if not isinstance(said, str):
         return said
     lower = said.strip().lower()
