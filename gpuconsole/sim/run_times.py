@@ -19,8 +19,7 @@ ENOUGH = 20
 NEWEST = 200
 """Number of runs of a group that count: those that began last, ended or not (ended ones alone would be short)."""
 SHARED_CHANCE = 0.5
-"""How much of the chance all work of one owner, queue and size has in common: who submits a hundred short jobs, submits
-a hundred short jobs. (The correlation of a Gaussian copula.)"""
+"""Correlation of run times of one owner, queue and size (Gaussian copula): one short job often comes with others."""
 STRETCH = 20
 """Longest duration drawn, as a multiple of the longest one observed."""
 

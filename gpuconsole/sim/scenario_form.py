@@ -73,8 +73,8 @@ class PlacementForm(Struct, frozen=True, rename="camel"):
     conf: str = ""
     """The engine's own configuration: its text, or a file relative to the scenario's own.
 
-    Nothing is what Volcano's Helm chart installs, or KAI's default; kube-scheduler then goes by score, gangs and
-    preemption, unless a profile is named.
+    Empty: that of Volcano's Helm chart, or KAI's default; for kube-scheduler, nodes are scored by `score` unless
+    `profile` is named.
     """
     profile: str = ""
     """Only kube-scheduler: the schedulerName of a profile of conf, or of kube-scheduler's own, default-scheduler."""
@@ -117,11 +117,11 @@ class LinksForm(Struct, frozen=True, rename="camel"):
     """GPU interconnects of nodes whose annotations do not describe them."""
 
     wiring: str = ""
-    """Groups of GPUs by index, `nvlink=0-3,4-7 switch=… numa=…`; nothing is as the model is usually built in."""
+    """Groups of GPUs by index, `nvlink=0-3,4-7 switch=… numa=…`; empty: the usual wiring of the GPU model."""
     nvlink: int | None = None
-    """GB/s inside an NVLink domain; nothing is what the model of GPU has (A100 600, H100 900)."""
+    """GB/s inside an NVLink domain; None: that of the GPU model (A100 600, H100 900)."""
     network: int | None = None
-    """GB/s between nodes; 25 is usual."""
+    """GB/s between nodes; None: 25."""
 
 
 class CapacityForm(Struct, frozen=True, rename="camel"):
@@ -131,11 +131,11 @@ class CapacityForm(Struct, frozen=True, rename="camel"):
     gpus_per_node: int = 8
     links: LinksForm = LinksForm()
     catalogue: Document | str | None = None
-    """The machines for sale, or a file that lists them, relative to the scenario's own."""
+    """The instance-type catalogue, or a file that holds it, relative to the scenario's own."""
     startup: SpreadForm | str | None = None
-    """From the launch of a machine until its node takes pods."""
+    """Time from launching a machine until its node joins."""
     unavailable: tuple[str, ...] = ()
-    """Offerings that cannot be had, as `type/zone/capacity type`, each part maybe `*`."""
+    """Unavailable offerings, as `type/zone/capacity type`; `*` matches any part."""
     spot: SpotForm = SpotForm()
     spot_to_spot_consolidation: bool = False
     groups: tuple[GroupForm, ...] = ()
@@ -217,11 +217,11 @@ class MigForm(Struct, frozen=True, rename="camel"):
 
     strategy: Literal["none", "single", "mixed"] = "mixed"
     config: str = "all-balanced"
-    """The name of one that mig-parted ships, or of one in `configs`."""
+    """Name of a configuration that mig-parted ships, or of one in `configs`."""
     configs: Document | str | None = None
     """Configurations as mig-parted reads them, or a file that holds them, relative to the scenario's own."""
     dynamic: bool = False
-    """Instances are made as pods come, and removed when they end."""
+    """MIG instances are created for pods that need them, and deleted when these end."""
 
 
 class SharingForm(Struct, frozen=True, rename="camel"):
@@ -265,7 +265,7 @@ class StepForm(Struct, frozen=True, rename="camel"):
     create: tuple[Document, ...] = ()
     expect: tuple[Document, ...] = ()
     max_cycles: int | None = None
-    """Bounds the bare mode; the full mode runs cycles until they change nothing."""
+    """Maximum cycles, in conformance scenarios only; a simulation runs cycles until they change nothing."""
 
 
 class ScenarioForm(Struct, frozen=True, rename="camel"):
@@ -283,20 +283,20 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     steps: tuple[StepForm, ...] = ()
     arrivals: tuple[StreamForm, ...] = ()
     durations: SpreadForm | str = SpreadForm()
-    """How long work takes that does not say so itself."""
+    """Durations of work that does not state its own."""
     prices: Document = field(default_factory=dict)
     engine: EngineForm = EngineForm()
     checks: Literal["pass", "wait"] = "pass"
     """Admission checks without a controller here pass at once, or wait for an `answer-check` command."""
     autoscaler: AutoscalerForm = AutoscalerForm()
     wake_up_batch: str = ""
-    """For how long wake-ups are gathered; nothing is as Kueue does, for a second."""
+    """Interval in which requeues of inadmissible workloads are batched; empty: as in Kueue."""
     latencies: Literal["measured", "none"] | LatenciesForm | None = None
-    """How long controllers take for each step; nothing is `latencies.DEFAULT_LATENCIES`, or none if steps `expect`."""
+    """Latencies of controller steps; None: `latencies.DEFAULT_LATENCIES`, or none if a step has `expect`."""
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
     """Preemption strategies of fair sharing, in the order in which they are tried."""
     admission_fair_sharing: ScenarioAdmissionFairSharing | None = None
     feature_gates: dict[str, bool] = field(default_factory=dict)
     keep_finished: str = ""
-    """Finished workloads are removed after this span; nothing keeps them."""
+    """Finished workloads are removed after this span; empty: they are kept."""

@@ -1,4 +1,4 @@
-"""A scenario's Kueue Configuration, in the scenario or in a separate file."""
+"""Reads `engine.kueueConfig` of a scenario: Kueue's Configuration, inline or in a separate file."""
 
 from collections.abc import Iterable
 from pathlib import Path

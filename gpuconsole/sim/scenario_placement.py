@@ -1,4 +1,4 @@
-"""A scenario's placement engine, by its own configuration; for kube-scheduler also by a few keys of ours."""
+"""Reads `engine.placement` of a scenario: the placement engine and its configuration."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -116,7 +116,7 @@ def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str
 
 
 def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
-    """The feature gates that affect scheduling; any other one is an error, or ignored as it changes nothing."""
+    """Volcano's feature gates that affect scheduling; any other one is an error."""
     known = ", ".join(GATES)
     problems.extend(
         f"{PATH}.featureGates.{name}: it changes nothing here; one of {known}"

@@ -34,7 +34,7 @@ from gpuconsole.sim.scenario_kueue import kueue_config
 from gpuconsole.sim.scenario_placement import placement_of
 
 MOST_PER_HOUR = 1_000_000
-"""Arrivals of one stream; more would only stop the clock."""
+"""Maximum arrival rate of a stream; with more, the simulated time would hardly advance."""
 T = TypeVar("T")
 
 _SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
@@ -43,7 +43,7 @@ _SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
     "admissionFairSharing": lambda form: form.admission_fair_sharing,
     "featureGates": lambda form: form.feature_gates,
 }
-"""Keys that say what a Configuration says, too."""
+"""Scenario keys that Kueue's Configuration has as well; a scenario uses one or the other."""
 
 
 def policy_of(

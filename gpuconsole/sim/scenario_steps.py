@@ -58,7 +58,7 @@ class Step(Struct, frozen=True, kw_only=True):
     at: Time
     commands: tuple[Command, ...] = ()
     places: tuple[str, ...] = ()
-    """Where each of them is written, and what it is."""
+    """Place of each command in the file, for messages."""
     expect: tuple[Mapping[str, Any], ...] = ()
     """As written; the runner of drills reads it."""
 
@@ -84,7 +84,7 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str], name
 def decode_all(
     documents: Sequence[Document], path: str, now: Time, problems: list[str], names: GeneratedNames
 ) -> tuple[Object, ...]:
-    """API objects as structs, decoded as from files."""
+    """Decode API objects as from files; errors are added to `problems`."""
     found, unread = decode_objects(documents, now=now, names=names)
     problems.extend(f"{path}[{document.position}]: {document.problem}" for document in unread)
     return found

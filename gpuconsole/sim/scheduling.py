@@ -52,7 +52,7 @@ def is_idle(world: World) -> bool:
 
 
 def proceed(world: World) -> Steps[None]:
-    """Run one admission cycle; if none is due, placement."""
+    """Run admission cycles until they change nothing; if none is due, place pods."""
     if world.cycles_due:
         yield from run_cycles(world)
     else:
@@ -91,7 +91,7 @@ def wake(world: World) -> None:
 def run_cycles(world: World) -> Steps[None]:
     """Run admission cycles until another one would decide nothing else.
 
-    The time of each cycle is a microsecond later, so that the newest workload is evicted first within a moment, too.
+    Each cycle is a microsecond later than the previous one, so that preemption can tell which workload is the newest.
     """
     session = world.session
     for refusal in session.rejected_claims() if session is not None else ():
@@ -141,7 +141,7 @@ def _run_cycle(world: World, session: KueueSession) -> None:
                 second_pass.still_missing(world, decision)
             case _:
                 assert_never(decision)
-    # What was written down about these decisions is no reason for another cycle; an eviction that frees quota is.
+    # Recording these decisions is no reason for another cycle; an eviction that frees quota is.
     world.cycles_due = False
     for victim in apply_decisions.victims_of(decided):
         if isinstance(victim, Preempt):
@@ -152,7 +152,7 @@ def _run_cycle(world: World, session: KueueSession) -> None:
 
 
 def place_pods(world: World) -> None:
-    """Schedule every pod that can be scheduled."""
+    """Provide the claims of pods, and run one pass of the placement engine."""
     world.placement_due = False
     if world.unprovided:
         storage.provide(world)
@@ -190,7 +190,7 @@ def place_pods(world: World) -> None:
     running.start_later(world, bound)
     if decisions:
         _name_deadlock(world)
-    # A pass that took a reservation back may have made room for pods that it had tried before.
+    # A pass that cancelled a reservation may have freed capacity for pods that it had tried before.
     world.placement_due = world.placement_due or bool(decisions)
 
 

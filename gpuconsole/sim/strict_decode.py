@@ -24,7 +24,7 @@ _WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
-"""Types as msgspec names them, in the words of whoever writes YAML."""
+"""msgspec's names of types → words for error messages."""
 
 
 def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | None:
@@ -35,7 +35,7 @@ def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | 
     named = {misfit.path for misfit in misfits}
     for misfit in misfits:
         missing = _MISSING.fullmatch(misfit.problem)
-        # A value that does not fit was left out; that it is missing then is no news.
+        # A value of the wrong type was left out, so it is not reported as missing, too.
         if missing is None or (*misfit.path, missing[1]) not in named:
             problems.append(_line(path, misfit.path, _said(data, form, misfit)))
     return None if unknown or misfits else result
@@ -46,7 +46,7 @@ def _said(data: object, form: Any, misfit: DecodeError) -> str:
     wrong = _WRONG.fullmatch(misfit.problem)
     if wrong is not None:
         wanted = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
-        # Below plain mappings msgspec names no keys: there it is some value in it.
+        # Below plain mappings msgspec names no keys, so the value itself is unknown.
         value = _at(data, misfit.path)
         found = shown(value) if _named(value) == wrong[2] else f"a value that is {_WORDS.get(wrong[2], wrong[2])}"
         return f"{found} stands where {wanted} belongs; write {wanted}"

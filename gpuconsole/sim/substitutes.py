@@ -23,7 +23,7 @@ from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario
 
 _MADE = (Workload, PodGroup, KaiPodGroup, ProvisioningRequest)
-"""What controllers make of jobs."""
+"""Objects that controllers create for jobs."""
 
 
 def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
@@ -109,7 +109,10 @@ def _kai_queues(queues: Sequence[ClusterQueue], known: set[str]) -> Iterator[Kai
 
 
 def load_of(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
-    """The unfinished jobs of a cluster, all submitted at its time to its nodes without pods."""
+    """A scenario that submits a cluster's unfinished work again, on its nodes, at the time of the Snapshot.
+
+    Pods of jobs and Workloads are omitted, as are finished jobs.
+    """
     return Scenario(start=snapshot.time, seed=seed, objects=tuple(_fresh(snapshot)), policy=policy)
 
 

@@ -29,7 +29,7 @@ def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -
 
 
 def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
-    """Nodes for the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs per node⌉ of each flavor.
+    """Nodes for the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs per node⌉ of each flavor, at most 10,000.
 
     A flavor without GPUs gets nodes for its cpu and memory. The nodes of a flavor with a Topology have labels for its
     levels: they share one domain at each level above the host, so that the generated topology splits no gang.
@@ -62,13 +62,13 @@ def _nodes(flavor: ResourceFlavor, levels: Sequence[str], total: dict[str, int],
     if devices:
         capacity = {CPU: _CPU_A_GPU * gpus_per_node, MEMORY: _MEMORY_A_GPU * gpus_per_node}
         capacity.update(dict.fromkeys(devices, gpus_per_node))
-    # Quota of cpu and memory is never cut short by the nodes' size.
+    # The nodes have enough cpu and memory for the whole quota.
     for resource in (CPU, MEMORY):
         if not devices:
             count = max(count, -(-total.get(resource, 0) // capacity[resource]))
         elif count:
             capacity[resource] = max(capacity[resource], -(-total.get(resource, 0) // count))
-    # Whatever else the quotas name is there too.
+    # Other resources with quota are spread over the nodes.
     for resource, amount in total.items():
         if count and resource not in capacity:
             capacity[resource] = -(-amount // count)

@@ -16,14 +16,14 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 
 PERIOD = 30 * SECOND
-"""Values change that often."""
+"""Interval at which values change."""
 USUAL_MEMORY = 81_559
-"""MiB of a GPU of which no model is known."""
+"""Memory of a GPU of unknown model, in MiB."""
 WATTS = 700.0
 _SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet", "RayService", "ReplicaSet")
 _FAULTS = (79, 48, 74, 63, 94)
 ONE_FAULTY_OF = 1500
-"""GPUs, on any day."""
+"""One GPU of this many reports an XID error on a given day."""
 _MEASURES = (
     *(GpuMetric.UTILISATION, GpuMetric.ACTIVE, GpuMetric.SM, GpuMetric.TENSOR, GpuMetric.DRAM),
     *(GpuMetric.MEMORY_USED, GpuMetric.MEMORY_FREE, GpuMetric.POWER, GpuMetric.TEMPERATURE),
@@ -123,11 +123,11 @@ def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: 
 
 
 def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> tuple[float, ...]:
-    """All metrics except the last error."""
+    """All metrics except the last XID error."""
     shake = chance(seed, where, now // PERIOD)
     how = gpu_usage_pattern(pod, seed) if pod is not None else GpuUsagePattern(0.0, 0.0, 0.0)
     young = pod is not None and now - (pod.started or pod.bound) < 2 * MINUTE
-    # Programs load their data first.
+    # Programs load data during the first two minutes.
     busy = min(1.0, how.busy * (0.1 if young else 0.9 + 0.2 * shake))
     sm = min(busy, how.sm * (0.1 if young else 0.9 + 0.2 * shake)) if how.busy else how.sm
     used = round(memory * min(0.97, how.memory)) + (0 if how.memory < 0.01 else round(200 * shake))
@@ -153,7 +153,7 @@ def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> t
 
 
 def _ailing(where: str, seed: int) -> float:
-    """True for the few GPUs that are cooled badly."""
+    """Additional °C of the few GPUs with poor cooling; 0 for the others."""
     return 22.0 if chance(seed, "cooling", where) < 0.004 else 0.0
 
 

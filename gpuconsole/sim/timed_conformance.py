@@ -1,4 +1,4 @@
-"""Runs a conformance scenario with `seconds: true`: second by second, with Kueue's controllers and latencies.
+"""Runs a conformance scenario with `seconds: true`: second by second, with Kueue's controllers and their timers.
 
 Scenarios and results have the format of the conformance data. A result has an entry for each second with a cycle or
 another event.
@@ -33,6 +33,7 @@ class TimedConformanceRun:
         self._cluster.wake()
 
     def result(self) -> dict[str, Any]:
+        """Run all steps; returns the scenario's name and its entries."""
         return {"name": self._scenario.get("name", ""), "cycles": list(self.entries())}
 
     def entries(self) -> Iterator[dict[str, Any]]:

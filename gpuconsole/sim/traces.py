@@ -1,4 +1,4 @@
-"""Traces of real clusters: nodes and pods in the format of alibaba-gpu-v2023, and FGD's stream of them.
+"""Traces of real clusters: nodes and pods in the format of alibaba-gpu-v2023, and pod streams as in FGD's experiments.
 
 Input size is limited; errors name file and line.
 """
@@ -18,14 +18,14 @@ from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity
 MOST_ROWS = 1_000_000
 LONGEST_LINE = 4_096
 MOST_GPUS = 64
-"""More than any node has."""
+"""Maximum GPUs of a node or a pod."""
 LARGEST = 2**40
-"""No amount of cpu or memory is larger."""
+"""Maximum amount of cpu or memory."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 SPEC = "gpu_spec"
-"""A column that some pod lists leave out: nobody then asks for a model."""
+"""An optional column; without it no pod requests a GPU model."""
 
 T = TypeVar("T")
 Row = dict[str, str]
@@ -49,7 +49,7 @@ class TraceNode(Struct, frozen=True):
 
 
 class TracePod(Struct, frozen=True):
-    """A pod, in the order of its file."""
+    """A pod of a trace."""
 
     name: str
     demand: PodDemand

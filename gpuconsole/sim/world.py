@@ -42,7 +42,7 @@ from gpuconsole.sim.random_streams import draw, ordered_uid, uid
 
 STORED = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"
-"""How the keys of Volcano's jobs begin."""
+"""Prefix of the keys of Volcano Jobs."""
 
 
 class VolcanoChange(Struct, frozen=True):
@@ -110,7 +110,7 @@ class World:
         self.groups: dict[str, RunningGroup] = {}
         self.out: list[Event] = []
         self.suspects: dict[str, None] = {}
-        """Nodes to examine before this moment is over, as something happened to them or on them."""
+        """Nodes to examine within this moment, because they or their pods changed."""
         self.dirty: dict[str, None] = {}
         """Running groups to reconcile within this moment, in order."""
         self.members: dict[str, MultiKueueMember] = {}
@@ -118,55 +118,54 @@ class World:
         self.dispatches: dict[str, Dispatch] = {}
         """Workloads that are offered to worker clusters or run there."""
         self.unchecked: dict[str, None] = {}
-        """Workloads whose admission checks are to be looked at before this moment is over, in order."""
+        """Workloads whose admission checks are reconciled within this moment, in order."""
         self.reconcile_timers: dict[str, Time] = {}
-        """When Kueue's workload controller looks at workloads again."""
+        """Workload → when Kueue's workload controller reconciles it again."""
         self.children_workloads: dict[str, dict[str, None]] = {}
         """Workload → its variants, where several flavors are tried at once."""
         self.families: dict[str, None] = {}
-        """Workloads whose variants are to be looked at before this moment is over, in order."""
+        """Workloads whose variants are reconciled within this moment, in order."""
         self.fleet = AutoscalerState()
         """State of the autoscalers."""
         self.offers: dict[int, tuple[Object, list[Any]]] = {}
-        """What NodePools may buy, by the pool's identity (which is kept alive here): a memo only, shared by forks."""
+        """Cache, shared by forks: id of a NodePool → the pool, which is kept alive here, and its offerings."""
         self.refusals = ReportRefusals.CHANGED
-        """Which refusals are written down: what is said once more is there already."""
+        """The refusals that are recorded; a repeated one is not."""
         self.cycles_due = False
         self.placement_due = False
         self.wake_at: Time | None = None
-        """When the gathered wake-ups take place."""
+        """When the batched requeues are due; None without any."""
         self.backoff_at: Time | None = None
         self.sample_at: Time | None = None
-        """When admission fair sharing looks at what LocalQueues use, if a timer is set for it."""
+        """When admission fair sharing samples the usage of LocalQueues next, if a timer is set for it."""
         self.waiting: dict[str, None] = {}
         """Workloads that may be inadmissible and are not marked so in the state."""
         self.changes: list[VolcanoChange] = []
-        """What Volcano's job controller has not taken note of yet, before this moment is over."""
+        """Changes that Volcano's job controller has to handle within this moment."""
         self.requests: list[JobRequest] = []
-        """What it has to look at."""
+        """Its queue of requests."""
         self.delays: dict[str, dict[str, Delayed]] = {}
         """Volcano Job → pod → the action that waits for its timeout."""
         self.unclaimed = False
-        """Claims for devices may have to be made or let go before pods are placed."""
+        """ResourceClaims may have to be created or released before pods are placed."""
         self.unprovided = False
-        """Claims for volumes may have to be made, bound or let go before pods are placed."""
+        """PersistentVolumeClaims may have to be created, bound or deleted before pods are placed."""
         self.uncounted: dict[str, bool] = {}
-        """Namespaces the usage of whose ResourceQuotas is to be counted before this moment is over; True where a quota
-        itself changed."""
+        """Namespaces whose ResourceQuota usage is recounted within this moment; True if a quota itself changed."""
         self.quota_usage = QuotaUsage()
-        """What is used of ResourceQuotas: a cache, which is not saved."""
+        """Usage of ResourceQuotas: a cache, which is not saved."""
         self.children: dict[str, dict[str, None]] = {}
-        """Job → the jobs that it made."""
+        """Job → the jobs that it created."""
         self.parents: dict[str, None] = {}
-        """Jobs whose children are to be looked at before this moment is over, in order."""
+        """Jobs whose children are reconciled within this moment, in order."""
         self.uid_counter = 0
-        """How many workloads were created here."""
+        """Number of Workloads created by the simulation."""
         self.cycle_at: Time = 0
-        """The moment that the last admission cycle took for now; see `scheduling.run_cycles`."""
+        """Time of the last admission cycle; see `scheduling.run_cycles`."""
         self.latency_run = 0
-        """Runs that differ in this alone have other latencies, and the same arrivals and run times."""
+        """Runs that differ only in this have other latencies, but the same arrivals and run times."""
         self.deadlock = ""
-        """The half-placed jobs that history named last."""
+        """Names of the jobs in the deadlock recorded last; empty without one."""
 
     def put(self, obj: Object) -> None:
         """Create or change an object."""
@@ -322,7 +321,7 @@ class World:
             self._mark(key, inadmissible=True)
             del self.waiting[key]
         if len(inadmissible) * 8 > len(self.waiting):
-            # Without the gaps that they leave, a fork copies what is left many times faster.
+            # Forks copy a dict without the gaps of deleted keys many times faster.
             self.waiting = dict.fromkeys(self.waiting)
 
     def show_inadmissible(self, keys: Iterable[str]) -> None:
@@ -389,7 +388,7 @@ class World:
                 self.suspects[key] = None
 
     def _forget_job(self, key: str) -> None:
-        """Notify the creator of a deleted job, and delete the job's dependents."""
+        """Mark the creator and the children of a deleted job for reconciliation, and delete its Ray PodGroup."""
         job = self.job(key)
         if job is not None and job.ray_group is not None:
             group = f"{job.namespace}/{job.ray_group.name_for(job.name)}"
@@ -419,7 +418,7 @@ class World:
         return self.session is not None and self.session.config.granular
 
     def latency(self, *steps: Step, of: tuple[object, ...]) -> Span:
-        """The total latency of these steps for the object `of`; 0 with zero latencies.
+        """The total latency of these steps for the object `of`; 0 if the policy has no latencies.
 
         Drawn by name, so that two futures of one cluster have the same latencies.
         """
@@ -442,26 +441,32 @@ class World:
         return ordered_uid(self.seed, self.now, self.uid_counter, key)
 
     def workload(self, key: str) -> Workload | None:
+        """The Workload with this `namespace/name`; None if it does not exist."""
         found: Workload | None = self.state.table("workloads").get(key)
         return found
 
     def job(self, key: str) -> Job | None:
+        """The job with this key; None if it does not exist."""
         found: Job | None = self.state.table("jobs").get(key)
         return found
 
     def pod(self, key: str) -> Pod | None:
+        """The pod with this `namespace/name`; None if it does not exist."""
         found: Pod | None = self.state.table("pods").get(key)
         return found
 
     def node(self, name: str) -> Node | None:
+        """The node of this name; None if it does not exist."""
         found: Node | None = self.state.table("nodes").get(name)
         return found
 
     def local_queue(self, key: str) -> LocalQueue | None:
+        """The LocalQueue with this `namespace/name`; None if it does not exist."""
         found: LocalQueue | None = self.state.table("local_queues").get(key)
         return found
 
     def cluster_queue(self, name: str) -> ClusterQueue | None:
+        """The ClusterQueue of this name; None if it does not exist."""
         found: ClusterQueue | None = self.state.table("cluster_queues").get(name)
         return found
 
