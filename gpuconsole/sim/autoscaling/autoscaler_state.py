@@ -34,19 +34,19 @@ class AutoscalerState(Struct, kw_only=True):
     """State of the autoscalers of one cluster."""
 
     stirred: bool = False
-    """Something happened to pods or nodes since the last look."""
+    """Pods or nodes have changed since the last reaction."""
     waiting: dict[str, Time] = field(default_factory=dict)
-    """Pods that a scheduler refused, and since when."""
+    """Unschedulable pods, and since when."""
     moved: dict[str, Time] = field(default_factory=dict)
-    """When a pod last came to a node, ended or was deleted there."""
+    """Node → when a pod was last bound to it, ended or was deleted there."""
     look: Time | None = None
-    """When pods that wait are looked at next, if a timer is set for it."""
+    """Time of the next provisioning or scan, if a timer is set for it."""
     poll: Time | None = None
-    """When nodes that could go are looked at next, if a timer is set for it."""
+    """Time of Karpenter's next disruption round, if a timer is set for it."""
     batch: Time | None = None
-    """Since when pods are gathered (Karpenter)."""
+    """Start of the current batch of pods (Karpenter)."""
     batched: tuple[str, ...] = ()
-    """The pods that the last batch has seen."""
+    """Pods that belong to the last batch or the current one."""
     newest: Time = 0
     """When the newest of them came."""
     draining: dict[str, None] = field(default_factory=dict)
@@ -54,23 +54,23 @@ class AutoscalerState(Struct, kw_only=True):
     orders: list[DisruptionOrder] = field(default_factory=list)
     proposal: Proposal | None = None
     shunned: dict[str, Time] = field(default_factory=dict)
-    """Offerings that are not tried before this moment."""
+    """Offering → time before which it is not tried again."""
     unneeded: dict[str, Time] = field(default_factory=dict)
-    """Nodes that could go, and since when (Cluster Autoscaler)."""
+    """Unneeded nodes, and since when (Cluster Autoscaler)."""
     unremovable: dict[str, Time] = field(default_factory=dict)
-    """Nodes that cannot go, and when that is looked at again (Cluster Autoscaler)."""
+    """Nodes that cannot be removed, and when that is checked again (Cluster Autoscaler)."""
     backoffs: dict[str, GroupBackoff] = field(default_factory=dict)
     added: Time | None = None
     failed: Time | None = None
-    """When nodes were last asked for, and when that last failed (Cluster Autoscaler)."""
+    """When a group last grew (`added`), and when that last failed (Cluster Autoscaler)."""
     interrupted: dict[str, Time] = field(default_factory=dict)
-    """Spot nodes that the cloud takes back, and when they are gone."""
+    """Spot nodes with an interruption notice, and when they are gone."""
     fallen: dict[str, None] = field(default_factory=dict)
-    """Critical work that has lost a spot machine."""
+    """Critical workloads that have lost a spot node."""
     hushed: dict[str, Time] = field(default_factory=dict)
-    """Nodes of which nobody says again before this moment why they stay."""
+    """Node → time before which the reason why it is not consolidated is not recorded again."""
     said: dict[str, str] = field(default_factory=dict)
-    """The last thing that was said of a node or a pool: nothing is said twice."""
+    """Node, pod or pool → the message recorded last, which is not repeated."""
 
     def see(self, pod: Pod, now: Time) -> None:
         """Note that a pod was created or changed."""

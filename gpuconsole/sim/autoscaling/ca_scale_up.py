@@ -40,6 +40,7 @@ def offering_of(policy: AutoscalerPolicy, group: ScalingGroup) -> Offering | Non
 
 
 def starting(world: World) -> Iterable[ProvisionedInstance]:
+    """Machines that were launched and have not joined yet."""
     for group in world.state.table("node_groups").all():
         yield from (instance for instance in group.instances if instance.ready is None)
 
@@ -91,10 +92,12 @@ def _promised(world: World) -> Iterable[ProvisioningRequest]:
 
 
 def workload_of(request: ProvisioningRequest) -> str:
+    """The key of the Workload that owns a ProvisioningRequest; empty without an owner."""
     return f"{request.namespace}/{request.owners[0]}" if request.owners else ""
 
 
 def without_room(view: AutoscalerView, rooms: Sequence[NodeFit], pods: Iterable[Pod]) -> list[Pod]:
+    """Place pods first-fit, which takes capacity from `rooms`; returns those that fit nowhere."""
     return [pod for pod in pods if first_fit(rooms, view.shapes.of(pod.template)) is None]
 
 
@@ -180,6 +183,7 @@ def give_up_late(world: World, policy: AutoscalerPolicy) -> None:
 
 
 def pods_of(world: World, request: ProvisioningRequest) -> list[Pod]:
+    """The pods that a ProvisioningRequest describes."""
     pods = []
     for number, asked in enumerate(request.pod_sets):
         stored: StoredTemplate | None = world.state.get(StoredTemplate, f"{request.namespace}/{asked.template}")

@@ -21,7 +21,7 @@ from gpuconsole.sim.autoscaling.view import AutoscalerView
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 SPOT_OPTIONS = 15
-"""Least number of cheaper types for the replacement of a spot node by a spot node."""
+"""Minimum number of cheaper types for the replacement of one spot node by a spot node."""
 MOST_AT_ONCE = 100
 BALANCED_K = 2
 _UNBOUNDED = 2**31 - 1
@@ -55,7 +55,7 @@ class Move(Struct, frozen=True):
     saving: float = 0.0
     """USD an hour, by the cheapest offering of the new one."""
     more: tuple[PlannedNode, ...] = ()
-    """Further nodes that come; only a drifted node is replaced by several."""
+    """Further replacements; only a drifted node is replaced by several nodes."""
 
 
 def candidate(
@@ -206,16 +206,16 @@ def _cheaper(
             )
         cheaper = [offer for offer in cheaper if offer.type in types[:SPOT_OPTIONS]]
     if any(offer.spot for offer in cheaper):
-        # It was priced as spot: where spot is not to be had, nothing is launched rather than something dearer.
+        # The saving assumes spot: without spot capacity nothing is launched, rather than a more expensive node.
         cheaper = [offer for offer in cheaper if offer.spot]
     saving = price - min(offer.price for offer in cheaper)
     return Move(names, replace(new, offers=tuple(cheaper)), saving), ""
 
 
 def _other_type(move: Move, candidates: Sequence[DisruptionCandidate]) -> Move | None:
-    """The offerings without the removed types and anything as expensive.
+    """The move without offerings that cost as much as a removed node of the same type, or more; None if none is left.
 
-    Keeping a node would do (filterOutSameInstanceType).
+    It would be as good to keep that node (filterOutSameInstanceType).
     """
     assert move.new is not None
     kept: Mapping[str, float] = {one.instance.type: one.price for one in sorted(candidates, key=lambda c: -c.price)}

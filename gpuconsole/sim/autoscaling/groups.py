@@ -32,7 +32,7 @@ class ExpansionOption(Struct, frozen=True):
     cost: float
     """USD an hour."""
     waste: float
-    """Part of cpu plus part of memory that the pods leave unused on the new nodes."""
+    """Fraction of cpu plus fraction of memory that the pods leave unused on the new nodes."""
 
 
 def estimate(
@@ -74,7 +74,7 @@ def choose(options: Sequence[ExpansionOption], expander: Expander, random: Rando
 
 
 def utilization(node: Node, pods: Iterable[Pod]) -> float:
-    """The requested part of a node: of GPUs if it has some, else the greater of cpu and memory."""
+    """The requested fraction of a node: of GPUs if it has some, else the greater one of cpu and memory."""
     requested: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.template.requests.items():
@@ -113,7 +113,7 @@ def unneeded(
 ) -> tuple[list[str], dict[str, str]]:
     """Nodes that can be removed together, and what blocks the removal of other underutilized ones.
 
-    Each one's pods are moved in thought before the next is looked at; a node that took some stays.
+    Each node's pods are placed on others before the next node is checked; a node that received some is kept.
     """
     by_name = {room.node.name: room for room in rooms}
     found: list[str] = []
@@ -139,7 +139,7 @@ def unneeded(
 
 
 def _moving(pods: Mapping[str, Sequence[Pod]], node: Node, policy: AutoscalerPolicy) -> list[Pod]:
-    """The pods that block removal of a node: neither terminating nor below the priority cutoff."""
+    """The pods that have to move before a node is removed: neither terminating nor below the priority cutoff."""
     return [pod for pod in pods.get(node.name, ()) if not pod.deleted and pod.priority >= policy.cutoff]
 
 

@@ -84,7 +84,7 @@ class _Round:
     def __init__(self, world: World, view: AutoscalerView, policy: KarpenterPolicy) -> None:
         self.world, self.view, self.policy = world, view, policy
         self.eventual: list[DisruptionCandidate] = []
-        """Nodes whose pods may not be taken now, but whose pool bounds how long that counts: they may drift."""
+        """Nodes whose pods block disruption, but whose pool has a terminationGracePeriod: drift still replaces them."""
         self.candidates = list(self._candidates())
         self.constrained = False
 

@@ -15,7 +15,7 @@ NO_CAPACITY = "insufficient capacity, all requested instance types were unavaila
 
 
 def batch(world: World, policy: KarpenterPolicy) -> None:
-    """Batch pending pods and pods of drained nodes; each new one extends the batch by a second, up to ten seconds."""
+    """Batch unschedulable pods and pods of draining nodes; each new one extends the batch by a second, up to ten."""
     fleet, now = world.fleet, world.now
     known = set(fleet.batched)
     wanting = [*fleet.waiting, *(_homeless(world) if fleet.draining else ())]
@@ -65,7 +65,7 @@ def _retry(world: World) -> None:
 
 
 def launch(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str = "") -> str:
-    """Launch the planned node; returns its name, or nothing if none of its offerings is available."""
+    """Launch the planned node; returns its name, or an empty string if none of its offerings is available."""
     offer = _available(world, policy, planned)
     if offer is None:
         machines.say(world, "InsufficientCapacityError", NO_CAPACITY, about=f"NodePool/{planned.pool}")

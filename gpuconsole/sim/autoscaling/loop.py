@@ -35,7 +35,7 @@ def begin(world: World) -> None:
 def resume(world: World) -> None:
     """Resume from a cluster with known groups: starting machines keep starting, draining ones keep draining.
 
-    Nothing else is remembered of it: what waits, waits from now on.
+    Other state is unknown: unschedulable pods count as pending from now on.
     """
     if isinstance(world.policy.capacity, FixedCapacity):
         return

@@ -68,7 +68,7 @@ def change(world: World, instance: ProvisionedInstance) -> None:
 
 
 def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
-    """Launch a machine for a group; its node joins after the start-up time. An unavailable one never joins."""
+    """Add a launched machine to a group; its node joins if `start` is called."""
     group = group_of(world, name)
     number = group.launched + 1
     instance = ProvisionedInstance(
@@ -86,7 +86,7 @@ def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
 
 
 def start(world: World, instance: ProvisionedInstance) -> None:
-    """Start the machine; its node joins later."""
+    """Set the timer at which the machine's node joins, after a start-up time by the policy."""
     policy = world.policy.capacity
     assert not isinstance(policy, FixedCapacity)
     wait = policy.startup.sample(draw(world.seed, "startup", instance.name))
@@ -161,11 +161,14 @@ def adopt(world: World, node: Node, group: str) -> None:
     world.fleet.moved[node.name] = world.now
 
 
-# Going
+# Removal
 
 
 def drain(world: World, name: str, reason: str, taint: Taint) -> None:
-    """Cordon the node, and evict its pods as their budgets allow."""
+    """Taint the node, and evict its pods as their budgets allow.
+
+    If its NodePool has a terminationGracePeriod, the node is removed after that in any case.
+    """
     node, found = world.node(name), find(world, name)
     if found is not None and found[1].leaving is None:
         change(world, replace(found[1], leaving=world.now, reason=reason))
@@ -183,7 +186,10 @@ def drain(world: World, name: str, reason: str, taint: Taint) -> None:
 
 
 def evict(world: World, name: str, reason: str, deadline: Time | None = None) -> None:
-    """Evict the pods of a node that may be evicted now; the rest is retried after a change."""
+    """Evict the pods of a node that may be evicted now; the rest is retried after a change.
+
+    `deadline` is when the node is gone: it limits the pods' time to write a checkpoint.
+    """
     everyone = [pod for pod in world.state.table("pods").all() if not pod.done]
     allowances = Allowances(world.state.table("pod_disruption_budgets").all(), everyone)
     for pod in [pod for pod in everyone if pod.node == name]:
@@ -204,7 +210,7 @@ def is_drained(world: World, name: str) -> bool:
 
 
 def leave(world: World, name: str) -> None:
-    """Remove the machine with any remaining pods, and book its cost."""
+    """Remove the machine with any remaining pods, and add its cost to the group's."""
     found, node = find(world, name), world.node(name)
     if found is not None:
         group, instance = found

@@ -16,7 +16,7 @@ from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup
 
 
 class NodeFit:
-    """A node and its free capacity. Mutates by `take`."""
+    """A node and its free capacity. Mutates by `take` and `reset`."""
 
     __slots__ = ("_refused", "left", "node")
 

@@ -14,7 +14,7 @@ from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup
 
 
 class PoolOffering(Struct, frozen=True, eq=False):
-    """An offering as a node of a pool would look."""
+    """An offering with the node that a pool would launch from it."""
 
     offering: Offering
     node: Node
@@ -80,8 +80,8 @@ def choose(
 ) -> PoolOffering | None:
     """The offering to launch: spot before on demand, as in Karpenter's AWS provider; None if none is available.
 
-    On demand the cheapest; spot by price and interruption frequency (price-capacity-optimized), where each machine in
-    use of the same family and zone makes an offering look more expensive.
+    On demand the cheapest; spot by price and interruption frequency (price-capacity-optimized), where each spot machine
+    in use of the same family and zone raises the price that is compared.
     """
     there = [offer for offer in offers if available(offer)]
     spot = [offer for offer in there if offer.spot]

@@ -13,11 +13,11 @@ from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.random_streams import LogNormal
 
 MONTH = 730 * HOUR
-"""In which a part of the spot machines is interrupted, as catalogues say it."""
+"""The period of the interruption rates in catalogues."""
 INTERRUPTED = "SpotInterrupted"
-"""The reason of the line of history that tells of it."""
+"""Reason of the history event of an interruption notice."""
 SPOT_INTERRUPTION = "SpotInterruption"
-"""Why pods of such a machine are evicted."""
+"""Reason for which pods of an interrupted node are evicted."""
 
 
 class SpotPolicy(Struct, frozen=True, kw_only=True):
@@ -25,13 +25,13 @@ class SpotPolicy(Struct, frozen=True, kw_only=True):
 
     notice: Span = 2 * MINUTE
     interruptions: float = 1.0
-    """How often chance does it, compared with the catalogue's rates; 0 is never."""
+    """Factor on the catalogue's interruption rates; 0: no random interruptions."""
     critical: int | None = None
-    """Work of this priority or more gets machines on demand once it has lost a spot machine; None is never."""
+    """Work of this priority or more gets on-demand nodes only, once it has lost a spot node; None: never."""
     shun: Span = 3 * MINUTE
-    """For how long an offering that was taken back, or was not to be had, is not tried again."""
+    """Time for which an interrupted or unavailable offering is not tried again."""
     diversity: float = 0.1
-    """How much dearer one machine of ours makes its family in its zone look, so that not all are lost at once."""
+    """Price increase (0.1: 10%) of a family in a zone for each spot machine in use there, to spread the machines."""
 
 
 class FixedCapacity(Struct, frozen=True, kw_only=True, tag="fixed"):
@@ -43,9 +43,9 @@ class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
 
     catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
     startup: LogNormal = LogNormal(median=45 * SECOND)
-    """From the launch of a machine until its node takes pods."""
+    """Time from launching a machine until its node joins."""
     unavailable: tuple[str, ...] = ()
-    """Offerings that cannot be had, as `type/zone/capacity type`, each part maybe `*`."""
+    """Unavailable offerings, as `type/zone/capacity type`; `*` matches any part."""
     batch_idle: Span = SECOND
     batch_most: Span = 10 * SECOND
     poll: Span = 10 * SECOND
@@ -72,12 +72,12 @@ class ScalingGroup(Struct, frozen=True, kw_only=True):
     name: str
     type: str
     zone: str = ""
-    """Empty is the first zone that sells the type."""
+    """Empty: the first zone that offers the type."""
     capacity_type: str = ON_DEMAND
     least: int = 0
     most: int = 10
     size: int = 0
-    """How many there are at the start."""
+    """Number of nodes at the start, if more than `least`."""
     labels: Mapping[str, str] = NO_LABELS
     taints: tuple[Taint, ...] = ()
     priority: int = 0
@@ -97,7 +97,7 @@ class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscale
     provision_time: Span = 15 * MINUTE
     unneeded_time: Span = 10 * MINUTE
     unready_time: Span = 20 * MINUTE
-    """So long after a node stopped answering it goes."""
+    """Time after which an unready node is removed."""
     delay_after_add: Span = 10 * MINUTE
     delay_after_failure: Span = 3 * MINUTE
     unremovable_recheck: Span = 5 * MINUTE
@@ -106,9 +106,9 @@ class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscale
     empty_bulk: int = 10
     ok_unready: int = 3
     most_unready: float = 0.45
-    """Where more nodes than both are not ready, the cluster is unhealthy: nothing grows and nothing goes."""
+    """While more nodes than `ok_unready` and than this fraction are not ready, nothing is scaled."""
     cutoff: int = -10
-    """Pods below this priority neither make nodes nor keep them."""
+    """Pods below this priority neither trigger scale-up nor block scale-down."""
 
 
 Capacity = Union[FixedCapacity, KarpenterPolicy, AutoscalerPolicy]

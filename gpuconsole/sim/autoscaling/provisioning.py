@@ -28,13 +28,13 @@ class PlannedNode(Struct, frozen=True):
 
 
 class ProvisioningPlan(Struct, frozen=True):
-    """The result: the node of every pod."""
+    """The existing or planned node of every pod."""
 
     placed: Mapping[str, str] = {}
-    """Pod → node that there is already."""
+    """Pod → existing node."""
     new: tuple[PlannedNode, ...] = ()
     failed: Mapping[str, str] = {}
-    """Pod → why there is nothing for it."""
+    """Pod → why no node can be launched for it."""
 
 
 class Pools:
@@ -117,7 +117,7 @@ class _Draft:
 def plan(
     pods: Iterable[Pod], rooms: Sequence[NodeFit], pools: Pools, shapes: PodClasses, firm: Iterable[str] = ()
 ) -> ProvisioningPlan:
-    """Plan the pods; those of `firm` get no new spot machine."""
+    """Place pods on existing or planned nodes; those in `firm` get no new spot node."""
     placed, failed = dict[str, str](), dict[str, str]()
     drafts: list[_Draft] = []
     on_demand = set(firm)

@@ -20,7 +20,7 @@ NOT_FOUND = Condition(FAILED, True, "CapacityIsNotFound", "Capacity is not found
 
 
 def answer_requests(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bool:
-    """Answer the oldest ProvisioningRequest that can be answered; True if a group grew for it."""
+    """Answer ProvisioningRequests, oldest first, until a group grows for one; True if one grew."""
     requests: list[ProvisioningRequest] = list(world.state.table(TABLES[ProvisioningRequest]).all())
     for request in sorted(requests, key=lambda request: (request.created, request.key)):
         if request.conditions:

@@ -35,7 +35,7 @@ def order(world: World, name: str) -> Refusal:
 
 
 def reclaim(world: World, name: str) -> None:
-    """Interrupt a machine at a random time."""
+    """Give notice to a spot node whose random interruption is due, unless it is leaving already."""
     node, found = world.node(name), find(world, name)
     if node is not None and name not in world.fleet.interrupted and (found is None or found[1].leaving is None):
         notify(world, node)
@@ -65,7 +65,7 @@ def notify(world: World, node: Node) -> None:
 
 
 def gone(world: World, timer: AutoscalerTick) -> None:
-    """Remove the interrupted machine."""
+    """Remove a machine whose interruption notice or terminationGracePeriod is over."""
     node = world.node(timer.node)
     if node is not None and node.uid == timer.uid:
         leave(world, timer.node)

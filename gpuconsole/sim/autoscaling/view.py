@@ -41,6 +41,7 @@ class AutoscalerView:
 
     @cached_property
     def allowances(self) -> Allowances:
+        """The remaining disruptions of the PodDisruptionBudgets."""
         return Allowances(self._budgets, self.everyone)
 
     @cached_property
@@ -55,6 +56,7 @@ class AutoscalerView:
         return known[1]
 
     def instances(self) -> Iterable[ProvisionedInstance]:
+        """The machines of all groups."""
         return (instance for group in self.groups.values() for instance in group.instances)
 
     @cached_property
@@ -64,7 +66,7 @@ class AutoscalerView:
 
     @cached_property
     def homeless(self) -> list[Pod]:
-        """Pods of draining nodes that their owners have not recreated elsewhere yet."""
+        """Pods on draining nodes, which their owners will recreate elsewhere."""
         names = sorted(self.drained)
         return [pod for name in names for pod in self.pods.get(name, ()) if pod.job or pod.workload]
 
