@@ -19,15 +19,15 @@ class EntryStatus(Enum):
 
     NOT_NOMINATED = auto()
     SKIPPED = auto()
-    """It would have fitted, had an earlier entry of this cycle not come first."""
+    """An earlier entry of the cycle took its capacity or its victims, or a better variant is admitted."""
     GATED = auto()
     """It has victims, but one of its preemption gates is closed."""
     BLOCKED = auto()
-    """It would be admitted, but not before all those that are admitted are ready."""
+    """It fits, but admission is blocked until all admitted workloads are ready."""
     ASSUMED = auto()
     """Quota is reserved for it."""
     EVICTED = auto()
-    """It loses the quota that it has, as no other place was found for its pods."""
+    """It loses its quota, because no replacement for a failed node was found."""
 
 
 class CycleEntry:
@@ -44,24 +44,24 @@ class CycleEntry:
         self.request = request
         self.rules = rules
         self.preemptor = preemptor
-        """Its preemptions are under way since an earlier cycle."""
+        """It preempted in an earlier cycle, and its victims are terminating."""
         self.round = round
-        """Of its second pass, from 1; 0 for a workload that has no quota yet."""
+        """Number of the attempt of its second pass, from 1; 0 for a workload without quota."""
         self.assignment = Assignment()
         self.targets: Sequence[PreemptionTarget] = ()
         self.status = EntryStatus.NOT_NOMINATED
         self.message = ""
         self.cause = GranularReason.NONE
-        """The message in one word."""
+        """Granular reason of the refusal."""
         self.makes_way: Holding | None = None
         """Its admitted variant on a less favorable flavor, which is evicted so that this one can take over."""
         self.requeue = RequeueReason.GENERIC
         self.resume: Resume | None = None
-        """Where the search for flavors goes on: in this cycle and, once that was found out, in the next one."""
+        """Position from which the search for flavors continues in this cycle; after nomination, in the next one."""
         self.refusal: Refuse | KeepWaiting | None = None
         """The refusal; known before the cycle if nothing in its cohort tree has changed."""
         self.turn = 0
-        """When it was decided on, counted from 1 in a cycle; 0 before that."""
+        """Position in the processing order, from 1; 0 until it is processed."""
 
     @property
     def uses(self) -> list[tuple[int, int]]:
@@ -83,18 +83,20 @@ class CycleEntry:
         return sum(target.rule is not None for target in self.targets)
 
     def record(self, assignment: Assignment, targets: Sequence[PreemptionTarget]) -> None:
+        """Store a nomination, with its message and the position of its search for flavors."""
         self.assignment = assignment
         self.targets = targets
         self.message = assignment.message
         self.resume = assignment.resume
 
     def refuse(self, message: str, cause: GranularReason) -> None:
+        """Set the message and the granular reason."""
         self.message, self.cause = message, cause
 
     def skip(
         self, message: str, cause: GranularReason = GranularReason.WAITING_FOR_QUOTA, *, keep_progress: bool = True
     ) -> None:
-        """Skip the entry because earlier ones took the capacity.
+        """Skip the entry because of an earlier entry of the cycle or an admitted variant.
 
         With `keep_progress` the next cycle continues the search for flavors where it stopped.
         """
@@ -128,7 +130,9 @@ class CycleEntry:
         self.refuse(message, GranularReason.WAITING_FOR_PREEMPTED_WORKLOADS)
 
     def await_victims(self, count: int) -> None:
-        """Wait for the victims to terminate; if there are none after all, all flavors are tried again."""
+        """Requeue the entry until its `count` victims terminate; without victims it keeps its message and requeue
+        reason.
+        """
         if count:
             self.await_departures(messages.pending_preemption(self.message, count), RequeueReason.PENDING_PREEMPTION)
         else:

@@ -50,6 +50,7 @@ class EquivalenceQueue:
         """LocalQueue → number of leading sorted heads whose classes are inadmissible."""
 
     def copy(self) -> "EquivalenceQueue":
+        """Return an independent copy."""
         twin = EquivalenceQueue()
         twin.waiting, twin.inadmissible_hashes = self.waiting.copy(), self.inadmissible_hashes.copy()
         twin._heaps = {equivalence_class: heap[:] for equivalence_class, heap in self._heaps.items()}
@@ -83,7 +84,7 @@ class EquivalenceQueue:
             self._stale.add(self._entries[number][1])
 
     def of_hash(self, shape: bytes) -> Iterator[WorkloadRequest]:
-        """Yield all workloads of a scheduling hash, in no order."""
+        """Yield all workloads of a scheduling hash, in no particular order."""
         for equivalence_class in [(local_queue, shape) for local_queue in self._sorted_heads]:
             for entry in list(self._heaps.get(equivalence_class, ())):
                 request = self.waiting.get(entry[1])
@@ -119,13 +120,13 @@ class EquivalenceQueue:
         return False
 
     def heads(self) -> dict[str, WorkloadRequest]:
-        """Return the first admissible workload of each LocalQueue."""
+        """Return the first admissible workload of each LocalQueue that has one."""
         return {
             local_queue: first for local_queue in self._sorted_heads if (first := self.head(local_queue)) is not None
         }
 
     def head(self, local_queue: str) -> WorkloadRequest | None:
-        """Return the first admissible workload of a LocalQueue."""
+        """Return the first admissible workload of a LocalQueue; None if there is none."""
         line, at = self._up_to_date_heads(local_queue), self._inadmissible_prefix.get(local_queue, 0)
         while at < len(line) and line[at][1][1] in self.inadmissible_hashes:
             at += 1

@@ -1,7 +1,7 @@
-"""Fair sharing: how much of what others could lend a node borrows, weighted (Kueue 0.19 scheduler/fair_sharing.go).
+"""Fair sharing: the dominant resource share, which says how much a node borrows (Kueue 0.19 scheduler/fair_sharing.go).
 
-A node's dominant resource share is the greatest ratio, over resources, of what its subtree uses beyond its own quota
-to what its parent could lend, in thousandths, divided by its weight. Ratios are float64, as in Kueue.
+It is the greatest ratio, over resources, of what the node's subtree uses beyond its own quota to what its parent could
+lend, in thousandths, divided by the node's weight. Ratios are float64, as in Kueue.
 """
 
 import math
@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class DominantResourceShare(NamedTuple):
-    """A dominant resource share."""
+    """The dominant resource share of a ClusterQueue or cohort."""
 
     ratio: float
     """Unweighted, in thousandths."""
@@ -20,18 +20,18 @@ class DominantResourceShare(NamedTuple):
     borrowed: tuple[int, ...] = ()
     """Columns in which the node borrows."""
     dominant: str = ""
-    """The resource that the ratio is of; of several the first by name."""
+    """The resource with the greatest ratio, the first by name if several have it; empty if none is borrowed."""
 
     @property
     def key(self) -> tuple[bool, float]:
-        """Compares shares (CompareDRS): borrowing with weight 0 is beyond every weighted share."""
+        """Sort key of shares (CompareDRS): borrowing with weight 0 is greater than every weighted share."""
         if self.ratio and not self.weight:
             return True, self.ratio
         return False, self.ratio / self.weight if self.ratio else 0.0
 
     @property
     def infinite(self) -> bool:
-        """Borrows with weight 0."""
+        """True if the node borrows with weight 0."""
         return self.ratio > 0 and self.weight == 0
 
     @property
@@ -50,7 +50,7 @@ LEAST = (False, -1.0)
 
 
 def share(usage: UsageTree, node: int) -> DominantResourceShare:
-    """The share of a ClusterQueue or a cohort; a node without a parent, or that borrows nothing, has none."""
+    """Return the share of a ClusterQueue or a cohort; its ratio is 0 for a root or a node that borrows nothing."""
     tree = usage.tree
     weight = tree.weights[node]
     parent = tree.parent[node]

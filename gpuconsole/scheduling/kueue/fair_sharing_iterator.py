@@ -1,6 +1,6 @@
 """The order of entries under fair sharing: a tournament in every cohort (Kueue 0.19 fair_sharing_iterator.go).
 
-It is held anew for every entry, because each one that is admitted changes the shares.
+Each entry is the winner of a new tournament, because every admission changes the shares.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share
 
 _Shares = dict[tuple[int, int], DominantResourceShare]
-"""(parent cohort, workload) → share of the child that nominates it, the workload included."""
+"""(cohort, workload id) → share, with the workload, of the cohort's child on the workload's path."""
 
 
 def iterate_fairly(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
@@ -33,7 +33,7 @@ def iterate_fairly(context: Context, entries: list[CycleEntry]) -> Iterator[Cycl
 
 
 def _tournaments(context: Context, root: int, waiting: dict[int, CycleEntry]) -> Iterator[CycleEntry]:
-    """Yield all entries of one tree; while nothing is admitted or reserved, the shares stay as they are."""
+    """Yield all entries of one tree; shares are computed again only after the usage changed."""
     shares: _Shares = {}
     weighed = -1
     members = [node for node in context.snapshot.usage.tree.subtree_queues(root) if node in waiting]
@@ -50,7 +50,7 @@ def _tournaments(context: Context, root: int, waiting: dict[int, CycleEntry]) ->
 
 
 def _compute_shares(context: Context, entry: CycleEntry, shares: _Shares) -> None:
-    """Note the share that each node on the entry's path would have with it."""
+    """Compute the share that each node on the entry's path would have with it."""
     usage = context.snapshot.usage
     node, uses = entry.rules.node, entry.assignment.uses
     usage.add(node, uses)
@@ -72,7 +72,11 @@ def _best(context: Context, cohort: int, waiting: dict[int, CycleEntry], shares:
 def rank(
     context: Context, entry: CycleEntry, share: DominantResourceShare
 ) -> tuple[bool, bool, tuple[bool, float], int, int]:
-    """A preemptor (behind its gate), not borrowing what it asks for, the smaller share, the priority, the age."""
+    """Return the sort key of the entry that a child of a cohort puts forward; the lowest wins.
+
+    Preemptors whose victims are terminating (gate PrioritizePreemptorWorkloads), entries that borrow nothing they
+    request (gate FairSharingPrioritizeNonBorrowing), the lower share, the higher priority, the older workload.
+    """
     requested = entry.assignment.usage
     borrowing = any(requested.get(column, 0) > 0 for column in share.borrowed)
     return (

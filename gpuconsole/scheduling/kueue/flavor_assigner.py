@@ -1,7 +1,7 @@
-"""Flavor assignment: which flavor each resource of a workload gets (Kueue 0.19 pkg/scheduler/flavorassigner).
+"""Flavor assignment: chooses a flavor for each resource of a workload (Kueue 0.19 pkg/scheduler/flavorassigner).
 
-Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the
-last attempt stopped. A flavor may fit, fit after preemption, or not fit; `modes` says which outcome is taken.
+Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the last
+attempt stopped. A flavor fits, fits after preemption, or does not fit; `flavor_assignment_mode` ranks the outcomes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,19 +25,19 @@ from gpuconsole.scheduling.kueue.topology.tas_assignment import place
 
 Nominated = Mapping[str, Mapping[str, str]]
 Oracle = Callable[[Context, ClusterQueueConfig, WorkloadRequest, int, int], ModeAndHeight]
-"""Says whether preemption could free an amount of a column, and from what height the queue would borrow then."""
+"""Returns whether preemption could free an amount of a column, and the queue's borrowing level after it."""
 _Found = tuple[dict[str, FlavorAssignment], list[str]]
 
 
 class _FlavorRejections:
-    """The reasons of one search against flavors that do not fit at once. Mutates."""
+    """Reasons against flavors, collected during one search. Mutates."""
 
     __slots__ = ("cause", "reasons")
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
         self.cause = GranularReason.NONE
-        """Why the flavor that is being tried does not fit."""
+        """Most severe granular reason against the flavor that is being tried."""
 
     def blame(self, reason: str, cause: GranularReason) -> None:
         self.reasons.append(reason)
@@ -45,7 +45,7 @@ class _FlavorRejections:
 
 
 class FlavorAssigner:
-    """Assigns flavors to one workload; reads the context, changes nothing."""
+    """Assigns flavors to one workload; leaves the usage as it is."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class FlavorAssigner:
         self._request = request
         self._resume = resume
         self._nominated = nominated
-        """Flavors that a repeated assignment within the cycle is bound to."""
+        """Flavors to which a repeated assignment within the cycle is restricted; None = all."""
         self._oracle = oracle
         self._replaced = replaced
-        """What the slice has that it takes over from: only more than that needs quota, in the same flavors."""
+        """Admitted pod sets of the slice that it replaces: only what exceeds them needs quota, in the same flavors."""
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
-        """Find flavors by quota for the workload, or for smaller `counts` of its pods."""
+        """Find flavors and topology assignments for the workload, or for smaller `counts` of its pods."""
         assignment = Assignment(self._replaced)
         results = self._results(counts)
         for indices in self._groups():
@@ -90,6 +90,7 @@ class FlavorAssigner:
         return assignment
 
     def _results(self, counts: Sequence[int] | None) -> list[PodSetResult]:
+        """Return the pod sets to assign; in a second pass they have their flavors already."""
         results = []
         for index, request in enumerate(self._request.pod_sets):
             count = request.count if counts is None or not request.count else counts[index]

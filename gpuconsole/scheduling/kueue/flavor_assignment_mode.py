@@ -20,7 +20,7 @@ class FlavorAssignmentMode(IntEnum):
 
 
 ModeAndHeight = tuple[FlavorAssignmentMode, int]
-"""A mode, and the height from which it borrows (0 = not at all)."""
+"""A mode and its borrowing level (0 = does not borrow)."""
 
 WORST: ModeAndHeight = (FlavorAssignmentMode.NO_FIT, 1 << 62)
 BEST: ModeAndHeight = (FlavorAssignmentMode.FIT, 0)

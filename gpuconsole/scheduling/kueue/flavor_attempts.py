@@ -1,6 +1,6 @@
 """The flavors tried for a pod set and the result of each, as the event of an admission reports them.
 
-Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only note what happened; it is put together when asked.
+Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only record results; they are combined on demand.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ class FlavorResult(Struct, frozen=True):
     height: int = 0
     reasons: tuple[str, ...] = ()
     cause: GranularReason = GranularReason.NONE
-    """Why it does not fit, in one word."""
+    """Granular reason why it does not fit."""
 
 
 class FlavorSearch(Struct, frozen=True):
@@ -37,14 +37,14 @@ class FlavorAttempt(Struct, frozen=True, kw_only=True):
     mode: FlavorAssignmentMode
     """NO_FIT, PREEMPT or FIT."""
     possibility: FlavorAssignmentMode | None = None
-    """What preemption could have done, where it was asked: NO_CANDIDATES, PREEMPT or RECLAIM."""
+    """Result of the simulated preemption: NO_CANDIDATES, PREEMPT or RECLAIM; None without one."""
     height: int = 0
     reasons: tuple[str, ...] = ()
     cause: GranularReason = GranularReason.NONE
 
 
 def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
-    """Combine searches by flavor, sorted by name; a flavor that one of them skipped does not fit."""
+    """Combine searches by flavor, sorted by name; a flavor of the group that a later search did not try does not fit."""
     merged: dict[str, FlavorAttempt] = {}
     for search in searches:
         for noted in search.noted:
@@ -94,7 +94,7 @@ def _without(known: FlavorAttempt, resource: str) -> FlavorAttempt:
 
 
 def attempts_text(searches_by_pod_set: Iterable[tuple[str, Sequence[FlavorSearch]]]) -> str:
-    """Return the event's text: every pod set with the flavors that do not fit without borrowing; empty if all do."""
+    """Return the event's text: by pod set, the flavors that do not fit without borrowing; empty if all do."""
     return " | ".join(
         f"{name}: {', '.join(texts)}" for name, searches in searches_by_pod_set if (texts := list(_texts(searches)))
     )

@@ -92,7 +92,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     "KueueDRAIntegrationPartitionableDevices": ("KueueDRAIntegration",),
     "KueueDRAIntegrationConsumableCapacity": ("KueueDRAIntegration",),
 }
-"""Gates without effect unless others are on, in the order in which Kueue checks them."""
+"""Gate → gates that it requires, in the order in which Kueue checks them."""
 
 
 _WORDS = {
@@ -102,7 +102,9 @@ _WORDS = {
 
 
 def resolve(named: Mapping[str, bool]) -> dict[str, bool]:
-    """The gates that differ from their defaults, `AllAlpha` and `AllBeta` spelled out; unknown names are dropped."""
+    """Return the gates that differ from their defaults, with `AllAlpha` and `AllBeta` applied; unknown names are
+    dropped.
+    """
     chosen: dict[str, bool] = {}
     for name, gate in KNOWN.items():
         stages = [all_of for all_of, stage in STAGES.items() if stage is gate.stage and all_of in named]
@@ -113,7 +115,7 @@ def resolve(named: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def parse(text: str) -> dict[str, bool]:
-    """Read `A=true,B=false`, as Kueue's option --feature-gates. Raises ValueError with its words."""
+    """Read `A=true,B=false`, as Kueue's option --feature-gates. Raises ValueError with Kueue's message."""
     named: dict[str, bool] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -127,7 +129,7 @@ def parse(text: str) -> dict[str, bool]:
 
 
 def refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
-    """Yield the gates that cannot be set like this, with the reason (Kubernetes featuregate SetFromMap)."""
+    """Yield the gates that cannot be set to these values, with the reason (Kubernetes featuregate SetFromMap)."""
     for name, on in named.items():
         gate = KNOWN.get(name)
         if gate is None and name not in STAGES:
@@ -159,7 +161,7 @@ def problems(text: str, named: Mapping[str, bool] | None, before: Mapping[str, b
 
 
 def nearest(name: str) -> str:
-    """The known gate whose name is most like `name`."""
+    """Return the known gate with the most similar name."""
     by_lower = {known.lower(): known for known in KNOWN}
     return by_lower[get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)[0]]
 

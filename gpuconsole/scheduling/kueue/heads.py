@@ -1,4 +1,4 @@
-"""Selects the entries of a cycle: the heads of all open queues, and the ones among them that are eligible."""
+"""Selects the entries of a cycle: due second passes and the heads of active ClusterQueues, except repeated refusals."""
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
@@ -20,7 +20,7 @@ class ReportRefusals(Enum):
     """The refusals that a cycle reports."""
 
     EVERY = auto()
-    """Every head, in every cycle."""
+    """All refusals, in every cycle."""
     CHANGED = auto()
     """Only refusals that change the workload's condition."""
     CHANGED_REASON = auto()
@@ -28,13 +28,15 @@ class ReportRefusals(Enum):
 
 
 def head(state: KueueState, rules: ClusterQueueConfig) -> WorkloadRequest | None:
-    """Return the workload of a queue that the next cycle would try."""
+    """Return the workload of a ClusterQueue that the next cycle would try; None if there is none or the queue is
+    inactive.
+    """
     queue = state.workload_index.peek(rules.name)
     return queue.head(usage_in(state, rules)) if rules.active and queue is not None else None
 
 
 def has_head(state: KueueState) -> bool:
-    """True if the next cycle would try any workload."""
+    """True if the next cycle would try a pending workload."""
     return bool(state.batches) or _has_head_in(state, state.workload_index.active_queues())
 
 
@@ -49,7 +51,8 @@ def take_heads(
     *,
     report: ReportRefusals = ReportRefusals.EVERY,
 ) -> tuple[list[CycleEntry], bool]:
-    """Take the entries of a cycle out of their queues, beside those `given`; True if others became inadmissible.
+    """Take the entries of a cycle out of their queues, after those `given`; True if other heads were marked
+    inadmissible.
 
     Unless `report` is EVERY, heads in unchanged trees and heads that would repeat their refusal are left out.
     """
@@ -81,7 +84,7 @@ def take_heads(
     changed = {root(entry.rules.node) for entry in entries}
     for tree, cohort_entries in unchanged.items():
         if tree in changed:
-            # Whoever came may change what becomes of the others.
+            # A new entry may change the outcome of the others.
             del state.unchanged_cohorts[tree]
             entries += [_take_entry(state, entry.rules, entry.request) for entry in cohort_entries]
         elif report is ReportRefusals.EVERY:

@@ -1,7 +1,7 @@
-"""Marks inadmissible together the heads of a queue that would only repeat their previous refusal, one per cycle.
+"""Marks inadmissible, as one batch, the heads of a queue that would repeat their previous refusal, one per cycle.
 
-The cycles that would try them are only counted. When something changes in the tree meanwhile, the heads that no cycle
-has counted yet become admissible again, unless their shortage is still the same.
+The cycles that would try them are only counted. When something changes in the tree meanwhile, the heads whose cycles
+are not counted yet become admissible again, unless their shortage is still the same.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.usage_key import UsageKey, usage_key_for
 
 BatchHead = tuple[WorkloadRequest, GranularReason, QuotaShortage]
-"""One that may pass: why it is parked, and what it lacks."""
+"""A head, the granular reason of its refusal, and its shortage."""
 
 
 class BatchCandidates(Struct, frozen=True):
@@ -30,11 +30,11 @@ class BatchCandidates(Struct, frozen=True):
 
     heads: tuple[BatchHead, ...]
     short: tuple[tuple[WorkloadRequest, int, int], ...]
-    """One of each priority, or age, with a column, and the least that any of them lacks."""
+    """For each column, priority and (if it matters) age: the head that requests least, the column and the amount."""
     bounds: tuple[tuple[WorkloadRequest, int, int], ...]
-    """By column the one who may evict the most, and the least that anybody lacks: if that is short, so are all."""
+    """For each column: the head that may preempt most, and the least amount requested; if that is short, all are."""
     available: tuple[tuple[int, int], ...]
-    """Column, and the most that any of them needs of what is there."""
+    """Column that is not short for some head → the greatest amount requested of it."""
 
 
 class CachedBatch(Struct, frozen=True):
@@ -60,14 +60,15 @@ class InadmissibleBatch:
     ) -> None:
         self.heads = heads
         self.candidates = candidates
-        """What they come to, once that was needed."""
+        """Summary of `heads`; None until it is needed."""
         self.counted = done
-        """How many of them count as tried."""
+        """Number of heads whose cycles are counted."""
         self.usage_key = usage_key
         self.version = version
         """Version of the queue with all of them inadmissible."""
 
     def copy(self) -> "InadmissibleBatch":
+        """Return an independent copy."""
         return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
 
     def stop(self, queue: ClusterQueueHeap) -> None:
@@ -172,7 +173,7 @@ def _candidates_of(rules: ClusterQueueConfig, heads: Iterable[BatchHead]) -> Bat
 
 
 def _bounds(short: Iterable[tuple[WorkloadRequest, int, int]]) -> Iterator[tuple[WorkloadRequest, int, int]]:
-    """Combine shortages by column: the highest priority, then oldest, head with the least missing amount."""
+    """Combine shortages by column: the head with the highest priority, then the oldest, and the least requested amount."""
     found: dict[int, tuple[WorkloadRequest, int]] = {}
     for request, column, amount in short:
         known, least = found.get(column, (request, amount))
@@ -185,7 +186,7 @@ def _rank(request: WorkloadRequest) -> tuple[int, Time]:
 
 
 def _still_lack(context: Context, rules: ClusterQueueConfig, candidates: BatchCandidates) -> bool:
-    """True if all of them still have the same shortage with the current usage."""
+    """True if all of these heads still have the same shortage with the current usage."""
     return any(lack(context, rules, short, candidates.available) for short in (candidates.bounds, candidates.short))
 
 

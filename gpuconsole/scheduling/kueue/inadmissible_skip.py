@@ -26,7 +26,7 @@ class ObservedWorkloads(Struct, frozen=True):
     """Workloads whose pending reason must be kept exact; others may be stale."""
 
     first_id: int
-    """Everybody with this id or a later one: who came since."""
+    """Workloads with this id or a greater one are observed, too: they are newer."""
     ids: frozenset[int]
 
 
@@ -60,7 +60,7 @@ def cached_inadmissible(
     ):
         return None
     for asked, (column, amount) in zip(cached.preemption_queries, cached.amounts, strict=True):
-        # What is certain without a search: most heads are refused by it.
+        # The bound is enough for most heads; the others need a search.
         certain = column >= 0 and amount > max_available(context, rules, request, column)
         if not certain and _has_targets(context, rules, request, asked):
             return None
@@ -72,7 +72,7 @@ def condition_unchanged(
 ) -> CachedNomination | None:
     """Return the last nomination of the head's class if the head's condition shows it, apart from amounts.
 
-    Its `shortage` tells whether it would be repeated now.
+    An unobserved head counts as showing it. `shortage` of the nomination tells whether it would be repeated now.
     """
     if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
         return None

@@ -1,7 +1,6 @@
 """Implicit pod requests and limits: RuntimeClass overhead and LimitRange defaults and bounds.
 
-Kueue 0.19 pkg/workload/resources.go and pkg/util/limitrange. A pod that asks for more than its own limits is refused
-here too.
+Kueue 0.19 pkg/workload/resources.go and pkg/util/limitrange.
 """
 
 import json
@@ -15,11 +14,11 @@ from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
 from gpuconsole.model.resources import Resources, exceeding
 
 Limits = Mapping[str, LimitRangeItem]
-"""Type (Container, Pod) → the limits of a namespace, summed up."""
+"""Type (Container, Pod) → the combined LimitRanges of a namespace."""
 
 NO_LIMITS: Limits = {}
 Overheads = Mapping[str, Resources]
-"""RuntimeClass → what it costs each pod."""
+"""RuntimeClass → overhead per pod."""
 NO_OVERHEADS: Overheads = {}
 
 _ABOVE_LIMITS = "requests must not exceed its limits"
@@ -28,7 +27,7 @@ _BELOW_MIN = "requests must not be below the limitRange min"
 
 
 def summarise(ranges: Iterable[LimitRange]) -> dict[str, Limits]:
-    """By namespace: the lowest maxima, the highest minima, and the first defaults by the objects' names."""
+    """Combine LimitRanges by namespace: lowest max and ratio, highest min, and the first default by the objects' names."""
     summary: dict[str, dict[str, LimitRangeItem]] = {}
     for limit_range in sorted(ranges, key=lambda limit_range: limit_range.key):
         items = summary.setdefault(limit_range.namespace, {})
@@ -60,14 +59,16 @@ def _join(one: Resources, other: Resources, choose: Callable[[int, int], int]) -
 
 
 def adjusted(template: PodTemplate, limits: Limits, overheads: Overheads) -> PodTemplate:
-    """The template with what its RuntimeClass costs and what its namespace gives by default (AdjustResources)."""
+    """Return the template with its RuntimeClass overhead and the namespace's LimitRange defaults (AdjustResources)."""
     if overheads and template.runtime_class in overheads and not template.overhead:
         template = replace(template, overhead=overheads[template.runtime_class])
     return with_defaults(template, limits) if limits else template
 
 
 def with_defaults(template: PodTemplate, limits: Limits) -> PodTemplate:
-    """Fill in the requests and limits that the containers, or a pod that asks as a whole, leave open."""
+    """Return the template with the LimitRange defaults for missing requests and limits of containers and of the whole
+    pod.
+    """
     item = limits.get("Pod")
     if item is not None and template.resources is not None:
         whole = template.resources
@@ -89,7 +90,7 @@ def with_defaults(template: PodTemplate, limits: Limits) -> PodTemplate:
 
 
 def violation(templates: Sequence[PodTemplate], limits: Limits) -> str:
-    """Why pods of these templates, one for each pod set, are not admissible, or nothing."""
+    """Return why these templates, one per pod set, violate their own limits or the LimitRanges; empty if they do not."""
     own = [problem for path, template in _paths(templates) for problem in _above_own_limits(path, template)]
     if own:
         return f"resources validation failed: {_aggregate(own)}"
@@ -128,7 +129,7 @@ def _out_of_range(path: str, template: PodTemplate, limits: Limits) -> Iterator[
 
 
 def _greater(place: str, amounts: Resources, bounds: Resources, problem: str) -> Iterator[str]:
-    """One line that names the resources of which there is more than the bound; unbounded ones do not count."""
+    """Yield one line that names the resources that exceed their bound; unbounded ones do not count."""
     names = exceeding(amounts, bounds)
     if names:
         yield f"{place}: Invalid value: {json.dumps(names, separators=(',', ':'))}: {problem}"

@@ -1,4 +1,4 @@
-"""Matches a flavor to pods: its taints against their tolerations, its labels against their affinity.
+"""Matches pods to a flavor: their tolerations to its taints, their node selector and affinity to its labels.
 
 Kueue 0.19 flavorassigner.checkFlavorForPodSets.
 """
@@ -13,7 +13,7 @@ _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 def mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
-    """Why pods of this template cannot use the flavor, or nothing."""
+    """Return why pods of this template cannot use the flavor; empty if they can."""
     for taint in flavor.node_taints:
         if taint.effect in _KEEPS_AWAY and not any(
             toleration.tolerates(taint) for toleration in (*template.tolerations, *flavor.tolerations)
@@ -25,9 +25,9 @@ def mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
 
 
 def matches_labels(template: PodTemplate, labels: Mapping[str, str]) -> bool:
-    """Evaluate node selector and required affinity, looking only at keys that the flavor's labels have.
+    """True if the node selector and the required affinity match, looking only at keys that the labels have.
 
-    The terms of an affinity are alternatives: one that says nothing about these keys makes all of them hold.
+    The terms of an affinity are alternatives: one without any of these keys always matches.
     """
     if any(key in labels and labels[key] != value for key, value in template.node_selector.items()):
         return False

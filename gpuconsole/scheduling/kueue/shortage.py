@@ -21,7 +21,7 @@ _Needs = list[tuple[int, int]]
 
 
 class QuotaShortage(Struct, frozen=True):
-    """Missing and available amounts by column."""
+    """Requested amounts by column: those that exceed the available quota, and those that are available."""
 
     short: tuple[tuple[int, int], ...]
     available: tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class QuotaShortage(Struct, frozen=True):
 def shortage_of(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment
 ) -> QuotaShortage | None:
-    """Return what is short for a refused head, and what is available; None if that is not clear."""
+    """Return the shortage of a refused head; None if it is not that of one resource in each possible flavor."""
     if len(request.pod_sets) != 1 or request.pod_sets[0].pod_set.min_count is not None:
         return None
     (result,) = assignment.pod_sets
@@ -63,7 +63,7 @@ def lack(
     short: Iterable[tuple[WorkloadRequest, int, int]],
     there: Iterable[tuple[int, int]],
 ) -> bool:
-    """True if these heads could not get these amounts by any preemption, while the others stay available."""
+    """True if no preemption gives these heads their amounts, while the amounts `there` are available."""
     if not exceeds_bound(context, rules, short):
         return False
     available, node = context.snapshot.usage.available, rules.node
