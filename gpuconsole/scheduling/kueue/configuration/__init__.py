@@ -1,1 +1,1 @@
-"""Kueue's Configuration file: read, defaulted and checked as Kueue 0.19 does; and what admission uses of it."""
+"""Reads, defaults and validates Kueue's Configuration as Kueue 0.19 does, and extracts the settings for admission."""

@@ -64,7 +64,7 @@ def _profile(given: ClusterProfile) -> Iterator[FieldError]:
 
 
 def _providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[FieldError]:
-    """Kueue names these fields without their positions."""
+    """Validate access providers; as in Kueue, the field paths have no list indices."""
     below = (*path, "execConfig")
     for provider in providers:
         asked = provider.exec_config

@@ -32,7 +32,7 @@ NOTHING = "0s"
 
 
 def defaulted(given: KueueConfigurationForm) -> KueueConfigurationForm:
-    """The Configuration with every default filled in; what it says itself stays."""
+    """Return the Configuration with every default filled in; explicit values stay."""
     namespace = NAMESPACE if given.namespace is None else given.namespace
     integrations = given.integrations or Integrations()
     client = given.client_connection or ClientConnection()

@@ -45,7 +45,10 @@ class _Owners:
         self._counters: dict[str, set[str]] = {}
 
     def conflict(self, name: str, mapping: DeviceClassMappingForm) -> str:
-        """Enter a class of a mapping. Says why it cannot be; several mappings may count different counters of it."""
+        """Register a class of a mapping; return the error text, or empty if it is valid.
+
+        Several mappings may share a class if their first sources are different counters.
+        """
         counter = _counter(mapping)
         if name not in self._resources:
             self._resources[name] = mapping.name
@@ -149,7 +152,7 @@ def _devices(source: SourceForm, path: Path) -> Errors:
 
 
 def _capacity_name(name: str, path: Path) -> Errors:
-    """A C identifier, with or without a driver's domain; what has more slashes is let through, as in Kubernetes."""
+    """Validate a C identifier with an optional domain; as in Kubernetes, a name with more slashes is accepted."""
     parts = name.split("/")
     if len(parts) == 1:
         yield from _identifier(name, path)

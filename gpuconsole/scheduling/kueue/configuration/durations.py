@@ -1,4 +1,4 @@
-"""Durations as Go writes them: `1h30m0s`, `1.5s`, `-1s`. Kueue's Configuration takes no other spelling."""
+"""Durations as Go writes them: `1h30m0s`, `1.5s`, `-1s`. Kueue's Configuration accepts no other format."""
 
 import re
 from fractions import Fraction
@@ -9,7 +9,7 @@ from msgspec import Meta
 from gpuconsole.model.clock import Span
 
 Duration = Annotated[str, Meta(title="duration")]
-"""A text that is a duration; reading a Configuration brings it into Go's spelling."""
+"""Text of a duration; `reading` normalizes it to Go's format."""
 
 Nanoseconds = int
 
@@ -30,7 +30,7 @@ _WHOLE = re.compile(rf"[-+]?(?:0|(?:{_PART.pattern})+)")
 
 
 def nanoseconds(text: str) -> Nanoseconds:
-    """Read a duration exactly. Raises ValueError with Go's words for one that is none."""
+    """Read a duration in nanoseconds. Raises ValueError with Go's message."""
     if len(text) > 100 or not _WHOLE.fullmatch(text):
         raise ValueError(f'time: invalid duration "{text[:100]}"')
     total = int(sum(Fraction(f"0{number}") * _UNITS[unit] for number, unit in _PART.findall(text)))
@@ -38,13 +38,13 @@ def nanoseconds(text: str) -> Nanoseconds:
 
 
 def parse(text: str) -> Span:
-    """Read a duration; one that is not nothing stays so. Raises ValueError."""
+    """Read a duration in microseconds, rounded away from zero. Raises ValueError."""
     exact = nanoseconds(text)
     return -(-exact // _MICROSECOND) if exact > 0 else exact // _MICROSECOND
 
 
 def write(exact: Nanoseconds) -> str:
-    """Write a duration as Go's Duration.String does: no unit above hours, and every smaller one down to seconds."""
+    """Write a duration as Go's Duration.String does: from hours down to seconds; below 1 s in one smaller unit."""
     if exact == 0:
         return "0s"
     sign, left = ("-", -exact) if exact < 0 else ("", exact)

@@ -1,7 +1,7 @@
-"""Kueue's Configuration as it is written (config.kueue.x-k8s.io/v1beta2): every field, absent where it is not said.
+"""Kueue's Configuration as written (config.kueue.x-k8s.io/v1beta2): every field, None or empty where it is not set.
 
-Durations and quantities stay texts in Kubernetes' own spelling; `policy` turns what admission depends on into numbers.
-`always` names the fields of a struct that Kueue writes even where they are empty.
+Durations and quantities stay text; `policy` converts those that admission depends on to numbers. `always` names the
+fields of a struct that Kueue writes even if they are empty.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ class DeviceSelectorForm(Struct, frozen=True, kw_only=True):
 
 
 class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A shared counter or a capacity of a driver's devices, by its name."""
+    """A shared counter or a capacity of a driver's devices, which a source of a charge names."""
 
     name: str = ""
     driver: str = ""
@@ -110,7 +110,7 @@ class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SourcesForm(Struct, frozen=True, kw_only=True):
-    """One source of a device class mapping's charge: a counter or a capacity."""
+    """One entry of resources.deviceClassMappings[].sources: a counter or a capacity."""
 
     counter: SourceForm | None = None
     capacity: SourceForm | None = None
@@ -147,7 +147,7 @@ class ObjectRetentionPolicies(Struct, frozen=True, kw_only=True):
 
 
 class KueueConfigurationForm(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One Kueue installation's settings."""
+    """The Configuration of one Kueue installation."""
 
     always: ClassVar = ("api_version", "kind", "webhook", "metrics", "health", "manage_jobs_without_queue_name")
 

@@ -1,4 +1,4 @@
-"""The kinds of jobs that Kueue 0.19 manages, by the names of their integrations."""
+"""The kinds of jobs that Kueue 0.19 manages, by the name of their integration framework."""
 
 from collections.abc import Mapping
 
@@ -28,10 +28,10 @@ BUILT_IN: Mapping[str, Kind] = {
 POD = "pod"
 
 LOCAL_ONLY = ("deployment", "sparkoperator.k8s.io/sparkapplication")
-"""Those that MultiKueue cannot give to another cluster."""
+"""Frameworks without a MultiKueue adapter."""
 
 
 def parse_kind(text: str) -> Kind | None:
-    """Read `Kind.version.group.com`; None for what has fewer parts."""
+    """Read `Kind.version.group.com`; None if it has fewer than three parts."""
     parts = text.split(".", 2)
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None

@@ -1,7 +1,7 @@
-"""A file with a Configuration: read, checked, and turned into what admission depends on.
+"""Loads a Configuration from a file, validates it and converts it to the settings for admission.
 
-The file may be the Configuration itself, or what Kueue is installed with: the ConfigMap that holds it is found among
-other objects.
+The file may hold the Configuration itself or Kueue's installation manifests: their ConfigMap with the Configuration is
+found among the other objects.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ MAP_KEY = "controller_manager_config.yaml"
 
 
 PROFILES = "clusterprofiles.multicluster.x-k8s.io"
-"""The CRD without which no cluster is found by a ClusterProfile (0.19 config: ConfigureClusterProfileCache)."""
+"""The CRD that MultiKueue needs to find clusters by ClusterProfile (0.19 config: ConfigureClusterProfileCache)."""
 
 
 class LoadedConfiguration(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class LoadedConfiguration(Struct, frozen=True, kw_only=True):
     configuration: KueueConfigurationForm | None
     findings: tuple[Finding, ...] = ()
     profile_namespaces: tuple[str, ...] = ()
-    """Where ClusterProfiles are looked for: in Kueue's namespace, if their CRD is installed with it."""
+    """Namespaces in which Kueue looks for ClusterProfiles: its own, if the file contains their CRD."""
 
     @property
     def config(self) -> KueueConfig | None:
@@ -44,12 +44,12 @@ class LoadedConfiguration(Struct, frozen=True, kw_only=True):
 
 
 def load(file: str | Path) -> LoadedConfiguration:
-    """Read the Configuration of a file."""
+    """Read the Configuration in a file; errors are in the findings."""
     return _load(read_file(file))
 
 
 def load_text(text: str, name: str = "<text>") -> LoadedConfiguration:
-    """Read the Configuration of a text."""
+    """Read the Configuration in a text; findings name it `name`."""
     return _load(from_text(text, name))
 
 
@@ -106,7 +106,7 @@ def _trees(source: SourceText) -> Iterator[YamlDocument]:
 
 
 def _configuration(tree: YamlDocument) -> YamlDocument | None:
-    """The Configuration that a document is, or that a ConfigMap holds as a text."""
+    """Return the document if it is a Configuration, or the one in its ConfigMap; else None."""
     inner = unwrapped(tree, named(MAP_KEY))
     return inner if isinstance(inner.value, dict) and is_configuration(inner.value) else None
 

@@ -1,6 +1,4 @@
-"""Settings of Kueue's manager process: servers, leader election, metrics, clients. None affects admission. Nothing of
-it decides an admission.
-"""
+"""Settings of Kueue's manager process: servers, leader election, metrics, clients. None affects admission."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -49,6 +47,8 @@ class CustomLabel(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LocalQueueMetrics(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of metrics.localQueueMetrics."""
+
     enable: bool = False
     local_queue_selector: SelectorForm | None = None
 
@@ -63,6 +63,8 @@ class Metrics(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ControllerHealth(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of health."""
+
     health_probe_bind_address: str = ""
     readiness_endpoint_name: str = ""
     liveness_endpoint_name: str = ""

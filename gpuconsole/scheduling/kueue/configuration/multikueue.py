@@ -11,16 +11,20 @@ INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 
 
 class ExternalFramework(Struct, frozen=True, kw_only=True):
+    """One entry of multiKueue.externalFrameworks."""
+
     name: str = ""
 
 
 class EnvironmentVariable(Struct, frozen=True, kw_only=True):
+    """An environment variable of the credentials command."""
+
     name: str = ""
     value: str = ""
 
 
 class ExecConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The command that gives credentials of a cluster (client-go)."""
+    """The command that returns credentials for a cluster (client-go ExecConfig)."""
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -32,6 +36,8 @@ class ExecConfig(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AccessProvider(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of multiKueue.clusterProfile.accessProviders."""
+
     always: ClassVar = ("name", "exec_config")
 
     name: str = ""
@@ -39,16 +45,22 @@ class AccessProvider(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterProfile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of multiKueue.clusterProfile."""
+
     access_providers: tuple[AccessProvider, ...] = ()
     credentials_providers: tuple[AccessProvider, ...] = ()
     """The older name of `access_providers`."""
 
 
 class IncrementalDispatcher(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of multiKueue.incrementalDispatcherConfig."""
+
     step_size: int | None = None
 
 
 class MultiKueueForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of multiKueue."""
+
     always: ClassVar = ("gc_interval",)
 
     gc_interval: Duration | None = None

@@ -1,4 +1,4 @@
-"""From a Configuration to what admission depends on: texts become numbers, the rest is left behind."""
+"""Converts a Configuration to the settings that admission uses; other fields are dropped."""
 
 from collections.abc import Mapping
 

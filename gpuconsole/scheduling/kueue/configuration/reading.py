@@ -1,6 +1,6 @@
-"""From a document to a Configuration, with a finding for everything that Kueue would not take.
+"""Reads a Configuration from a document and reports everything that Kueue would reject.
 
-Kueue decodes strictly: an unknown field or a wrong type is an error, and it does not start.
+Kueue decodes strictly: an unknown field or a wrong type is an error that prevents its start.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,18 +25,21 @@ F = TypeVar("F", bound=Struct)
 
 
 def is_configuration(document: Mapping[str, Any]) -> bool:
-    """True for a document that says that it is one, of any version."""
+    """True for a document with the kind and API group of a Configuration, of any version."""
     return document.get("kind") == KIND and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
 
 
 def read(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
-    """Read a Configuration, fill in its defaults and check it. What is wrong is reported, and left out."""
+    """Read a Configuration, fill in its defaults and validate it.
+
+    Errors are reported; unreadable values, unknown fields and unknown feature gates are dropped.
+    """
     given = decode(document, report)
     configuration = defaulted(given)
     named = {name: on for name, on in (given.feature_gates or {}).items() if _is_known(name, on, report)}
     for _, why in gates.contradictions(named):
         report.error(("featureGates",), why, "turn the one on, or the other off", "feature-gates")
-    # What could not be read is left out; that it is missing now is no news.
+    # Values that could not be read were reported and dropped: do not report them as missing too.
     unread = {finding.path for finding in report.findings}
     for error in validate(configuration, gates.resolve(named)):
         if error.field not in unread:
@@ -45,7 +48,7 @@ def read(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigur
 
 
 def decode(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
-    """Read a Configuration as it is written, of either version; no defaults, no rules."""
+    """Read a Configuration as written, v1beta2 or v1beta1, without defaults or validation; errors are reported."""
     plain = _without_nulls(document)
     version = str(plain.get("apiVersion", "")).rpartition("/")[2]
     if version == OLDER:
@@ -63,14 +66,14 @@ def decode(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfig
 
 
 def _without_nulls(value: Any) -> Any:
-    """Null and absent mean the same to Kubernetes."""
+    """Drop null values: Kubernetes treats them as absent."""
     if isinstance(value, Mapping):
         return {name: _without_nulls(part) for name, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _with_durations(form: F, path: Path, report: DocumentFindings) -> F:
-    """The form with its durations in Go's spelling; quantities are checked on the way."""
+    """Return the form with durations in Go's format and without invalid quantities, which are reported."""
     hints, changes = get_type_hints(type(form), include_extras=True), {}
     for field in structs.fields(form):
         value, place = getattr(form, field.name), (*path, field.encode_name)

@@ -1,4 +1,4 @@
-"""Label selectors in the Configuration: as they are written, what is wrong with them, and what they match."""
+"""Label selectors in the Configuration: fields, validation and matching."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,18 +11,22 @@ from gpuconsole.model.labels import LabelSelector, Requirement
 
 
 class ExpressionForm(Struct, frozen=True, kw_only=True):
+    """One entry of matchExpressions."""
+
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
 
 class SelectorForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A label selector as written."""
+
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[ExpressionForm, ...] = ()
 
     @property
     def selector(self) -> LabelSelector:
-        """What it matches."""
+        """The selector in the form that matches labels."""
         wanted = (Requirement(part.key, part.operator, part.values) for part in self.match_expressions)
         return LabelSelector(self.match_labels, tuple(wanted))
 

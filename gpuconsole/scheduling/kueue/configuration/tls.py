@@ -1,4 +1,4 @@
-"""Validates TLS options: rejects versions, cipher suites and curves that Go's crypto/tls does not offer."""
+"""Validates TLS options: rejects versions below 1.2, and cipher suites and curves that Go's crypto/tls lacks."""
 
 from collections.abc import Iterator
 
@@ -37,13 +37,13 @@ INSECURE_SUITES = (
     "TLS_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_RSA_WITH_RC4_128_SHA",
 )
-"""Go knows these too, and takes them."""
+"""Insecure cipher suites of Go's crypto/tls, which are accepted too."""
 CURVES = (23, 24, 25, 29, 4587, 4588, 4589)
-"""IANA's ids of P-256, P-384, P-521, X25519 and the hybrids with ML-KEM."""
+"""IANA ids of P-256, P-384, P-521, X25519 and hybrids with ML-KEM."""
 
 
 def tls_faults(options: TLSOptions) -> list[str]:
-    """Everything in the options that cannot be parsed; nothing if they can."""
+    """Return the first error of the version, the cipher suites and the curves each; empty if there are none."""
     return [*_version(options.min_version), *_suites(options.cipher_suites), *_curves(options.curve_preferences)]
 
 

@@ -1,4 +1,4 @@
-"""Configurations of version v1beta1, brought into the form of v1beta2 (Kueue 0.19 apis/config/v1beta1 conversion)."""
+"""Converts Configurations from v1beta1 to v1beta2 (Kueue 0.19 apis/config/v1beta1 conversion)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,10 @@ _NO_LONGER = "v1beta2 does not have it; it is ignored"
 
 
 def from_v1beta1(document: Mapping[str, Any], report: DocumentFindings) -> dict[str, Any]:
-    """The document as v1beta2 writes it: what had to be enabled is there or not, and what is gone is left out."""
+    """Convert a document: removed fields are dropped with a note, disabled fairSharing and waitForPodsReady without.
+
+    The enabled sections get v1beta1's defaults.
+    """
     plain = {**document, "apiVersion": f"{GROUP}/{VERSION}"}
     if plain.pop("queueVisibility", None) is not None:
         report.note(("queueVisibility",), _NO_LONGER, "use the visibility API", "old-field")

@@ -119,7 +119,7 @@ def _pod_namespaces(configuration: KueueConfigurationForm) -> Errors:
 
 
 def _exempting(selector: SelectorForm, namespace: str | None, path: Path) -> Errors:
-    """The selector itself, and that it leaves the system's namespaces alone."""
+    """Validate the selector, and that it excludes kube-system and Kueue's namespace."""
     wrong = list(selector_errors(selector, path))
     yield from wrong
     if wrong:

@@ -1,4 +1,4 @@
-"""A Configuration as the mapping that Kueue writes: empty fields are left out, except those that it always writes."""
+"""Writes a Configuration as Kueue does: without empty fields, except those that Kueue always writes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationFor
 
 
 def as_document(configuration: KueueConfigurationForm) -> dict[str, Any]:
-    """The Configuration as a YAML or JSON mapping, such as `reading.read` takes."""
+    """Return the Configuration as a mapping for YAML or JSON, which `reading.read` accepts."""
     return _mapping(configuration)
 
 
@@ -24,7 +24,7 @@ def _mapping(form: Struct) -> dict[str, Any]:
 
 
 def _is_off(value: object, default: object) -> bool:
-    """A flag that is off by default is left out; one that has to be said either way is written."""
+    """True for a flag that is off by default and off: it is omitted; optional flags are written even if false."""
     return value is False and default is False
 
 
