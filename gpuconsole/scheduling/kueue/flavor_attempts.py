@@ -44,7 +44,7 @@ class FlavorAttempt(Struct, frozen=True, kw_only=True):
 
 
 def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
-    """Combine searches by flavor, sorted by name; a flavor of the group that a later search did not try does not fit."""
+    """Combine searches by flavor, sorted by name; one that a later search of its group did not try does not fit."""
     merged: dict[str, FlavorAttempt] = {}
     for search in searches:
         for noted in search.noted:

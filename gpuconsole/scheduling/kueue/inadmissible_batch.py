@@ -173,7 +173,7 @@ def _candidates_of(rules: ClusterQueueConfig, heads: Iterable[BatchHead]) -> Bat
 
 
 def _bounds(short: Iterable[tuple[WorkloadRequest, int, int]]) -> Iterator[tuple[WorkloadRequest, int, int]]:
-    """Combine shortages by column: the head with the highest priority, then the oldest, and the least requested amount."""
+    """Combine shortages by column: the highest priority, then oldest head, and the least requested amount."""
     found: dict[int, tuple[WorkloadRequest, int]] = {}
     for request, column, amount in short:
         known, least = found.get(column, (request, amount))

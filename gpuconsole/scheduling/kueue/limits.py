@@ -27,7 +27,7 @@ _BELOW_MIN = "requests must not be below the limitRange min"
 
 
 def summarise(ranges: Iterable[LimitRange]) -> dict[str, Limits]:
-    """Combine LimitRanges by namespace: lowest max and ratio, highest min, and the first default by the objects' names."""
+    """Combine LimitRanges by namespace: lowest max and ratio, highest min, first default by the objects' names."""
     summary: dict[str, dict[str, LimitRangeItem]] = {}
     for limit_range in sorted(ranges, key=lambda limit_range: limit_range.key):
         items = summary.setdefault(limit_range.namespace, {})
@@ -90,7 +90,7 @@ def with_defaults(template: PodTemplate, limits: Limits) -> PodTemplate:
 
 
 def violation(templates: Sequence[PodTemplate], limits: Limits) -> str:
-    """Return why these templates, one per pod set, violate their own limits or the LimitRanges; empty if they do not."""
+    """Return why these templates, one per pod set, violate their own limits or the LimitRanges; empty if not."""
     own = [problem for path, template in _paths(templates) for problem in _above_own_limits(path, template)]
     if own:
         return f"resources validation failed: {_aggregate(own)}"

@@ -1,4 +1,4 @@
-"""Kueue 0.19's messages, verbatim: those of pending workloads and of victims."""
+"""Kueue 0.19's messages about pending workloads and victims, verbatim, and functions that parse them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,30 +44,34 @@ def rule_in(message: str) -> PreemptionRule | None:
 
 
 def paths_in(message: str) -> tuple[str, str]:
-    """Where the preemptor's and the victim's ClusterQueues stand below their cohorts, read from the text of a
-    preemption; nothing where it does not say (before Kueue 0.14)."""
+    """Return the cohort paths of the preemptor's and the victim's ClusterQueue from a preemption's message; empty where
+    it has none (before Kueue 0.14).
+    """
     found = _PATHS.search(message)
     by, victim = (found[1], found[2]) if found is not None else ("", "")
     return by.replace(_UNKNOWN, ""), victim.replace(_UNKNOWN, "")
 
 
 def priorities_in(message: str) -> tuple[int, int] | None:
-    """The effective priorities of the preemptor and the victim, read from the text of a preemption's event."""
+    """Return the effective priorities of the preemptor and the victim from a preemption event's message; None if it has
+    none.
+    """
     found = _PRIORITIES.search(message)
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
 def inactive(cluster_queue: str) -> str:
+    """Return the refusal of a workload whose ClusterQueue is inactive."""
     return f"ClusterQueue {cluster_queue} is inactive"
 
 
 def no_replacement(nodes: Sequence[str]) -> str:
-    """The Evicted condition of a workload whose pods found no other place when their nodes failed."""
+    """Return the message of the eviction of a workload whose failed nodes could not be replaced."""
     return f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(nodes)}"
 
 
 def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
-    """The request exceeds the maximum capacity, whatever else runs."""
+    """Return the reason against a flavor whose maximum capacity the request exceeds, whatever else runs."""
     before, now, most = (format_quantity(resource, value) for value in (assumed, request, capacity))
     return (
         f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({before})"
@@ -76,6 +80,7 @@ def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, cap
 
 
 def more_needed(resource: str, flavor: str, missing: int) -> str:
+    """Return the reason against a flavor with too little unused quota."""
     needed = format_quantity(resource, missing)
     return f"insufficient unused quota for {resource} in flavor {flavor}, {needed} more needed"
 
@@ -86,34 +91,37 @@ def without_amounts(message: str) -> str:
 
 
 def unavailable(resource: str) -> str:
+    """Return the reason for a resource that no resource group of the ClusterQueue covers."""
     return f"resource {resource} unavailable in ClusterQueue"
 
 
 def no_namespace(name: str) -> str:
-    """The workload's namespace is not known, with the API server's own words."""
+    """Return the refusal of a workload whose namespace does not exist, with the API server's text."""
     return f'workload namespace "{name}" does not exist: namespaces "{name}" not found'
 
 
 def untolerated(taint: Taint, flavor: str) -> str:
-    """The taint as Go prints the struct: an empty value leaves two spaces."""
+    """Return the reason against a flavor with this taint, printed as a Go struct: an empty value leaves 2 spaces."""
     return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
 
 
 def bound_to_flavor(flavor: str, original: str) -> str:
-    """A slice stays with the flavor of the one that it replaces."""
+    """Return the reason against a flavor other than that of the slice to replace."""
     return f"could not assign {flavor} flavor since the original workload is assigned: {original}"
 
 
 def not_nominated(flavor: str, resource: str) -> str:
+    """Return the reason for which a repeated assignment skips a flavor."""
     return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
 
 
 def not_of_variant(flavor: str) -> str:
+    """Return the reason for which a variant skips a flavor."""
     return f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
 
 
 def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Why flavors could not be assigned, pod set by pod set; those without reasons are left out."""
+    """Return why flavors could not be assigned, by pod set; pod sets without reasons are left out."""
     return "; ".join(
         f"couldn't assign flavors to pod set {name}: {', '.join(sorted(reasons))}"
         for name, reasons in reasons_by_pod_set
@@ -122,14 +130,15 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def is_unassigned(message: str) -> bool:
-    """True for a refusal that makes a workload inadmissible: no flavor fits, and there are no candidates."""
+    """True for a refusal that makes a workload inadmissible: no flavor fits, or there are no preemption candidates."""
     return message.startswith(_UNASSIGNED) and not is_pending_preemption(message) and not is_tried_again(message)
 
 
 def is_tried_again(message: str) -> bool:
     """True for the refusal of a workload that the next cycle retries in any case.
 
-    Others of its cycle came first, or its victims could not be evicted (Kueue 0.19 scheduler.markSkipped).
+    Earlier entries took its capacity or victims, a better variant is admitted, or its evictions failed (Kueue 0.19
+    scheduler.markSkipped).
     """
     return message in _SKIPPED or _FAILED.search(message) is not None
 
@@ -145,22 +154,24 @@ def is_pending_preemption(message: str) -> bool:
 
 
 def pending_preemption(message: str, victims: int) -> str:
+    """Return the refusal of a workload whose victims are terminating."""
     return f"{message}. Pending the preemption of {victims} workload(s)"
 
 
 def pending_migration(message: str) -> str:
+    """Return the refusal of a variant that waits for the eviction of another variant."""
     return f"{message}. Pending the migration of 1 workload(s)"
 
 
 def migrated(preferred: Workload) -> str:
-    """The Evicted condition of a variant that a more favorable one replaces."""
+    """Return the message of the eviction of a variant that a more favorable one replaces."""
     return (
         f"Evicted to accommodate a workload (UID: {preferred.uid}) due to migration to more favorable resource flavor"
     )
 
 
 def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: str, victim_path: str) -> str:
-    """The Preempted condition of a victim; unknown parts read UNKNOWN."""
+    """Return the message of a victim's Preempted condition; unknown parts read UNKNOWN."""
     uid = preemptor.uid or _UNKNOWN
     job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or _UNKNOWN
     return (
@@ -170,4 +181,5 @@ def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: 
 
 
 def failed_assignment(pod_set: str, error: str) -> str:
+    """Return the refusal of a pod set whose assignment failed with an error."""
     return f"failed to assign flavors to pod set {pod_set}: {error}"

@@ -64,7 +64,10 @@ def propose(
     resume: Resume | None = None,
     nominated: Nominated | None = None,
 ) -> Nomination:
-    """Return the assignment and the victims of a workload, with fewer pods if neither exists at full size."""
+    """Return the assignment and the victims of a workload, with fewer pods if neither exists at full size.
+
+    A slice that it replaces is the first target, without a rule.
+    """
     replaced = replaced_slice(request.workload, context.held_by(rules.name), context.config)
     given = replaced_pod_sets(replaced, context.config)
     assigner = FlavorAssigner(context, rules, request, resume, nominated, replaced=given)
@@ -73,8 +76,8 @@ def propose(
     if not _viable(assignment, targets) and context.gates.partial_admission:
         assignment, targets = _reduce(context, rules, request, assigner) or (assignment, targets)
     if replaced is not None and _viable(assignment, targets):
-        # As in Kueue the old slice counts as gone, like a victim, where the cycle looks whether this entry, and those
-        # after it, still fit; as only the difference is added, a cohort may give too much in that cycle.
+        # As in Kueue, the old slice counts as gone, like a victim, when the cycle checks whether this entry and later
+        # ones still fit. As only the difference is added, the quota of a cohort may be exceeded in that cycle.
         targets = [PreemptionTarget(replaced, None), *targets]
     victims = [target.holding for target in targets]
     place_after_preemption(context, rules, request, assignment, victims)
@@ -109,10 +112,11 @@ def _reduce(
 
 
 def largest(pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], Found | None]) -> Found | None:
-    """Return the result of `attempt` for the largest counts that have one; all pod sets shrink in proportion.
+    """Return the result of `attempt` for the largest counts that have one; None if no counts do or no pod set can
+    shrink.
 
-    A binary search over how much is taken off all of them together; as in Kueue the answer counts only if the last size
-    that was found good is the one that the search ends at (PodSetReducer.Search).
+    All pod sets shrink in proportion to what they can lose. It is a binary search over the number of pods removed; as
+    in Kueue, the result counts only if the search ends at the last size that succeeded (PodSetReducer.Search).
     """
     spare = [p.count - (p.min_count if p.min_count is not None else p.count) for p in pod_sets]
     total = sum(spare)

@@ -37,7 +37,7 @@ class _LastNomination(Struct, frozen=True):
     timestamp: Time
     nomination: Nomination
     traces: Sequence[FinishedTrace] | None
-    """How its victims were chosen, where that was asked for."""
+    """Traces of the searches for its victims; None if they were not requested."""
 
 
 class CachedNomination(Struct, frozen=True):
@@ -47,15 +47,15 @@ class CachedNomination(Struct, frozen=True):
     preemption_queries: tuple[PreemptionQuery, ...]
     """The searches for victims that found none."""
     amounts: tuple[tuple[int, int], ...]
-    """Of each of these the column that is short, and what is needed of it; -1 where that says too little."""
+    """For each query its only column and the amount requested of it; column -1 if it has several."""
     requeue_reason: tuple[RequeueReason, GranularReason]
     """Requeue reason and granular reason of the refusal."""
     message: str
     """The refusal without the missing amounts."""
     shortage: QuotaShortage | None
-    """What they lack, where that is plain."""
+    """Shortage of the refused heads, if known."""
     has_no_side_effect: bool
-    """They do not fit, keep no capacity from others, and have no flavors left to try."""
+    """The refused heads reserve no capacity and have no flavors left to try."""
 
 
 def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
@@ -136,7 +136,7 @@ def _lookup_or_nominate(context: Context, entry: CycleEntry, propose: Nominate) 
             amounts=tuple(map(_single_column_amount, asked)),
             requeue_reason=wanting,
             message=messages.without_amounts(assignment.message),
-            # Only forks that look ahead ask for it.
+            # Only used once the session has forks.
             shortage=shortage_of(context, rules, request, assignment) if context.forked else None,
             has_no_side_effect=_has_no_side_effect(rules, assignment),
         )

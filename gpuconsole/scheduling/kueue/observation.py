@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_tried
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 WRITTEN: Span = SECOND
-"""Conditions say when they changed in whole seconds."""
+"""Precision of the timestamps in conditions."""
 _PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
 
 
@@ -28,31 +28,31 @@ class Observation:
     def __init__(self, session: KueueSession) -> None:
         self._session = session
         self._first = True
-        """No event came before: releases and attempts are read from conditions."""
+        """True until the first `settle`: releases and attempts are read from conditions."""
         self._counts_in = ""
         """The LocalQueue whose counts the current event changes, if any."""
         self._settled: Time = 0
-        """When `settle` was called last."""
+        """Time of the last `settle`."""
         self._gathering: dict[str, Time] = {}
-        """Trees, as the session names them, whose inadmissible workloads will be brought back, and when."""
+        """Tree, as `take_due` names it → time at which its inadmissible workloads are requeued."""
         self._back: dict[str, Time] = {}
-        """Trees whose workloads were brought back, and when; nothing shows yet that all were tried since."""
+        """Tree → time at which they were requeued; nothing shows yet that Kueue tried them since."""
         self._released: dict[str, Time] = {}
         self._tried: dict[str, Time] = {}
-        """By LocalQueue: when quota was given back at the latest, and when Kueue's scheduler wrote at the earliest."""
+        """By LocalQueue: the last release of quota, and the earliest time of the scheduler's last attempt."""
         self._refused: dict[str, None] = {}
         self._requeued: dict[str, None] = {}
-        """Workloads whose refusals were written since then: inadmissible ones, and those that are tried again."""
+        """Workloads refused since the last `settle`: inadmissible ones, and those that are retried."""
         self._preempting: dict[str, str] = {}
-        """Of the latter those that wait for victims, with their UIDs."""
+        """Workloads of `_requeued` whose victims are terminating → UID."""
         self._evicted: dict[str, Time] = {}
-        """UID of a preemptor → time of its last eviction since then."""
+        """UID of a preemptor → time of the last eviction of a victim of it."""
 
     def before(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event before it is applied to the session; `now` is when it was observed."""
         if event.table != "workloads":
             return
-        # What changed of the configuration wakes trees as soon as it is compiled: that is older than this event.
+        # Configuration changes requeue trees once they are compiled; they are older than this event.
         self._gather(now)
         known = self._session.workload(event.key)
         self._counts_in = known.local_queue if known is not None else ""
@@ -104,9 +104,9 @@ class Observation:
         return twin
 
     def hand_over(self, fork: KueueSession, now: Time) -> Time | None:
-        """Prepare a fork to decide from here: requeues the inadmissible workloads of trees whose batch period is over.
+        """Prepare a fork to decide from here: requeue the inadmissible workloads of trees whose batch period is over.
 
-        Others follow; returns when the first of them is due, None without any. The fork's `assumptions` count the
+        Returns when the first of the other trees is due; None if there is none. The fork's `assumptions` count the
         workloads concerned.
         """
         fork.take_due()
@@ -177,12 +177,12 @@ class Observation:
 
 
 def _latest(workload: Workload) -> Time:
-    """When a workload's conditions changed last."""
+    """Return the time of the last change of a workload's conditions."""
     return max((condition.since for condition in workload.conditions), default=workload.created)
 
 
 def _standing(workload: Workload) -> tuple[bool, ...]:
-    """What the counts in a ClusterQueue's status depend on."""
+    """Return the parts of a workload that the counts in a ClusterQueue's status depend on."""
     return workload.reserved, workload.admitted, workload.finished, workload.active
 
 

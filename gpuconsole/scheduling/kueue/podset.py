@@ -1,7 +1,7 @@
 """Computes the changes that an admission makes to a job's pods: node selectors, tolerations, and additions by checks.
 
-Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. Templates are never changed in place, so that a
-stopped job has its original templates (RestorePodSpec).
+Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. Templates are never changed in place, so that a stopped
+job still has its original ones (RestorePodSpec).
 """
 
 import re
@@ -29,11 +29,11 @@ Texts = Mapping[str, str]
 
 
 class Conflict(ValueError):
-    """Two sides want different values of the same label, annotation or node label; the job can never start."""
+    """Two sources set different values for the same label, annotation or node selector key; the job cannot start."""
 
 
 class Additions(Struct, frozen=True, kw_only=True):
-    """What is added to the pods of one pod set."""
+    """Everything that is added to the pods of one pod set."""
 
     labels: Texts = NO_LABELS
     annotations: Texts = NO_LABELS
@@ -42,13 +42,15 @@ class Additions(Struct, frozen=True, kw_only=True):
     scheduling_gates: tuple[str, ...] = ()
 
     def with_label(self, key: str, value: str) -> "Additions":
+        """Return the additions with one more label."""
         return replace(self, labels={**self.labels, key: value})
 
     def with_annotation(self, key: str, value: str) -> "Additions":
+        """Return the additions with one more annotation."""
         return replace(self, annotations={**self.annotations, key: value})
 
     def joined(self, more: "Additions") -> "Additions":
-        """Both together; tolerations and gates that are there already are not repeated. Raises Conflict."""
+        """Return both combined, without repeated tolerations and gates. Raises Conflict."""
         return Additions(
             annotations=_joined("annotations", self.annotations, more.annotations),
             labels=_joined("labels", self.labels, more.labels),
@@ -61,9 +63,10 @@ class Additions(Struct, frozen=True, kw_only=True):
 def from_assignment(
     assignment: PodSetAssignment, pod_set: PodSet, flavors: Mapping[str, ResourceFlavor], *, topology: bool = True
 ) -> Additions:
-    """Node labels and tolerations of the flavors; a gate where the topology chose places (gate `topology`).
+    """Return the node labels and tolerations of the flavors and, if the pods have a topology assignment, the scheduling
+    gate.
 
-    Raises LookupError for a flavor that does not exist.
+    `topology` is the gate TopologyAwareScheduling. Raises LookupError for a flavor that does not exist.
     """
     selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
@@ -82,7 +85,7 @@ def from_assignment(
 
 
 def from_update(update: PodSetUpdate) -> Additions:
-    """What an admission check adds."""
+    """Return the additions that an admission check requests."""
     return Additions(
         labels=update.labels,
         annotations=update.annotations,
@@ -94,9 +97,9 @@ def from_update(update: PodSetUpdate) -> Additions:
 def additions_of(
     workload: Workload, flavors: Mapping[str, ResourceFlavor], config: KueueConfig
 ) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
-    """For each pod set that was admitted: what it was given, and all that is added to its pods.
+    """Yield each admitted pod set with its assignment and all additions to its pods.
 
-    Raises Conflict if a check wants something else than a flavor or another check, LookupError for a missing flavor.
+    Raises Conflict if a check contradicts a flavor or another check, LookupError for a missing flavor.
     """
     if workload.admission is None:
         return
@@ -129,9 +132,10 @@ def _with_updates(added: Additions, workload: Workload, pod_set: str) -> Additio
 
 
 def merge(template: PodTemplate, added: Additions, *, elastic: bool = True) -> PodTemplate:
-    """The template with what is added. Raises Conflict.
+    """Return the template with the additions. Raises Conflict.
 
-    Names that Kueue itself wrote for an earlier slice of an elastic job (gate `elastic`) are overwritten.
+    With `elastic` (gate ElasticJobsViaWorkloadSlices) annotations that Kueue wrote for an earlier slice are
+    overwritten.
     """
     annotations = dict(template.annotations)
     for key in _overwritten(added) if elastic else ():
@@ -162,7 +166,7 @@ def _overwritten(added: Additions) -> Iterator[str]:
 
 
 def flavored(template: PodTemplate, assignment: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> PodTemplate:
-    """The template with the labels and tolerations of its flavors; those that do not exist add nothing.
+    """Return the template with the labels and tolerations of its flavors; those that do not exist add nothing.
 
     Raises Conflict.
     """
@@ -179,7 +183,7 @@ def _joined(what: str, mine: Texts, theirs: Texts) -> Texts:
 
 
 def _with_tolerations(mine: tuple[Toleration, ...], theirs: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Both, without those that are there already."""
+    """Return both, without repeated tolerations."""
     kept = list(mine)
     for toleration in theirs:
         if not any(same_toleration(toleration, known) for known in kept):

@@ -1,7 +1,7 @@
 """Processing of nominated entries, one after the other (Kueue 0.19 scheduler.processEntry).
 
-All were nominated against the same state; each changes the accounts that the next is judged by, so several may be
-admitted as long as they still fit.
+All were nominated with the usage at the start of the cycle. Each changes the usage that the next is checked against, so
+several may be admitted as long as they still fit.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -24,13 +24,12 @@ from gpuconsole.scheduling.kueue.variants import NO_SIBLINGS, Siblings, admitted
 
 
 def process(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
-    """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue.
+    """Decide on the nominated entries and yield them in order, with their status, message and requeue reason.
 
-    Those of trees of which that was known are decided on already.
-
-    Where admission is blocked until all are ready, the entries after the first that is blocked are not decided on yet:
-    who asks for more says that all are ready by now. Then the blocked one is yielded again, admitted, whatever changed
-    meanwhile (Kueue 0.19 scheduler.processEntry: WaitForPodsReady).
+    Entries whose outcome was restored from the cache are only yielded. When an entry is blocked until all admitted
+    workloads are ready, later ones are not decided on yet: a caller that continues the iteration states that all are
+    ready now. The blocked entry is then yielded again, as admitted, whatever changed meanwhile (Kueue 0.19
+    scheduler.processEntry: WaitForPodsReady).
     """
     chosen: dict[int, PreemptionTarget] = {}
     ordered = iterate_fairly(context, entries) if context.config.fair_sharing else in_processing_order(context, entries)
@@ -46,9 +45,9 @@ def process(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]
 
 
 def in_processing_order(context: Context, entries: list[CycleEntry]) -> list[CycleEntry]:
-    """A second pass first, then the least borrowing, the highest priority, the oldest; ties by the queue's name.
+    """Sort entries: second passes, least borrowing, highest priority, oldest, the ClusterQueue's name.
 
-    Behind the gate PrioritizePreemptorWorkloads those whose preemptions are under way come before all others.
+    With the gate PrioritizePreemptorWorkloads, those whose victims are terminating follow the second passes.
     """
     sorting = context.gates.priority_sorting
     return sorted(
@@ -65,13 +64,13 @@ def in_processing_order(context: Context, entries: list[CycleEntry]) -> list[Cyc
 
 
 def _process_entry(context: Context, entry: CycleEntry, chosen: dict[int, PreemptionTarget]) -> None:
-    """The numbered steps of the specification (§4.4), as far as they concern admission itself."""
+    """Process one entry in the steps of Kueue's processEntry."""
     keep = context.gates.preserve_scan_progress
     siblings = _siblings(context, entry)
     if siblings.better is not None:
         entry.skip(messages.BETTER_VARIANT_ADMITTED, GranularReason.PENDING_EVALUATION, keep_progress=keep)
         return
-    # Where pods are not placed, room is only looked for at the end: nothing before it depends on quota alone.
+    # Without topologies the fit is only checked at the end: no earlier step depends on it.
     early = bool(context.setup.topologies)
     room = _check_fit(context, entry, chosen) if early else FitCheck.FITS
     deferred = False
@@ -136,7 +135,7 @@ def _process_entry(context: Context, entry: CycleEntry, chosen: dict[int, Preemp
 
 
 def _siblings(context: Context, entry: CycleEntry) -> Siblings:
-    """The admitted variants of the same parent; none unless several flavors are tried at once."""
+    """Return the admitted variants of the same parent; none without concurrent admission."""
     workload = entry.request.workload
     if not (context.gates.concurrent_admission and workload.parent):
         return NO_SIBLINGS
@@ -163,7 +162,7 @@ class FitCheck(Enum):
     FITS = auto()
     NO_QUOTA = auto()
     NO_TOPOLOGY = auto()
-    """There is quota, but its places in the topology are taken."""
+    """There is quota, but its topology domains are taken."""
 
 
 def _check_fit(context: Context, entry: CycleEntry, chosen: Container[int]) -> FitCheck:
@@ -188,7 +187,7 @@ def _check_fit_in(context: Context, accounts: CycleSnapshot, entry: CycleEntry) 
 
 
 def _nominate_again(context: Context, entry: CycleEntry) -> None:
-    """Nominate the entry again with the same flavors, because earlier entries may have chosen the same victims."""
+    """Nominate the entry again with the same flavors, because earlier entries took its victims or topology domains."""
     nominated = entry.assignment.nominated()
     entry.record(*propose(context, entry.rules, entry.request, nominated=nominated))
 

@@ -1,6 +1,6 @@
-"""Why a workload has no quota, in one word: what QuotaReserved=False says behind UnadmittedWorkloadsObservability.
+"""Granular reasons: why a workload has no quota, in QuotaReserved=False (gate UnadmittedWorkloadsObservability).
 
-Without that gate the word is `Pending`, whatever the cause (Kueue 0.19 workload_types.go, flavorassigner.go).
+Without that gate the reason is `PENDING` or `WAITING` (Kueue 0.19 workload_types.go, flavorassigner.go).
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ class GranularReason(StrEnum):
 
 
 PENDING = "Pending"
-"""The word for all of them while the gate is off."""
+"""The reason for all other causes while the gate is off."""
 WAITING = "Waiting"
-"""While the gate is off: for a workload that waits until those before it are ready."""
+"""The reason, while the gate is off, of a workload blocked by waitForPodsReady."""
 
 _SEVERITY = {
     GranularReason.TOPOLOGY_PLACEMENT_FAILED: 1,
@@ -37,10 +37,10 @@ _SEVERITY = {
 
 
 def severity(reason: GranularReason) -> int:
-    """How little waiting helps; only the reasons why no flavor fits are compared."""
+    """Return how little waiting helps, 4 the least; 0 for reasons other than those why no flavor fits."""
     return _SEVERITY.get(reason, 0)
 
 
 def most_severe(reasons: Iterable[GranularReason]) -> GranularReason:
-    """The one that has to be overcome in any case; none of none."""
+    """Return the most severe reason; NONE if there are none."""
     return max(reasons, key=severity, default=GranularReason.NONE)

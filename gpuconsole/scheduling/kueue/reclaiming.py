@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
 
 NO_TARGETS = -1
-"""No workload's id: the one that is supposed to ask."""
+"""Id of the supposed preemptor, which no workload has."""
 
 
 def targets_for_amount(

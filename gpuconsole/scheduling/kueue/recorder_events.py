@@ -1,6 +1,6 @@
 """The texts of Kueue's events about a decision, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go).
 
-Events are told to people; nothing in the scheduler reads them.
+Events are for people; nothing in the scheduler reads them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def events_for(
     config: KueueConfig,
     now: Time,
 ) -> Iterator[KueueEvent]:
-    """Events of one decision about `workload`, which made it `changed`; others are looked up by key."""
+    """Yield the events of one decision about `workload`, which made it `changed`; others are looked up by key."""
     match decision:
         case Admit():
             yield from _admission(decision, workload, changed, now)
@@ -62,7 +62,7 @@ def reserved(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
 
 
 def admitted(workload: Workload, waited: Span = 0) -> KueueEvent:
-    """A workload with quota is admitted: by the scheduler, which says 0s whenever that is, or when its checks pass."""
+    """Return the event of an admission; `waited` is the time since the reservation, 0 from the scheduler."""
     queue = workload.cluster_queue
     message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited / SECOND:.0f}s"
     return KueueEvent(workload.key, "Admitted", message)
