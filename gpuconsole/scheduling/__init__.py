@@ -1,1 +1,1 @@
-"""The scheduling engines: pure sessions that take facts and return decisions."""
+"""The scheduling engines: sessions without I/O that take objects and return decisions."""

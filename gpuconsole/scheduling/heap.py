@@ -7,10 +7,10 @@ T = TypeVar("T")
 
 
 class Heap(Generic[T]):
-    """Items by `before(left, right)`; at most `depth` of them where that is not negative. Mutates.
+    """Priority queue ordered by `before(left, right)`, of at most `depth` items unless that is negative. Mutates.
 
-    What comes first is asked at each step, and items are compared in the order in which Go's container/heap compares
-    them: an order that changes meanwhile leaves the same traces.
+    Items are compared in the same sequence as in Go's container/heap, so that an ordering that changes while items are
+    queued has the same effects.
     """
 
     __slots__ = ("_before", "_depth", "_items")
@@ -25,17 +25,18 @@ class Heap(Generic[T]):
         return len(self._items)
 
     def push(self, item: T) -> None:
-        """Add an item; one that is beyond the depth falls out."""
+        """Add an item; beyond the depth, the item at the last position of the array is dropped."""
         self._items.append(item)
         self._up(len(self._items) - 1)
         if 0 <= self._depth < len(self._items):
             self._items.pop(self._depth)
 
     def peek(self) -> T:
+        """Return the first item without removing it."""
         return self._items[0]
 
     def pop(self) -> T:
-        """Take the first out."""
+        """Remove and return the first item."""
         items = self._items
         items[0], items[-1] = items[-1], items[0]
         item = items.pop()
@@ -43,7 +44,7 @@ class Heap(Generic[T]):
         return item
 
     def settle(self) -> None:
-        """Put the first item where it belongs now."""
+        """Restore the order after the first item changed."""
         items, at, end = self._items, 0, len(self._items)
         while (child := 2 * at + 1) < end:
             if child + 1 < end and self._before(items[child + 1], items[child]):
@@ -54,6 +55,7 @@ class Heap(Generic[T]):
             at = child
 
     def clone(self) -> "Heap[T]":
+        """An independent copy with the same items."""
         twin: Heap[T] = Heap(self._before, depth=self._depth)
         twin._items = self._items[:]
         return twin
@@ -69,6 +71,6 @@ class Heap(Generic[T]):
 
 
 def ordered(items: Iterable[T], before: Callable[[T, T], bool]) -> list[T]:
-    """The items as a heap gives them out."""
+    """Return the items in the order in which a heap pops them."""
     heap = Heap(before, items)
     return [heap.pop() for _ in range(len(heap))]

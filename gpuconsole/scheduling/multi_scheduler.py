@@ -1,7 +1,7 @@
 """Two schedulers in one cluster: each places the pods that name it and accounts for pods placed by the other. Mutates.
 
-Pods that name nobody else are the first one's. What one decides the other learns when it is carried out: one of them
-decides at a time.
+Pods that do not name the second scheduler belong to the first one. Only one engine decides per pass; the other learns
+its decisions once they are carried out.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class MultiScheduler:
     def __init__(self, first: PlacementEngine, second: PlacementEngine, name: str) -> None:
         self._first, self._second, self._name = first, second, name
         self._alarms: set[Time] = set()
-        """Moments that an engine told of and that nobody was told yet."""
+        """Alarms of the engines that `alarm` has not returned yet."""
 
     @property
     def has_pending(self) -> bool:
@@ -32,7 +32,7 @@ class MultiScheduler:
         return self._first.has_pending or self._second.has_pending
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed; a pending pod is passed to its own scheduler only."""
+        """Apply a new or changed object; the other scheduler sees a pod only while it is on a node and not done."""
         if not isinstance(obj, Pod):
             self._first.apply(obj, now)
             self._second.apply(obj, now)
@@ -45,7 +45,7 @@ class MultiScheduler:
             other.delete("pods", obj.key, now)
 
     def delete(self, table: str, key: str, now: Time) -> None:
-        """An object is gone; `table` as in `objects.TABLES`."""
+        """Remove a deleted object from both engines; `table` as in `objects.TABLES`."""
         self._first.delete(table, key, now)
         self._second.delete(table, key, now)
 
@@ -57,7 +57,7 @@ class MultiScheduler:
         return said
 
     def alarm(self) -> Time | None:
-        """The next moment at which time alone changes what one of them decides; told once."""
+        """The earliest time at which time alone changes a decision of either engine; each is returned once."""
         for engine in (self._first, self._second):
             moment = engine.alarm()
             if moment is not None:
@@ -80,15 +80,15 @@ class MultiScheduler:
         return self._first.free_gpus()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
+        """Indices of the GPUs assigned to a pod; empty if it is not on a node."""
         return self._first.gpus_of(pod)
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances assigned to a pod; none if it is not on a node."""
+        """The MIG instances assigned to a pod; empty if it is not on a node."""
         return self._first.slices_of(pod)
 
     def largest_gang(self, template: PodTemplate) -> int:
-        """How many pods of this template would fit now, all at once."""
+        """How many pods of this template would fit now, together, by their own scheduler."""
         return self._engines(template)[0].largest_gang(template)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
@@ -96,7 +96,7 @@ class MultiScheduler:
         return self._engines(pod.template)[0].scores(pod)
 
     def prepare(self) -> None:
-        """Let both look at what forks will need."""
+        """Warm the caches of both engines that forks share."""
         self._first.prepare()
         self._second.prepare()
 
@@ -107,8 +107,8 @@ class MultiScheduler:
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """State of both engines that cannot be rebuilt from the objects; lines of the second are marked, alarms come
-        last.
+        """State that cannot be rebuilt from the objects: the first engine's lines, then, with the prefix `MARK`, the
+        second's lines and the alarms.
         """
         marked = (MARK + line for line in self._second.memory())
         return (*self._first.memory(), *marked, *(f"{MARK}@{moment}" for moment in sorted(self._alarms)))

@@ -1,7 +1,7 @@
 """Interface between the simulation and an engine that places pods: kube-scheduler's rules, Volcano's or KAI's.
 
-The simulation applies objects to the engine; the engine decides about pods and assumes its decisions, which the
-simulation carries out.
+The simulation applies objects to the engine. The engine decides about pods and assumes its decisions, and the
+simulation carries them out.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class HalfPlaced(Struct, frozen=True, kw_only=True):
 
     gang: str
     job: str
-    """`Kind/namespace/name`, where its pods name it."""
+    """`Kind/namespace/name`; empty if its pods name no job."""
     placed: int
     size: int
     gpus_held: int
@@ -31,6 +31,7 @@ class HalfPlaced(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
+        """The job, or the gang if there is none."""
         return self.job or self.gang
 
 
@@ -64,13 +65,13 @@ class PlacementEngine(Protocol):
         """True if `schedule` would try a pending pod: it is new, or capacity was freed since it was refused."""
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that do not matter for placement are ignored."""
+        """Apply a new or changed object. Kinds that do not matter for placement are ignored."""
 
     def delete(self, table: str, key: str, now: Time) -> None:
-        """An object is gone; `table` as in `objects.TABLES`."""
+        """Remove a deleted object; `table` as in `objects.TABLES`."""
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
-        """Try every pod that could be tried; binds, evictions and nominations are assumed."""
+        """Try every pending pod that can be tried; the returned binds, evictions and nominations are assumed."""
 
     def alarm(self) -> Time | None:
         """When the passage of time alone will change a decision; returned once for each such time, after a pass."""
@@ -85,13 +86,13 @@ class PlacementEngine(Protocol):
         """Indices of the unassigned GPUs, by node."""
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
-        """Indices of the GPUs assigned to a pod; none if it is not on a node."""
+        """Indices of the GPUs assigned to a pod; empty if it is not on a node."""
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
-        """The MIG instances assigned to a pod; none if it is not on a node."""
+        """The MIG instances assigned to a pod; empty if it is not on a node."""
 
     def largest_gang(self, template: PodTemplate) -> int:
-        """How many pods of this template would fit now, all at once."""
+        """How many pods of this template would fit now, together."""
 
     def scores(self, pod: Pod) -> ScoreTable | None:
         """Filter results and scores of every node for a pod, as if it were scheduled now.
@@ -117,10 +118,10 @@ class SessionPlacement:
 
     def __init__(self) -> None:
         self._stirred = False
-        """Something happened since the last session."""
+        """True if something happened since the last session that may change a decision."""
         self._alarm: Time | None = None
         self._rung: Time = 0
-        """The alarm that was told last."""
+        """The alarm that was returned last."""
 
     def alarm(self) -> Time | None:
         """When the passage of time alone will change a decision; returned once for each such time, after a pass."""

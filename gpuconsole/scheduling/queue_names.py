@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.jobs.podgroup_controller import QUEUE_NAME
 
 VOLCANO_DEFAULT = "default"
-"""The queue of work that names none, where Volcano has it."""
+"""The queue of a pod that names none, if Volcano has a queue with this name."""
 
 
 def group_key(pod: Pod) -> str:
@@ -34,7 +34,10 @@ def queue_by(
     volcano_group: Callable[[str], PodGroup | None],
     volcano_queue: Callable[[str], VolcanoQueue | None],
 ) -> str:
-    """The pod's queue: the PodGroup's queue, else the one that the pod names."""
+    """The pod's queue: the PodGroup's, else the one that the pod names (`own`), else Volcano's default queue.
+
+    Empty if there is none.
+    """
     kai, volcano = (kai_group(group), volcano_group(group)) if group else (None, None)
     named = kai.queue if kai is not None else volcano.queue if volcano is not None else ""
     return named or own or (VOLCANO_DEFAULT if volcano_queue(VOLCANO_DEFAULT) is not None else "")

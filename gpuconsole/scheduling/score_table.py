@@ -9,11 +9,11 @@ class ScoreColumn(Struct, frozen=True):
     plugin: str
     weight: int
     skipped: bool = False
-    """The pod asks for nothing that it looks at, so it is left out."""
+    """True if the plugin does not apply to the pod."""
 
 
 class FilterColumn(Struct, frozen=True):
-    """A plugin that refuses nodes."""
+    """A plugin that filters nodes."""
 
     plugin: str
     skipped: bool = False
@@ -26,7 +26,7 @@ class NodeScore(Struct, frozen=True):
     normalised: int
     """0 to 100."""
     weighted: int
-    """What counts: the normalised score times the plugin's weight."""
+    """The normalised score times the plugin's weight."""
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
@@ -34,9 +34,9 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
     node: str
     verdicts: tuple[str, ...]
-    """The reason of each filter that refuses it, empty where one lets it pass; as many as the table has filters."""
+    """Reason of each filter of the table that refuses the node; empty where it passes."""
     scores: tuple[NodeScore, ...] = ()
-    """As many as the table has plugins; none if the node is refused or was not looked at."""
+    """One per scoring plugin of the table; none if the node is refused or was not sampled."""
     total: int = 0
     sampled: bool = True
     """False if the search ended before this node: enough others had been found."""
@@ -48,7 +48,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
     @property
     def refusal(self) -> str:
-        """Reason of the first filter that refuses the node; the one that the scheduler's message counts."""
+        """Reason of the first filter that refuses the node, which the scheduler's message counts; empty if it fits."""
         return next((verdict for verdict in self.verdicts if verdict), "")
 
 
@@ -63,11 +63,11 @@ class ScoreTable(Struct, frozen=True, kw_only=True):
     filters: tuple[FilterColumn, ...]
     plugins: tuple[ScoreColumn, ...]
     rows: tuple[NodeRow, ...]
-    """In the order of the search; the first of equals is chosen."""
+    """In the order of the search; on ties the first is chosen."""
     tie: tuple[str, ...] = ()
-    """The other nodes with as high a total, in order: kube-scheduler would draw one of them at random."""
+    """The other nodes with the same total, in order; kube-scheduler picks among all of them at random."""
     message: str = ""
-    """Why it fits nowhere, as FailedScheduling says it; empty if a node is chosen."""
+    """Message of the FailedScheduling event; empty if a node is chosen."""
 
     @property
     def chosen(self) -> str:

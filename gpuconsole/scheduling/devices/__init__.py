@@ -1,4 +1,4 @@
-"""GPU device assignment: chooses which GPUs and MIG instances of its node a pod gets.
+"""Device assignment: chooses the GPUs, MIG instances and DRA devices that a pod gets on its node.
 
-What a kubelet's device plugin decides; the same for every engine that places pods.
+Every engine that places pods uses it. GPUs and MIG instances are chosen as a device plugin would choose them.
 """

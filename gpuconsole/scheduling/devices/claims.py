@@ -81,6 +81,6 @@ def grant(pod: Pod, node: Node, stock: Stock) -> Grant:
 
 
 def usable(allocation: Allocation | None, node: Node) -> bool:
-    """True if pods on the node can use what was allocated."""
+    """True if pods on the node can use the allocation; None can be used everywhere."""
     nodes = allocation.nodes if allocation is not None else None
     return nodes is None or any(term.matches(node.labels, node.name) for term in nodes)

@@ -21,7 +21,7 @@ Counter = tuple[str, str, str, str]
 
 
 class Offered(Struct, frozen=True, eq=False):
-    """A device, and the slice that offers it. Compared by identity."""
+    """A device, and the slice that publishes it. Compared by identity."""
 
     device: Device
     part: ResourceSlice
@@ -33,22 +33,23 @@ class Offered(Struct, frozen=True, eq=False):
 
     @property
     def consumed(self) -> Iterator[tuple[Counter, int]]:
-        """What it takes of the counters that it shares with others of its pool."""
+        """Yield the shared counters of its pool that the device consumes, with the amounts."""
         for name, amounts in zip(self.device.counter_sets, self.device.counters, strict=False):
             for counter, amount in amounts.items():
                 yield (self.part.driver, self.part.pool, name, counter), amount
 
     @property
     def node(self) -> str:
-        """The only node that has it; empty if others reach it."""
+        """The node that the device is local to; empty if it is not local to one node."""
         return self.device.node if self.part.each else self.part.node
 
     @property
     def nodes(self) -> tuple[NodeTerm, ...] | None:
+        """Node selector terms of the nodes that can use the device; None if it has no selector."""
         return self.device.nodes if self.part.each else self.part.nodes
 
     def within(self, node: Node) -> bool:
-        """True if the node has or reaches it."""
+        """True if pods on the node can use the device."""
         if self.node:
             return self.node == node.name
         if self.device.everywhere if self.part.each else self.part.everywhere:
@@ -65,16 +66,17 @@ class DevicePool(Struct):
 
     @property
     def complete(self) -> bool:
+        """True if all slices of the pool are published."""
         return len(self.parts) == self.expected
 
 
 class DevicePositions(Struct, frozen=True):
-    """Slices of complete pools, numbered in order, by where their devices are."""
+    """Slices of complete pools with their positions in order, by the nodes of their devices."""
 
     here: dict[str, list[tuple[int, ResourceSlice]]]
-    """Node → slices of which it alone has all devices."""
+    """Node → slices whose devices are all local to it."""
     wide: list[tuple[int, ResourceSlice]]
-    """The others."""
+    """All other slices."""
 
 
 class Stock(Struct, kw_only=True):
@@ -84,9 +86,9 @@ class Stock(Struct, kw_only=True):
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     given: dict[str, Allocation] = field(default_factory=dict)
-    """Claim → what it was promised, before anybody wrote it down."""
+    """Claim → the allocation assumed for it, which its status need not have yet."""
     users: dict[str, set[str]] = field(default_factory=dict)
-    """Claim → pods that were promised its use."""
+    """Claim → pods that are assumed to use it."""
     _pools: dict[PoolKey, DevicePool] | None = None
     _places: DevicePositions | None = None
     _written: dict[PoolKey, set[Place]] | None = None
@@ -98,7 +100,7 @@ class Stock(Struct, kw_only=True):
             self.users.setdefault(key, set()).add(pod)
 
     def release(self, pod: str) -> None:
-        """Undo an assumed allocation; a claim that is also assumed for another pod keeps its devices."""
+        """Undo a pod's assumed allocations; a claim that is also assumed for another pod keeps its devices."""
         for key, users in list(self.users.items()):
             users.discard(pod)
             if not users:
@@ -106,13 +108,15 @@ class Stock(Struct, kw_only=True):
                 self.given.pop(key, None)
 
     def allocation_of(self, claim: ResourceClaim) -> Allocation | None:
+        """The claim's allocation, in its status or assumed; None if it has none."""
         return claim.allocation or self.given.get(claim.key)
 
     def users_of(self, claim: ResourceClaim) -> set[str]:
+        """Pods that the claim is reserved for, or assumed to be."""
         return {*claim.reserved, *self.users.get(claim.key, ())}
 
     def taken(self, pools: Collection[PoolKey]) -> set[Place]:
-        """Devices of these pools that are allocated exclusively to a claim."""
+        """Devices of these pools that are allocated, or assumed to be, to a claim exclusively."""
         if self._written is None:
             self._written = {}
             for claim in self.claims.values():
@@ -126,7 +130,7 @@ class Stock(Struct, kw_only=True):
         return found
 
     def left(self, pools: Collection[PoolKey], taken: Collection[Place]) -> dict[Counter, int]:
-        """Remaining counter values of these pools, wherever their devices are."""
+        """Remaining counter values of these pools, less what the `taken` devices consume on any node."""
         left: dict[Counter, int] = {}
         for driver, name in pools:
             parts = self.pools()[driver, name].parts
@@ -140,7 +144,7 @@ class Stock(Struct, kw_only=True):
         return left
 
     def pools(self) -> Mapping[PoolKey, DevicePool]:
-        """Pools by (driver, name), in order."""
+        """Pools by (driver, name), in that order."""
         if self._pools is None:
             found: dict[PoolKey, DevicePool] = {}
             for _, part in sorted(self.slices.items()):
@@ -154,7 +158,7 @@ class Stock(Struct, kw_only=True):
         return self._pools
 
     def offered(self, node: Node) -> Iterator[Offered]:
-        """Devices that the node has or reaches, of pools that are complete."""
+        """Yield the devices of complete pools that pods on the node can use."""
         places = self._places = self._places or self._by_place()
         for _, part in heapq.merge(places.here.get(node.name, ()), places.wide, key=itemgetter(0)):
             for device in part.devices:
@@ -180,6 +184,6 @@ def _own(allocation: Allocation | None) -> Iterator[Place]:
 
 
 def claim_keys(pod: Pod) -> tuple[str, ...]:
-    """`namespace/name` of each claim of the pod: one that it names, or `POD-NAME`, which is made for it."""
+    """`namespace/name` of each claim of the pod: the one it names, or `POD-CLAIM`, created from a template."""
     named = ((one.claim or f"{pod.name}-{one.name}") for one in pod.template.resource_claims)
     return tuple(f"{pod.namespace}/{name}" for name in named)

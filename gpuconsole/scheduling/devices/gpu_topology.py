@@ -1,6 +1,6 @@
 """Topology-aware GPU selection: uses as few NVLink domains as possible, then PCIe switches, then NUMA nodes.
 
-Among equals the lowest indices. What a kubelet's topology manager and the device plugin's preferred allocation aim at.
+Ties go to the lowest indices. Topology Manager and the device plugin's preferred allocation aim at that too.
 """
 
 from functools import lru_cache
@@ -12,13 +12,13 @@ from gpuconsole.model.gpus.interconnect import Groups, Wiring, wiring_of
 from gpuconsole.model.gpus.sharing import replicas
 
 _MOST_TRIED = 13_000
-"""All ways to take 8 of 16; of more the lowest indices are taken."""
+"""Limit of combinations, enough for 8 of 16 GPUs; with more, the first free GPUs are taken."""
 
 
 def choose(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
-    """The GPUs that a pod gets out of those that are free; fewer where there are fewer.
+    """Return the GPUs that a pod gets out of the free ones; fewer than `wanted` if fewer are free.
 
-    GPUs that are shared are taken in turn, whatever their wiring.
+    GPUs with time-slicing or MPS replicas are taken in the given order, regardless of topology.
     """
     if node is None or not 1 < wanted < len(free) or replicas(node.labels) > 1:
         return free[:wanted]
@@ -28,14 +28,14 @@ def choose(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[int, 
 
 @lru_cache(maxsize=65536)
 def closest(wiring: Wiring, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
-    """The `count` free GPUs that are closest to each other."""
+    """Return the `wanted` free GPUs that are closest to each other."""
     if comb(len(free), wanted) > _MOST_TRIED:
         return free[:wanted]
     return min(combinations(free, wanted), key=lambda some: (*spread(wiring, some), some))
 
 
 def spread(wiring: Wiring, gpus: tuple[int, ...]) -> tuple[int, int, int]:
-    """Over how many NVLink domains, PCIe switches and NUMA nodes these GPUs are spread."""
+    """Return the numbers of NVLink domains, PCIe switches and NUMA nodes over which the GPUs are spread."""
     return _count(wiring.nvlink, gpus), _count(wiring.switch, gpus), _count(wiring.numa, gpus)
 
 

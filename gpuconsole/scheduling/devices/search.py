@@ -1,7 +1,7 @@
 """Depth-first search for devices on a node that satisfy all claims at once, as in Kubernetes' allocator (1.35).
 
-Claims, their requests and their devices are tried in order, and tried again where a choice leads nowhere; the first
-that works is taken. What is not there: devices that several claims share by capacity (allowMultipleAllocations).
+Claims, their requests and the node's devices are tried in order, with backtracking; the first allocation that works is
+taken. Not supported: devices that several claims share by capacity (allowMultipleAllocations).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ from gpuconsole.scheduling.devices.dra_inventory import Offered, Stock
 from gpuconsole.scheduling.devices.selectors import compile_selector, selects
 
 MOST_DEVICES = 32
-"""Of one claim (AllocationResultsMaxSize)."""
+"""Limit of devices per claim (AllocationResultsMaxSize)."""
 MOST_TRIES = 20_000
-"""Picks of devices on one node, after which the search ends as Kubernetes' does after its filterTimeout."""
+"""Limit of device picks on one node; the search then ends as Kubernetes' does after its filterTimeout."""
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
@@ -48,15 +48,15 @@ class DeviceSearch:
         self._left = stock.left(pools, self._taken)
         self._tries = 0
         self._picked: dict[str, list[tuple[DeviceRequest, str, Offered]]] = {}
-        """Claim → (request, its name in full, device)."""
+        """Claim → (request, its name with that of its parent request, device)."""
         self._suits: dict[tuple[int, int], bool] = {}
 
     def run(self, claims: Sequence[ResourceClaim]) -> dict[str, Allocation] | None:
-        """Allocations by claim; None if there are not enough devices.
+        """Return the allocations by claim; None if no combination of devices satisfies all claims.
 
         Raises:
-            Broken: a selector cannot be applied, or a claim asks for more devices than any claim can have.
-            TooLong: it takes too many tries.
+            Broken: a selector fails, or a claim asks for more devices than the limit per claim.
+            TooLong: the search exceeds its limit of tries.
         """
         for claim in claims:
             least = sum(self._least(request) for request in claim.requests)
@@ -80,11 +80,11 @@ class DeviceSearch:
         return False
 
     def _least(self, request: DeviceRequest) -> int:
-        """How many devices it takes at least, whichever alternative is chosen."""
+        """The fewest devices that any alternative of the request needs."""
         return min(self._wanted(asked) for asked in request.options or (request,))
 
     def _wanted(self, asked: DeviceRequest) -> int:
-        """How many devices the request needs; all that suit it in mode All, of which there has to be one."""
+        """The number of devices that the request needs; in mode All every matching device, and at least one."""
         if asked.mode == EXACT_COUNT:
             return asked.count
         return max(1, sum(self._suited(asked, one) for one in self._offered))
@@ -92,7 +92,7 @@ class DeviceSearch:
     def _fill(
         self, claim: ResourceClaim, asked: DeviceRequest, name: str, count: int, start: int, rest: Callable[[], bool]
     ) -> bool:
-        """Pick the devices that a request still needs, then check that the remaining requests can be satisfied."""
+        """Pick the devices that a request still needs, such that the remaining requests can be satisfied."""
         if count == 0:
             return rest()
         for number in range(start, len(self._offered) - count + 1):
@@ -183,7 +183,7 @@ def _meets_constraint(
 
 
 def _attribute(one: Offered, name: str) -> object:
-    """An attribute by its full name; one without a domain is the driver's."""
+    """The value of an attribute by its full name, where a name without domain has the driver's; None if missing."""
     known = one.device.attributes
     domain, _, short = name.rpartition("/")
     return known.get(name, known.get(short) if domain == one.part.driver else None)

@@ -1,7 +1,7 @@
 """CEL device selectors: compiles them and checks whether a device matches.
 
-Expressions see `device.driver`, and `device.attributes` and `device.capacity` by domain; a domain that the device does
-not have is empty (k8s.io/dynamic-resource-allocation/cel).
+Expressions can use `device.driver`, and `device.attributes` and `device.capacity` by domain; a domain that the device
+does not have is empty (k8s.io/dynamic-resource-allocation/cel).
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _NAMES = frozenset({"device"})
 
 
 class DomainValues(dict[str, dict[str, Any]]):
-    """Values by domain and name; a domain that is not there is empty."""
+    """Values by domain and name; a missing domain is empty."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
         return {}
@@ -29,7 +29,7 @@ class DomainValues(dict[str, dict[str, Any]]):
 
 @lru_cache(maxsize=1024)
 def compile_selector(expression: str) -> Tree | str:
-    """The expression as a tree, or what is wrong with it."""
+    """Compile an expression: its tree, or the error message as a string."""
     try:
         return parse(expression, _NAMES, FUNCTIONS)
     except SyntaxProblem as problem:
@@ -41,13 +41,13 @@ def compile_selector(expression: str) -> Tree | str:
 
 
 def fault(expression: str) -> str:
-    """What is wrong with an expression; empty if it can be compiled."""
+    """The compile error of an expression; empty if there is none."""
     found = compile_selector(expression)
     return found if isinstance(found, str) else ""
 
 
 def selects(trees: Iterable[Tree], driver: str, device: Device) -> bool:
-    """True if all expressions select the device, or if there are none. Raises EvaluationError, as for a missing
+    """True if all expressions match the device, or if there are none. Raises EvaluationError, for example for a missing
     attribute.
     """
     values: dict[str, Any] | None = None
@@ -63,7 +63,7 @@ def selects(trees: Iterable[Tree], driver: str, device: Device) -> bool:
 
 
 def _seen(driver: str, device: Device) -> dict[str, Any]:
-    """The device as the variables of an expression."""
+    """The fields of the `device` variable of an expression."""
     attributes, capacity = DomainValues(), DomainValues()
     for name, value in device.attributes.items():
         domain, short = _qualified(driver, name)

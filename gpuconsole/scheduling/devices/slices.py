@@ -1,7 +1,7 @@
 """MIG instance assignment, and how many more pods fit on a node that creates MIG instances on demand.
 
-Among places for a new instance the one is taken that leaves most maximal mixes of the node's GPUs reachable; among
-equals the first GPU, then the first slice. Of instances that are there already the first that is free.
+A new instance goes where it rules out the fewest of its GPU's maximal profile mixes; on ties to the first GPU, then to
+the first slice. Of existing instances the first free one is assigned.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigIns
 
 
 def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
-    """MIG profiles of the instances that a pod requests, the largest first."""
+    """MIG profiles of the instances that a pod requests, one per instance, the largest first."""
     named = [(division.profile(name), amount) for name, amount in requests.items()]
     names = [name for name, amount in named if name for _ in range(amount)]
     profiles = division.geometry.by_name
@@ -35,7 +35,7 @@ def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def choose(division: Division, taken: Collection[MigInstance], names: Iterable[str]) -> tuple[MigInstance, ...] | None:
-    """A free instance for each profile; None if there are too few."""
+    """Choose a free instance for each profile; None if there are too few."""
     mine: list[MigInstance] = []
     for name in names:
         occupied = {*taken, *mine}
@@ -49,7 +49,7 @@ def choose(division: Division, taken: Collection[MigInstance], names: Iterable[s
 def can_have(
     division: Division, taken: Collection[MigInstance], named: tuple[MigInstance, ...], names: tuple[str, ...]
 ) -> bool:
-    """True if the given instances exist or can be created, and are not assigned."""
+    """True if the named instances have these profiles, exist or can be created, and are not taken."""
     if Counter(one.profile for one in named) != Counter(names) or any(one in taken for one in named):
         return False
     if not division.dynamic:
@@ -62,7 +62,7 @@ def can_have(
 
 
 def room(division: Division, taken: Collection[MigInstance], names: tuple[str, ...], most: int) -> int:
-    """How many pods with these profiles fit one after the other, up to `most`."""
+    """Return how many pods with these profiles fit, assigned one after the other, up to `most`."""
     occupied = set(taken)
     for count in range(most):
         found = choose(division, occupied, names)

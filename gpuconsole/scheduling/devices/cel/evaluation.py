@@ -21,7 +21,7 @@ from gpuconsole.scheduling.devices.cel.values import EvaluationError
 
 
 def evaluate(tree: Tree, names: Mapping[str, Any]) -> Any:
-    """The value of an expression. Raises EvaluationError."""
+    """Return the value of an expression; `names` are its variables. Raises EvaluationError."""
     match tree:
         case Literal(value):
             return value
@@ -82,7 +82,7 @@ def _element(owner: Any, key: Any) -> Any:
 
 
 def _either(tree: Either, names: Mapping[str, Any]) -> bool:
-    """What one part decides alone stands even if others fail."""
+    """Evaluate `||` or `&&`: an operand that decides the result alone wins over errors of the others, as in CEL."""
     failure: EvaluationError | None = None
     for item in tree.items:
         try:

@@ -22,7 +22,7 @@ def _whole(value: int) -> int:
 
 
 def _divide(left: int, right: int) -> int:
-    """Towards zero, as in Go."""
+    """Divide towards zero, as in Go."""
     if right == 0:
         raise EvaluationError("division by zero")
     quotient = abs(left) // abs(right)
@@ -36,12 +36,15 @@ def _remainder(left: int, right: int) -> int:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    """A match anywhere. Only patterns that cannot take long: few repetitions, none of a group, nothing to look back."""
+    """True if the pattern matches anywhere in the text.
+
+    Rejects patterns that could take long: many repetitions, repeated groups, lookarounds and backreferences.
+    """
     repeats = re.sub(r"\\.|\[[^\]]*\]", "x", pattern)
     simple = len(pattern) <= _LONGEST_PATTERN and len(text) <= _LONGEST_MATCHED
     simple = simple and sum(repeats.count(sign) for sign in "*+{") <= _MOST_REPEATS
     simple = simple and not re.search(r"\)[*+{]|\(\?(?!:|i\))", repeats) and not re.search(r"\\[1-9]", pattern)
-    # Python reads some sets otherwise than RE2 does, and says so.
+    # Python warns of these character sets, because it may interpret them differently from RE2.
     if not simple or re.search(r"\[[^\]]*(?:\[|--|&&|~~|\|\|)", pattern):
         raise EvaluationError("the regular expression is too complex")
     try:
@@ -107,7 +110,7 @@ FUNCTIONS: Mapping[str, Mapping[tuple[type, ...], Function]] = {
 
 
 def apply(name: str, arguments: list[Any]) -> Any:
-    """Call by the types of the arguments. Raises EvaluationError where there is no such function."""
+    """Call the overload for the types of the arguments. Raises EvaluationError if there is none."""
     if name in ("==", "!="):
         return _equal(*arguments) == (name == "==")
     if name == "in":

@@ -20,8 +20,9 @@ from gpuconsole.scheduling.devices.cel.tree import (
 )
 
 DEEPEST = 30
-"""Parentheses and the like; each costs the parser a dozen calls."""
+"""Limit of nested subexpressions, such as parentheses; each level costs the parser a dozen calls."""
 TALLEST = 120
+"""Limit of the height of the tree."""
 _TOO_DEEP = "expression is nested too deep"
 
 _CONSTANTS: Mapping[str, Constant] = {"true": True, "false": False, "null": None}
@@ -29,7 +30,7 @@ _RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 def parse(expression: str, names: Container[str], functions: Container[str]) -> Tree:
-    """Read an expression in which only `names` stand for something. Raises SyntaxProblem."""
+    """Parse an expression that may use only these variable names and functions. Raises SyntaxProblem."""
     tree = _Parser(expression, names, functions).whole()
     if height(tree) > TALLEST:
         raise SyntaxProblem(0, _TOO_DEEP)
@@ -63,7 +64,7 @@ class _Parser:
         return token
 
     def _accept(self, *values: str) -> str:
-        """Take the next token if it is one of these signs or words."""
+        """Take the next token if it is one of these signs or words; returns it, or an empty string."""
         if self._next.kind in ("sign", "name") and self._next.value in values:
             return self._take().value
         return ""

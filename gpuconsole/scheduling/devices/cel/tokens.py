@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 LONGEST = 10_240
+"""Limit of an expression's length, in characters."""
 
 _TOKEN = re.compile(
     r"""
@@ -22,7 +23,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 class SyntaxProblem(ValueError):
-    """The expression cannot be read; `column` counts from 0."""
+    """Error: the expression cannot be parsed; `column` is the offset from its start, from 0."""
 
     def __init__(self, column: int, problem: str) -> None:
         super().__init__(problem)
@@ -38,7 +39,7 @@ class Token(Struct, frozen=True):
 
 
 def tokens(expression: str) -> Iterator[Token]:
-    """Cut an expression, ended by an `end` token. Raises SyntaxProblem."""
+    """Split an expression into tokens, the last of kind `end`. Raises SyntaxProblem."""
     if len(expression) > LONGEST:
         raise SyntaxProblem(LONGEST, f"expression is longer than {LONGEST} characters")
     at = 0
@@ -54,7 +55,7 @@ def tokens(expression: str) -> Iterator[Token]:
 
 
 def unquote(literal: str) -> str:
-    """The text that a string literal stands for."""
+    """Return the value of a string literal."""
     if literal[0] in "rR":
         return literal[2:-1]
     return _ESCAPE.sub(_unescape, literal[1:-1])

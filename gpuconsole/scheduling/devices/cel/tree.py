@@ -1,5 +1,6 @@
-"""Syntax tree of a CEL expression. `&&` and `||` have a node type of their own: they may absorb errors of their
-operands.
+"""Syntax tree of a CEL expression.
+
+`&&` and `||` have a node type of their own, because they may absorb errors of their operands.
 """
 
 from collections.abc import Iterator
@@ -10,10 +11,14 @@ Constant = str | int | float | bool | None
 
 
 class Literal(Struct, frozen=True):
+    """A constant."""
+
     value: Constant
 
 
 class Name(Struct, frozen=True):
+    """A variable."""
+
     name: str
 
 
@@ -33,7 +38,7 @@ class Element(Struct, frozen=True):
 
 
 class FunctionCall(Struct, frozen=True):
-    """A function, a method (its receiver is the first argument) or an operator, by its sign."""
+    """A call of a function, a method (its receiver is the first argument) or an operator (named by its sign)."""
 
     name: str
     arguments: tuple["Tree", ...]
@@ -41,11 +46,11 @@ class FunctionCall(Struct, frozen=True):
 
 
 class Either(Struct, frozen=True):
-    """What `||` joins, or what `&&` does."""
+    """Operands joined by `||`, or by `&&`."""
 
     items: tuple["Tree", ...]
     decisive: bool
-    """The value that decides alone: true of `||`, false of `&&`."""
+    """The operand value that decides the result alone: true for `||`, false for `&&`."""
 
 
 class Ternary(Struct, frozen=True):
@@ -57,10 +62,14 @@ class Ternary(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
+    """A list, `[item, ...]`."""
+
     items: tuple["Tree", ...]
 
 
 class Mapped(Struct, frozen=True):
+    """A map, `{key: value, ...}`."""
+
     items: tuple[tuple["Tree", "Tree"], ...]
 
 
@@ -76,7 +85,7 @@ Tree = Literal | Name | FieldAccess | Element | FunctionCall | Either | Ternary 
 
 
 def height(tree: Tree) -> int:
-    """How deep the tree is nested."""
+    """Return the number of levels of a tree."""
     level, tallest = [tree], 0
     while level:
         level = [child for node in level for child in _children(node)]

@@ -14,16 +14,17 @@ _SEMVER = re.compile(
 
 
 class EvaluationError(Exception):
-    """The expression has no value for this device."""
+    """Error: the expression has no value for this device."""
 
 
 class Quantity(Struct, frozen=True):
-    """A quantity, exactly."""
+    """A Kubernetes quantity, exact."""
 
     value: Fraction
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
+        """Read a quantity. Raises EvaluationError."""
         try:
             return cls(parse_quantity(text))
         except ValueError:
@@ -41,6 +42,7 @@ class Semver(Struct, frozen=True, order=False):
 
     @classmethod
     def parse(cls, text: str) -> "Semver":
+        """Read a version of at most 64 characters; build metadata is dropped. Raises EvaluationError."""
         match = _SEMVER.fullmatch(text) if len(text) <= 64 else None
         if match is None:
             raise EvaluationError(f"No Major.Minor.Patch elements found in {text!r}")

@@ -105,6 +105,7 @@ class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def expression(self) -> str:
+        """The CEL expression of the device selector; empty if there is none."""
         cel = self.device_selector.cel
         return "" if cel is None else cel.expression
 

@@ -38,6 +38,7 @@ class _ExtendedRequest:
 
     @property
     def total(self) -> int:
+        """The pod's effective request."""
         return max(self.starting, self.running)
 
 

@@ -22,6 +22,7 @@ class ResourcePool(Struct, frozen=True):
 
     @property
     def devices(self) -> list[Device]:
+        """The devices of all slices."""
         return [device for part in self.slices for device in part.devices]
 
 

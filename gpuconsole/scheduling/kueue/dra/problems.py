@@ -26,6 +26,7 @@ class Problem(Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The error message, as Kubernetes writes it."""
         match self.kind:
             case ProblemKind.INTERNAL:
                 intro = self.kind.value

@@ -46,6 +46,7 @@ class TasPodSetRequest(Struct, frozen=True):
 
     @property
     def request(self) -> TopologyRequest:
+        """The pod set's topology request; `NO_REQUEST` if it has none."""
         return self.pod_set.topology if self.pod_set.topology is not None else NO_REQUEST
 
 

@@ -67,6 +67,7 @@ class TopologyDomainTree:
 
     @property
     def assignment_levels(self) -> tuple[str, ...]:
+        """The levels whose values an assignment contains: only the hostname if the lowest level is the node."""
         return self.levels[-1:] if self.hostnames else self.levels
 
 

@@ -41,6 +41,7 @@ class NonTasPodUsage:
         """Node → total usage, including `pods`; replaced, never changed in place."""
 
     def copy(self) -> "NonTasPodUsage":
+        """An independent copy."""
         twin = NonTasPodUsage()
         twin._pods, twin.used = self._pods.copy(), self.used.copy()
         return twin

@@ -31,6 +31,7 @@ class TasUsage:
         """Cached counts of searches (see `domain_counts`); copies share them, forks do not."""
 
     def copy(self) -> "TasUsage":
+        """A copy with its own usage, for `restore`; cached counts are shared."""
         twin = TasUsage(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
         twin.free = self.free
         twin.tallies = self.tallies
