@@ -80,7 +80,7 @@ def _passed(world: World, workload: Workload) -> Workload:
     return workload if checks is workload.checks else replace(workload, checks=checks)
 
 
-# Capacity on request
+# ProvisioningRequests
 
 
 def _ask_for_capacity(world: World, workload: Workload) -> Workload:
@@ -141,7 +141,10 @@ def _drop(world: World, key: str) -> None:
 
 
 def autoscaler_answers(world: World, timer: AnswerRequest) -> None:
-    """Answer a ProvisioningRequest: provisioned if all its pods fit now, failed otherwise."""
+    """Answer a ProvisioningRequest: provisioned if all its pods fit now, else failed.
+
+    The first attempts fail in any case, as many as the policy's `Autoscaler.failures`.
+    """
     request: ProvisioningRequest | None = world.state.get(ProvisioningRequest, timer.request)
     if request is None or request.conditions:
         return

@@ -1,6 +1,6 @@
 """ResourceClaims: created from templates, allocated when their pod is bound, released when it ends.
 
-What Kubernetes' resource claim controller and the scheduler's PreBind do.
+As in Kubernetes' resource claim controller and the scheduler's PreBind.
 """
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from gpuconsole.sim.world import World
 
 
 def provide(world: World) -> None:
-    """Create the claims of pods, delete those of deleted pods, and deallocate claims that no pod uses."""
+    """Create the claims of pods, delete those of ended or deleted pods, and deallocate claims that no pod uses."""
     world.unclaimed = False
     for claim in list(world.state.table("resource_claims").all()):
         if claim.pod and _is_over(world.pod(claim.pod)):

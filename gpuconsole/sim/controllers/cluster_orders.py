@@ -11,7 +11,7 @@ from gpuconsole.sim.world import World
 
 
 def stop(world: World, key: str, policy: StopPolicy) -> Refusal:
-    """Hold, drain or resume a ClusterQueue (`name`) or a LocalQueue (`namespace/name`); close or open Volcano's."""
+    """Hold, drain or resume a ClusterQueue (`name`) or LocalQueue (`namespace/name`); close or open a Volcano Queue."""
     queue: ClusterQueue | LocalQueue | None = world.local_queue(key) if "/" in key else world.cluster_queue(key)
     theirs = volcano.volcano_queue(world, key)
     if queue is None and theirs is not None:

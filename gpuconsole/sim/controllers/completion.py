@@ -27,7 +27,7 @@ def work_ends(world: World, timer: WorkEnds) -> None:
 def complete(world: World, group: RunningGroup, *, ordered: bool = False) -> None:
     """All pods of a running group succeed, its job and its Workload finish, and its quota is released.
 
-    Pending pods of a Volcano Job run after those that ran, unless the end of the job was `ordered`.
+    Of a Volcano Job only running pods complete; pending ones run later, unless a command ended the job (`ordered`).
     """
     job = world.job(group.job) if group.job else None
     if job is not None and job.volcano is not None and not group.workload:
@@ -88,7 +88,7 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
     group = world.groups.get(key)
     members = _members(world, key, group)
     if group is not None:
-        # What was under way must not end well while its pods still leave.
+        # Work under way must not complete while its pods terminate.
         work.interrupt(world, key)
         world.dirty[key] = None
     if job is not None:
@@ -142,7 +142,7 @@ def _finish(
     else:
         what = HistoryEventKind.FAILED if phase is JobPhase.FAILED else HistoryEventKind.FINISHED
         subject = job or members[0].key
-        # Not the GPUs that they have: on a live cluster which these are is a guess, and may be fewer.
+        # The requested GPUs: on a live cluster the assigned ones are a guess, and may be fewer.
         world.tell(
             what,
             workload=subject,

@@ -116,7 +116,7 @@ def _configure(world: World, obj: Object) -> Refusal:
 
 
 _KEPT = ("uid", "created", "consumed", "sampled", "usage")
-"""Fields that no manifest changes."""
+"""Fields of the existing object that a manifest does not change."""
 
 
 def _applied(known: Object, obj: Object) -> Object:

@@ -1,4 +1,4 @@
-"""Time limits of jobs: activeDeadlineSeconds, and ttlSecondsAfterFinished."""
+"""Time limits of jobs: timers of activeDeadlineSeconds, and the value of ttlSecondsAfterFinished."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ EXCEEDED = "Job was active longer than specified deadline"
 
 
 def begin(world: World, key: str) -> None:
-    """Record that a job is active from now on."""
+    """If a job has an activeDeadlineSeconds, record that it is active from now on, and set the timer."""
     job = world.job(key) if key else None
     limit = limit_of(job) if job is not None else None
     if job is not None and limit is not None:
@@ -36,7 +36,7 @@ def go_on(world: World) -> None:
 
 
 def limit_of(job: Job) -> Span | None:
-    """The activeDeadlineSeconds of a job."""
+    """The activeDeadlineSeconds of a job; None without one."""
     match job.rules:
         case BatchRules(deadline=limit) | LaunchRules(deadline=limit) | TrainRules(deadline=limit):
             return limit
@@ -44,7 +44,7 @@ def limit_of(job: Job) -> Span | None:
 
 
 def kept_for(job: Job) -> Span | None:
-    """The ttlSecondsAfterFinished of a job."""
+    """The ttlSecondsAfterFinished of a job; None without one."""
     match job.rules:
         case BatchRules(ttl=span) | LaunchRules(ttl=span):
             return span

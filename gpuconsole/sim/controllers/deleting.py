@@ -16,7 +16,10 @@ _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()
 
 
 def delete(world: World, table: str, key: str) -> Refusal:
-    """Delete an object by table and key, or return why not; a workload or job also by `namespace/name`."""
+    """Delete an object by table and key, or return why not.
+
+    A workload or job may be named by `namespace/name`; without a table, a lone pod as well.
+    """
     if not table or (table in _WORK and world.state.table(table).get(key) is None):
         table, key = _meant(world, key, table)
     kind = _KINDS.get(table)

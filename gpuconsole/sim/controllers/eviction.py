@@ -30,9 +30,9 @@ LAUNCHER = "launcher"
 _BACKS_OFF = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
 """Evictions after which a workload waits for its back-off."""
 REACTION = SECOND
-"""From the eviction until the quota is free where no pod is waited for and the policy has no latencies.
+"""Time from an eviction to the release of quota, if no pod is waited for and the policy has no latencies.
 
-Some time has to pass: two workloads that evict each other in turn would stop the clock.
+It is not 0, because two workloads that preempt each other in turn would then stop the clock.
 """
 
 
@@ -56,7 +56,8 @@ def evict(
 ) -> None:
     """Evict a workload: its work stops now, its pods terminate within their grace period.
 
-    `by`, `rule` and `choice` name the preemptor, why it chose this one, and how; `cause` is what was behind the reason.
+    `by`, `rule` and `choice` are the preemptor, the rule that allows the preemption, and its trace; `cause` is the
+    underlying cause of the eviction.
     """
     was_ready = workload.is_true(PODS_READY)
     loss = work.interrupt(world, workload.key)
@@ -147,7 +148,7 @@ def _rule(world: World, kind: str, *, was_ready: bool = True) -> QuotaRelease:
 
 
 def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
-    """The time at which a controller that polls notices a change."""
+    """The time at which the job's controller notices a change, if it polls."""
     interval = CONTROLLER_DELAYS.get(kind, NO_DELAY).polling
     return evicted - (evicted - stopped) // interval * interval if interval else stopped
 
@@ -183,7 +184,7 @@ def is_released_by(workload: Workload, timer: Release) -> bool:
 def release(world: World, key: str) -> None:
     """The job of an evicted workload is inactive: release its quota and requeue it.
 
-    If its kind restarts beside terminating pods, these no longer count.
+    If its kind restarts while old pods terminate, these leave its running group.
     """
     workload = world.workload(key)
     if workload is None or not workload.reserved:

@@ -32,7 +32,7 @@ FORBIDDEN = "Forbidden"
 
 
 def create_job(world: World, job: Job) -> None:
-    """Create a job."""
+    """Create a job; then its Workload if Kueue queues it, else its pods unless it is suspended."""
     job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
     ensure_namespace(world, job.namespace)
     job = rerouted(world, _in_default_queue(world, with_runtime(world, job)))
@@ -81,7 +81,10 @@ def _create_parent(world: World, job: Job) -> None:
 
 
 def stand_for(world: World, job: Job, since: Time = 0) -> None:
-    """Create the Workload of a job (Kueue jobframework), pending `since` then; a job without pods needs none yet."""
+    """Create the Workload of a job (Kueue jobframework), with creation time `since` (0: now).
+
+    A service without pods needs none yet. If a ResourceQuota refuses it, it is tried again later.
+    """
     if job.solo and job.endless and not any(part.count for part in job.pod_sets):
         return
     workload = workload_for(world, job)

@@ -21,12 +21,12 @@ from gpuconsole.sim.kernel import RecheckNode
 from gpuconsole.sim.world import World
 
 CORDONED = Taint("node.kubernetes.io/unschedulable")
-"""What Kubernetes puts on a node that is cordoned."""
+"""The taint that Kubernetes puts on a cordoned node."""
 UNHEALTHY = "UnhealthyNode"
 
 
 def look(world: World, name: str) -> None:
-    """Check a node, and react to its state."""
+    """Examine a node, and mark, ungate, evict or fail the workloads and pods that its state affects."""
     session = world.session
     if session is None or not session.places_pods:
         return

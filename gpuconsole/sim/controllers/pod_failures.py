@@ -1,4 +1,7 @@
-"""Pods that fail on their own or at admission by the kubelet: the job counts it and retries after a backoff."""
+"""Pods that fail by themselves or are rejected by the kubelet.
+
+Their job counts the failure and recreates the pod after a backoff.
+"""
 
 from msgspec.structs import replace
 

@@ -147,9 +147,9 @@ def start(world: World, pod: Pod) -> Pod:
 
 
 def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
-    """Delete pods, `after` which their controllers request it. One without a node is gone at once.
+    """Delete pods; with `after`, their controllers delete those that have a node only then.
 
-    One with a node occupies it until it has terminated.
+    A pod without a node is gone at once; a bound one occupies its node until it has terminated.
     """
     leaving: dict[int, list[tuple[str, str]]] = {}
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Queues: stop policy, quota, removal, and their effect on workloads."""
+"""Queues: changes of stop policy and quota, and their effect on workloads."""
 
 from collections.abc import Callable, Iterable
 

@@ -75,7 +75,10 @@ def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
 
 
 def refuse(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
-    """Record how many pods of a running group were refused (0: none); a repeated refusal is not recorded again."""
+    """The running group, with the refusal of some pods noted, or cleared if none was `refused`.
+
+    It holds until usage decreases (`recount`); of repeated refusals the first time is kept.
+    """
     if not refused:
         return replace(group, refused_since=None, refusal="") if group.refused_since is not None else group
     since = world.now if group.refused_since is None else group.refused_since
@@ -83,7 +86,10 @@ def refuse(world: World, group: RunningGroup, refused: int, message: str) -> Run
 
 
 def recount(world: World) -> None:
-    """Update the usage of a namespace's quotas; when it decreases, controllers that were refused retry."""
+    """Update the usage of the next uncounted namespace's quotas.
+
+    When usage decreases or a quota changes, controllers that were refused retry.
+    """
     namespace = next(iter(world.uncounted))
     changed = world.uncounted.pop(namespace)
     for quota in world.quota_usage.of(world.state, namespace):

@@ -77,7 +77,7 @@ def settle(world: World) -> Steps[None]:
 
 
 def backoff(failures: int) -> Span:
-    """How long a job waits before it makes a failed pod again (Kubernetes' Job controller: 10 s, doubled, to 6 min)."""
+    """Time before a job recreates a failed pod (Kubernetes' Job controller: 10 s, doubled, to 6 min)."""
     return min(_LONGEST_BACKOFF, _FIRST_BACKOFF << min(failures - 1, 10))
 
 
@@ -113,7 +113,10 @@ def _reconcile(world: World, group: RunningGroup) -> None:
 
 
 def released(world: World, timer: Release) -> None:
-    """Release the job of a workload that was evicted at that time, as it is no longer active."""
+    """Release the quota of a workload whose Release timer is due.
+
+    A replica of a Deployment is deleted instead, as another one replaces it.
+    """
     workload = world.workload(timer.workload)
     if workload is None or not eviction.is_released_by(workload, timer):
         return

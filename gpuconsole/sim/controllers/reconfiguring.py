@@ -15,7 +15,7 @@ from gpuconsole.sim.world import World
 
 
 def reconfigure(world: World, command: Reconfigure) -> Refusal:
-    """Continue with other settings; a command that changes none of them does nothing."""
+    """Restart the schedulers with other settings; a command that changes none of them does nothing."""
     problems: list[str] = []
     policy = _policy(world.policy, command, problems)
     if problems:

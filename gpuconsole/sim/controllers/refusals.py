@@ -1,7 +1,7 @@
 """Results of commands that were not carried out."""
 
 Refusal = str
-"""Why, and what would have been right; empty if the order was carried out."""
+"""Why a command was refused, and what to do instead; empty if it was carried out."""
 
 DONE: Refusal = ""
 

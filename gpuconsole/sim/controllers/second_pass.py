@@ -41,7 +41,7 @@ def still_missing(world: World, decision: KeepWaiting) -> None:
 
 
 def give_up(world: World, decision: Evict) -> None:
-    """Evict a workload by the scheduler, for no preemptor."""
+    """Evict a workload that the scheduler gives up in its second pass."""
     workload = world.workload(decision.workload)
     if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
         if decision.detail:

@@ -78,7 +78,7 @@ def _end(world: World, ending: slices.Ending) -> None:
 
 
 def lost_place(world: World, key: str) -> None:
-    """Reconcile the slices of an evicted job: only a waiting replacement goes on."""
+    """Reconcile the slices of an evicted job: only a pending replacement slice is kept."""
     workload = world.workload(key)
     job = world.job(workload.owner) if workload is not None else None
     if job is not None and jobs.elastic(world, job):

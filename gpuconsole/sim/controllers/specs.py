@@ -29,7 +29,7 @@ from gpuconsole.sim.controllers.ungating import gated, placed
 from gpuconsole.sim.world import World
 
 MOST_PODS = 1_000_000
-"""Of one workload; the API takes any number."""
+"""Maximum simulated pods of one workload; the API has no limit."""
 
 
 def pods_for(world: World, job: Job, workload: Workload | None, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
@@ -38,7 +38,7 @@ def pods_for(world: World, job: Job, workload: Workload | None, pieces: Sequence
 
 
 def workload_pods(world: World, workload: Workload, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
-    """The pods of an admitted Workload; none if the node selectors or tolerations to inject conflict."""
+    """The pods of an admitted Workload; none if `started_pods` raises Conflict."""
     try:
         return started_pods(world, workload, pieces)
     except Conflict:
@@ -116,7 +116,7 @@ def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tup
 
 
 def in_ray_group(template: PodTemplate, group: RayGroup, name: str, pod_set: str) -> PodTemplate:
-    """The template of pods in a PodGroup that KubeRay creates, with the labels that say so."""
+    """The template of pods in a PodGroup that KubeRay creates, with the labels or annotations that name it."""
     if not group.for_volcano:
         return replace(template, labels={**template.labels, POD_GROUP_LABELS[0]: name})
     notes = {GROUP_NAME: name, TASK_SPEC: GROUP_NAMES.get(pod_set, pod_set)}

@@ -1,6 +1,6 @@
 """PersistentVolumeClaims: bound at once, or on the node of the first pod that uses them; deleted with their pods.
 
-As Kubernetes' volume controllers and the drivers' provisioners do. Provisioning takes no time and never fails.
+As in Kubernetes' volume controllers and the drivers' provisioners. Provisioning takes no time and never fails.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ REACH: Mapping[str, str] = {
     "topolvm.io": HOSTNAME,
     "local.csi.openebs.io": HOSTNAME,
 }
-"""Provisioners whose volumes only some nodes reach: those that have this label in common with the first one."""
+"""Provisioner → label: only nodes with the same value as the node of the first pod can use its volumes."""
 
 
 def provide(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Removal of finished objects after a time, if the policy says so."""
+"""Removal of finished objects, after the policy's `keep_finished` or the job's ttlSecondsAfterFinished."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ _KINDS: dict[str, type[Pod] | type[Job] | type[Workload]] = {TABLES[kind]: kind 
 
 
 def later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
-    """Set the timer that removes these finished objects."""
+    """Set the timer that removes these finished objects, if the policy has `keep_finished`."""
     if world.policy.keep_finished is None:
         return
     objects = tuple((TABLES[type(obj)], obj.key, obj.uid) for obj in objs if obj is not None)
@@ -27,7 +27,7 @@ def later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
 def when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
     """Set the timer of a finished job with ttlSecondsAfterFinished.
 
-    Objects named in `beside` are removed with it.
+    The objects in `others` are removed with it.
     """
     kept = None if job is None else deadlines.kept_for(job)
     if job is None or kept is None:

@@ -1,7 +1,7 @@
 """Work of running groups: when it begins, what an interruption loses, when it ends.
 
-A group works while all its pods run. A checkpoint limits lost work: what was done since the last one is repeated
-later. Work done and work lost add up to the time that the group ran.
+A group works while the pods that it needs run (`RunningGroup.need`). A checkpoint limits lost work: what was done since
+the last one is repeated later. Work done and work lost add up to the time that the group ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,13 +42,13 @@ class WorkTask(Struct, frozen=True):
     """The work of a running group, read from its object."""
 
     duration: Span | None = None
-    """None goes on until it is deleted."""
+    """None: the work continues until it is deleted."""
     checkpoint: Span | None = None
     done: Span = 0
     on_notice: Span | None = None
     """Time to write a checkpoint on termination; None if none is written then."""
     drawn: bool = False
-    """The duration is a guess."""
+    """True if the duration is drawn at random."""
 
 
 def pod_task(world: World, group: RunningGroup, pod: Pod) -> WorkTask:
@@ -139,7 +139,7 @@ def owner(world: World, group: RunningGroup) -> Job | Workload | Pod | None:
 
 
 def begin(world: World, group: RunningGroup) -> None:
-    """Start or continue the work from its last checkpoint when all pods run."""
+    """Start the work, or continue it from its last checkpoint."""
     todo = task(world, group)
     world.groups[group.key] = replace(group, start=world.now, is_reported=False)
     if todo.duration is not None:
@@ -147,7 +147,7 @@ def begin(world: World, group: RunningGroup) -> None:
 
 
 def resume(world: World, group: RunningGroup, start: Time) -> None:
-    """Continue the work since an earlier moment."""
+    """Continue work that runs since an earlier moment, and set the timer of its end."""
     todo = task(world, group)
     world.groups[group.key] = replace(group, start=start)
     if todo.duration is not None:
@@ -155,10 +155,10 @@ def resume(world: World, group: RunningGroup, start: Time) -> None:
 
 
 def end_of(todo: WorkTask, start: Time, now: Time) -> Time:
-    """When work ends that goes on since then.
+    """When work ends that runs since `start`; never before `now`.
 
-    What should be over by now ends at once if its length is known. One that was only drawn was too short: it is taken
-    to be twice as long, and twice that, until it is not over.
+    Work that should have ended ends now if its duration is stated. A drawn duration that is too short is doubled until
+    it is long enough.
     """
     length = max(0, (todo.duration or 0) - todo.done)
     if todo.drawn:
@@ -184,9 +184,8 @@ def ended(world: World, group: RunningGroup) -> bool:
 def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = None) -> WorkLoss:
     """Stop the work of a running group: what its checkpoints do not cover is lost.
 
-    Work that was not running loses nothing.
-    Work that writes a checkpoint on termination loses nothing if the notice is long enough. If only `pod` stops, the
-    other pods continue where they work independently.
+    Work that was not running loses nothing, nor does work that writes a checkpoint on termination, if `notice` is long
+    enough. If only `pod` stops, the other pods continue if they work independently.
     """
     group = world.groups.get(key)
     if group is None or group.start is None:
@@ -255,7 +254,7 @@ def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> WorkLoss:
     for pod in pods:
         if lost and pod.node:
             node, devices = world.node(pod.node), world.devices.claimed_gpus(pod)
-            # Who joined the others late has done no more.
+            # A pod that started after the others has lost no more than its own time.
             span = min(lost, world.now - pod.started) / SECOND
             seconds += amount_of_gpus(pod, node, devices) * span
             cost += pod_hourly(pod, node, prices, devices) * span / 3600

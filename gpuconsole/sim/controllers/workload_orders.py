@@ -41,7 +41,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
 
 
 def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
-    """Evict a workload for good and reset its requeue state. One without quota is marked all the same."""
+    """Evict a workload for good and reset its requeue state. One without quota gets the condition, too."""
     stopped = replace(workload, active=False, requeue=RequeueState())
     message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
     if workload.is_true(conditions.EVICTED):
@@ -135,7 +135,7 @@ def _group_of(world: World, key: str) -> RunningGroup | None:
 
 
 def meant(world: World, key: str) -> str:
-    """The key of the Workload with this key, or of the job with this name."""
+    """The key of the Workload with this key, or of the job with this name; the key itself without one."""
     workload = None if world.workload(key) is not None else _workload_of(world, key)
     return key if workload is None else workload.key
 

@@ -54,15 +54,15 @@ def admit(world: World, decision: Admit, at: Time) -> None:
 def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
     """Admit a workload with quota and without pending checks, and create its pods.
 
-    `told` are the Events of its quota reservation, if that is of this moment.
+    `kueue_events` are the Events of its quota reservation, if it reserved quota at this moment.
     """
     workload = conditions.admit(workload, world.now, granular=world.granular)
     workload = queue_conditions.not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
-        return  # It still needs places: the second pass finds them.
+        return  # It still needs topology assignments, which the second pass finds.
     if workload.parent:
-        return  # The job is its parent's, which is admitted with it.
+        return  # The job belongs to its parent, which is admitted with it.
     tell(
         world,
         HistoryEventKind.ADMITTED,

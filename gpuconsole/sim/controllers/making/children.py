@@ -31,12 +31,12 @@ def look(world: World, key: str) -> None:
     elif isinstance(job.rules, FlowRules):
         _advance(world, job, job.rules, children)
     elif isinstance(job.rules, TemplateRules):
-        # Flows that came before it have waited.
+        # Flows created before this template may wait for it.
         for other in world.state.table("jobs").all():
             if isinstance(other.rules, FlowRules) and other.namespace == job.namespace and not other.ended:
                 world.parents[other.key] = None
     elif jobs.makes_jobs(world, job):
-        # A live LeaderWorkerSet made StatefulSets, which are none of those parts that stand here for its groups.
+        # The StatefulSets that a live LeaderWorkerSet created are not the children that stand for its groups here.
         members = [child for child in children if isinstance(child.rules, MemberRules)]
         if members or not _has_pods(world, job):
             _fill(world, job, members)
@@ -80,7 +80,7 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
         delete(world, earlier)
     name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
     made = cron.job_for(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
-    # Its time stays open where a quota refuses it: it is tried again when one of its Jobs has ended or gone.
+    # If a quota refuses it, its time stays open, and is tried again when another Job of the CronJob ends or is deleted.
     if _is_refused(world, job, made):
         return
     world.put(cron.noted(job, rules, scheduled))

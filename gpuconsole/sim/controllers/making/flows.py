@@ -10,7 +10,7 @@ from gpuconsole.model.job_rules import FlowRules, TemplateRules
 from gpuconsole.sim.world import World
 
 BY_TEMPLATE, BY_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
-"""Labels and annotations of the Jobs."""
+"""Labels and annotations of the created Jobs."""
 
 
 def ready(world: World, flow: Job, rules: FlowRules, children: Sequence[Job]) -> Iterator[Job]:
@@ -46,7 +46,7 @@ def _job(world: World, flow: Job, template: Job, rules: TemplateRules) -> Job:
 
 
 def noted(flow: Job, rules: FlowRules, children: Sequence[Job], now: Time) -> Job:
-    """The flow with its phase: succeeded with all of its Jobs, failed with the first, running once one runs."""
+    """The flow with its phase: succeeded if all of its Jobs have, failed if one has, running once one runs."""
     phases = [child.phase for child in children]
     if JobPhase.FAILED in phases:
         return replace(flow, phase=JobPhase.FAILED, finished=now)

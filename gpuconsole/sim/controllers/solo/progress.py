@@ -110,7 +110,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     pod: str
     piece: int
     exit_code: int | None = None
-    """None where its container did not exit by itself."""
+    """None if its container did not exit by itself."""
     disrupted: bool = False
     """It was evicted, preempted, or its node was lost."""
 

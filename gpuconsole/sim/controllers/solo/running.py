@@ -1,4 +1,4 @@
-"""One pod that works independently: when its work ends, and what is lost when it is interrupted."""
+"""Start of bound pods; end and failure of pods that work independently."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +14,10 @@ from gpuconsole.sim.world import World
 
 
 def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
-    """Set the timers that start the containers of newly bound pods; pods of a running group start together."""
+    """Set the timers that start newly bound pods, together for each running group.
+
+    Without latencies they have started, so that their work begins now.
+    """
     for key, pods_of_group in bound.items():
         if world.policy.latencies is None:
             for pod in pods_of_group:
@@ -33,7 +36,7 @@ def start(world: World, started: Iterable[tuple[str, str]]) -> None:
 
 
 def begin(world: World, pod: Pod) -> None:
-    """Begin the work of a pod whose containers have started."""
+    """Set the timer that ends the work of a started pod, if it works independently."""
     group = world.groups.get(running_group_key(pod))
     todo = None if group is None or not group.solo else work.pod_task(world, group, pod)
     if todo is not None and todo.duration is not None:

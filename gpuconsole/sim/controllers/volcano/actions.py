@@ -25,12 +25,12 @@ from gpuconsole.sim.kernel import ActLater, Restart
 from gpuconsole.sim.world import World
 
 _ATTEMPTS: Span = 5 * MILLISECOND * (2**15 - 1)
-"""From the first attempt of a request to its fifteenth repetition: each waits twice as long, 5 ms at first."""
+"""Time from the first attempt of a request to its 15th retry; the delay begins at 5 ms and doubles."""
 _EVICTING_ACTIONS = (
     *(JobAction.RESTART_JOB, JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION),
     *(JobAction.ABORT_JOB, JobAction.TERMINATE_JOB),
 )
-"""Actions that take pods their places before their time."""
+"""Actions whose deletion of running pods is recorded as an eviction."""
 
 
 def ask(world: World, request: JobRequest | None) -> None:
@@ -87,7 +87,7 @@ def act(world: World, timer: ActLater) -> None:
 
 
 def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> None:
-    """Run an action in the job's phase; pending actions of the same kind are cancelled."""
+    """Run an action in the job's phase; delayed actions with the same target are cancelled."""
     chosen = course(job, action, target_of(action, request))
     if chosen.call is ControllerCall.SYNC:
         _sync(world, job, chosen)

@@ -19,7 +19,7 @@ def ensure(world: World, job: Job) -> Job:
     """The job, with the claims that it owns created.
 
     Raises:
-        ClaimMissing: a claim that it names does not exist.
+        VolumeClaimMissing: a claim that it names does not exist.
     """
     if not spec_of(job).volumes:
         return job

@@ -15,7 +15,7 @@ from gpuconsole.sim.controllers.volcano.members import pods_of_job
 from gpuconsole.sim.world import VolcanoChange, World
 
 EXIT_CODE = 1
-"""What containers end with when a simulated pod fails by itself; a lost node tells no exit code."""
+"""Exit code of the containers when a simulated pod fails by itself; there is none when a node is lost."""
 _BY_ITSELF = "Error"
 
 
@@ -38,7 +38,7 @@ def request_about(world: World, change: VolcanoChange) -> JobRequest | None:
     if (old.phase, old.deleted > 0, is_outdated(old)) == (new.phase, new.deleted > 0, is_outdated(new)):
         return None
     exit_code = EXIT_CODE if new.reason == _BY_ITSELF else 0
-    # Only of a pod that succeeds the others have to be known.
+    # The other pods matter only when this one has succeeded.
     others = pods_of_job(world, job) if new.phase is PodPhase.SUCCEEDED else ()
     event = event_of_change(old, new, job, others)
     return request_of(new, job, event, exit_code if event is JobEvent.POD_FAILED else 0)

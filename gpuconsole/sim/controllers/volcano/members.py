@@ -25,7 +25,7 @@ def enlist(world: World, job: Job, made: Sequence[Pod]) -> bool:
     """Create these pods of a job, with the additions of its plugins; False if the API server refuses some."""
     group = world.groups.get(job.key) or RunningGroup(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
-    # A pod that is made again has the name of the one before, which the crew may still know.
+    # A recreated pod has the name of the previous one, which the group may still list.
     keys = tuple(dict.fromkeys((*group.pods, *(pod.key for pod in fresh))))
     world.put_group(replace(group, pods=keys, is_reported=False))
     return not create(world, group.key, fresh)
@@ -43,7 +43,7 @@ def _finished(world: World, job: Job, pod: Pod) -> Pod:
 
 
 def recount(world: World, job: Job, group: RunningGroup) -> RunningGroup:
-    """Count a job's pods again; the job's work misses those that have ended."""
+    """Count a job's pods again; ended ones count as missing."""
     pods = pods_of_job(world, job)
     counted = replace(
         group,

@@ -36,7 +36,7 @@ def reached(world: World, job: Job) -> None:
         )
         jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
     elif phase is VolcanoPhase.RUNNING:
-        # It counts as running only when its work begins.
+        # The job is marked as running only when its work begins.
         world.dirty[job.key] = None
     else:
         jobphases.mark(world, job.key, job_phase(phase))
@@ -71,7 +71,7 @@ def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
 
 
 def work_done(world: World, job: Job) -> bool:
-    """Complete the work: pods of the tasks that complete the job succeed, or else all running ones; False if none."""
+    """Complete the running pods of the tasks that complete the job, or else all running ones; False if none runs."""
     group = world.groups.get(job.key)
     if group is not None:
         world.groups[job.key] = replace(group, start=None)

@@ -16,12 +16,13 @@ DEFAULT = "default"
 
 
 def volcano_queue(world: World, name: str) -> VolcanoQueue | None:
+    """The Volcano Queue of this name; None if it does not exist."""
     found: VolcanoQueue | None = world.state.get(VolcanoQueue, name)
     return found
 
 
 def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
-    """Close or open a queue by a Command of bus.volcano.sh. Its jobs stay."""
+    """Close or open a queue by a Command of bus.volcano.sh. Its jobs are not affected."""
     action = JobAction.OPEN_QUEUE if policy is StopPolicy.NONE else JobAction.CLOSE_QUEUE
     known = _known(world)
     problem = refusal(queue, action, known)
