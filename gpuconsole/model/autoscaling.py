@@ -16,24 +16,24 @@ GROUP = "eks.amazonaws.com/nodegroup"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 PRICE = "gpuconsole.io/price-per-hour"
-"""Annotation of a node: USD an hour for the whole machine."""
+"""Annotation of a node: USD per hour for the whole node."""
 
 
 class NodePoolBudget(Struct, frozen=True, omit_defaults=True):
     """Disruption budget of a NodePool: how many nodes may be disrupted at once, for which reasons, when."""
 
     nodes: str = "10%"
-    """A number, or a part of the pool's nodes, rounded up."""
+    """A number, or a percentage of the pool's nodes, rounded up."""
     reasons: tuple[str, ...] = ()
     """`Underutilized`, `Empty`, `Drifted`; none means all."""
     schedule: str = ""
-    """Cron in UTC: when the budget begins to count; empty is always."""
+    """Cron schedule in UTC at which the budget becomes active; empty for always."""
     duration: Span = 0
 
 
 DEFAULT_BUDGETS = (NodePoolBudget(),)
 EXPIRE_AFTER = 720 * HOUR
-"""How long nodes live where their pool does not say it."""
+"""Default lifetime of a pool's nodes."""
 
 
 class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -43,22 +43,22 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     labels: Mapping[str, str] = NO_LABELS
     taints: tuple[Taint, ...] = ()
     requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    """Label key, operator, values: what its nodes have to be."""
+    """Label key, operator and values that its nodes must match."""
     min_values: Mapping[str, int] = {}
-    """Label key → from how many values of it there has to be a choice when a machine is bought (minValues)."""
+    """Label key → minimum number of its values among the instance types to choose from (minValues)."""
     limits: Resources = EMPTY
-    """What all its nodes have together at most."""
+    """Maximum total resources of its nodes."""
     weight: int = 0
-    """Pools of a higher weight are tried first."""
+    """Pools with a higher weight are tried first."""
     replicas: int | None = None
-    """A static pool keeps this number of nodes; it is read and never consolidated."""
+    """Number of nodes of a static pool, which is never consolidated."""
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     consolidate_after: str = ""
-    """A duration since a pod came or went, or `Never`; empty is at once."""
+    """Time since a pod was added or removed, or `Never`; empty for immediately."""
     expire_after: Span | None = EXPIRE_AFTER
-    """Nodes live for this long; None for ever."""
+    """Lifetime of its nodes; None for unlimited."""
     termination_grace: Span | None = None
-    """How long a drain may take before the node goes with what is left on it; None for ever."""
+    """Longest time for a drain, after which the node is removed with its remaining pods; None for unlimited."""
     budgets: tuple[NodePoolBudget, ...] = DEFAULT_BUDGETS
 
     @property
@@ -76,24 +76,24 @@ def machine_hourly(node: Node) -> float | None:
 
 
 class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A machine that an autoscaler provisioned; its node has the same name."""
+    """Instance that an autoscaler provisioned; its node has the same name."""
 
     name: str
     type: str
     zone: str = ""
     capacity_type: str = ON_DEMAND
     price: float = 0.0
-    """USD an hour while it exists."""
+    """USD per hour."""
     list_price: float = 0.0
-    """USD an hour of the same machine on demand; 0 where it is not sold so."""
+    """USD per hour of the same instance type on demand; 0 if it is not offered on demand."""
     gpus: int = 0
     launched: Time = 0
     ready: Time | None = None
-    """When its node joined; None while it starts."""
+    """Time at which its node joined; None while it starts."""
     leaving: Time | None = None
-    """When it was decided that it goes."""
+    """Time of the decision to remove it; None if there is none."""
     reason: str = ""
-    """Why it goes."""
+    """Reason for its removal."""
 
     def cost(self, now: Time) -> float:
         """USD since launch."""
@@ -101,18 +101,18 @@ class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """The machines of one NodePool (Karpenter) or of one scaling group (Cluster Autoscaler), and their cost."""
+    """Instances of one NodePool (Karpenter) or one scaling group (Cluster Autoscaler), and their cost."""
 
     name: str
     autoscaler: str = "karpenter"
     instances: tuple[ProvisionedInstance, ...] = ()
     launched: int = 0
-    """How many were ever launched: numbers their names."""
+    """Number of instances launched so far; their names are numbered by it."""
     gone: int = 0
     interrupted: int = 0
-    """How many the cloud took back."""
+    """Number of instances that the cloud reclaimed."""
     spent: float = 0.0
-    """USD for the machines that are gone."""
+    """USD for instances that no longer exist."""
 
     @property
     def key(self) -> str:
@@ -120,7 +120,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
 
     @property
     def hourly(self) -> float:
-        """USD per hour of the existing machines."""
+        """USD per hour of the existing instances."""
         return sum(instance.price for instance in self.instances)
 
     def cost(self, now: Time) -> float:

@@ -28,24 +28,24 @@ class InstanceType(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     cpu: int = 0
-    """In thousandths."""
+    """In thousandths of a CPU."""
     memory: int = 0
     gpus: int = 0
     gpu: str = ""
     """The cloud's short name of its GPU (`a10g`)."""
     product: str = ""
-    """What GPU feature discovery calls it (`NVIDIA-A10G`)."""
+    """Name in the label of GPU feature discovery (`NVIDIA-A10G`)."""
     gpu_memory: int = 0
-    """Of one GPU, in bytes."""
+    """Bytes of one GPU."""
     pods: int = _DEFAULT_PODS
     on_demand: float | None = None
-    """USD an hour; None where it is not sold on demand."""
+    """USD per hour; None if it is not offered on demand."""
     spot: Mapping[str, float] = {}
-    """USD an hour by zone; none where it is not sold as spot."""
+    """USD per hour by zone; empty if it is not offered as spot."""
     zones: tuple[str, ...] = ()
-    """Where it is sold on demand."""
+    """Zones in which it is offered on demand."""
     interrupted: float = 0.0
-    """Percent of its spot machines that the cloud takes back in a month."""
+    """Percentage of its spot instances that the cloud reclaims per month."""
 
     @property
     def family(self) -> str:
@@ -199,7 +199,7 @@ def _amount(place: Reader, resource: str, key: str) -> int:
 
 
 def _price(place: Reader, key: str) -> float | None:
-    """A number of 0 or more, below a million."""
+    """Read a number of 0 or more, below a million; None if it is absent or invalid (reported)."""
     raw = place.raw(key)
     if raw is None:
         return None

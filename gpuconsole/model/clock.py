@@ -17,7 +17,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 LONGEST = 292 * 365 * DAY
-"""About what a duration of Go can hold."""
+"""Longest duration, about that of Go."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -27,7 +27,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
 
 
 def parse_time(text: str) -> Time:
-    """Read an RFC 3339 timestamp, such as `2026-01-05T08:00:00Z`. Raises ValueError."""
+    """Parse an RFC 3339 timestamp, such as `2026-01-05T08:00:00Z`; UTC without an offset. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -35,9 +35,9 @@ def parse_time(text: str) -> Time:
 
 
 def format_time(time: Time) -> str:
-    """Write a timestamp as RFC 3339 in UTC; fractions of a second appear only if there are any.
+    """Format a timestamp as RFC 3339 in UTC; fractions of a second appear only if there are any.
 
-    What lies outside the years 1 to 9999 is written as the first or the last moment of them.
+    A time outside the years 1 to 9999 becomes the first or last time in them.
     """
     moment = _EPOCH + timedelta(microseconds=min(max(time, _FIRST), _LAST))
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
@@ -45,7 +45,7 @@ def format_time(time: Time) -> str:
 
 
 def parse_span(text: str) -> Span:
-    """Read a duration as Go and Kubernetes write it (`90s`, `1h30m`, `500ms`), days allowed. Raises ValueError."""
+    """Parse a duration as Go and Kubernetes write it (`90s`, `1h30m`, `500ms`), days allowed. Raises ValueError."""
     stripped = text.strip()
     if stripped == "0":
         return 0
@@ -63,7 +63,7 @@ def parse_span(text: str) -> Span:
 
 
 def format_span(span: Span) -> str:
-    """Write a duration with its two largest units, such as `1h30m`, `2d4h`, `12s` or `250ms`."""
+    """Format a duration with its two largest units, such as `1h30m`, `2d4h`, `12s` or `250ms`."""
     if span < 0:
         return "-" + format_span(-span)
     if span < SECOND:
@@ -79,21 +79,21 @@ def format_span(span: Span) -> str:
 
 
 def format_seconds(span: Span) -> str:
-    """Write a duration for people, as `format_exactly` but truncated to seconds from one second on."""
+    """Format a duration as `format_exactly`, truncated to whole seconds from one second on."""
     return format_exactly(span - span % SECOND if span >= SECOND else span)
 
 
 def format_tenths(span: Span) -> str:
-    """Write a duration as `format_seconds`, below 10 s to the tenth of a second: `0.6s`, `2s`, `1m30s`."""
+    """Format a duration as `format_seconds`, but below 10 s to the tenth of a second: `0.6s`, `2s`, `1m30s`."""
     if not 0 <= span < 10 * SECOND:
         return format_seconds(span)
     return f"{10 * span // SECOND / 10:g}s"
 
 
 def format_exactly(span: Span) -> str:
-    """Write a duration to the millisecond, in what Go reads too (no days): `25h30s`, `1m30s`, `12s`.
+    """Format a duration to the millisecond, in a form that Go can parse (no days): `25h30s`, `1m30s`, `12s`.
 
-    For what is read again, and for moments that stand beside others.
+    For durations that are parsed again or compared with each other.
     """
     if span < 0:
         return "-" + format_exactly(-span)

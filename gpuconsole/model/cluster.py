@@ -14,7 +14,7 @@ from gpuconsole.model.resources import EMPTY, Resources, gpus
 
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A node. Its GPUs are numbered 0 … `gpus` - 1; pods name the indices that they hold."""
+    """A node. Its GPUs have the indices 0 … `gpus` - 1."""
 
     name: str
     uid: str = ""
@@ -28,13 +28,13 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Cordoned."""
     ready: bool = True
     not_ready_since: Time | None = None
-    """None also where nothing says whether it is ready."""
+    """None if it is ready, or if its readiness is unknown."""
     conditions: Mapping[str, bool] = {}
-    """Its other conditions: MemoryPressure, DiskPressure …"""
+    """Its conditions except Ready: MemoryPressure, DiskPressure …"""
     images: Mapping[str, int] = {}
-    """Size in bytes of each image that it holds, by each of its names."""
+    """Size in bytes of each image on the node, by each of its names."""
     synthesised: bool = False
-    """Made from a flavor because the input had no nodes."""
+    """Created from a flavor because the input has no nodes."""
 
     @property
     def key(self) -> str:
@@ -45,13 +45,15 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         return gpus(self.allocatable)
 
     def twin(self, name: str) -> "Node":
-        """Return a copy of this node under another name, as it joins: ready and schedulable."""
+        """Return a copy of this node with another name, as it joins: ready and schedulable."""
         labels = {**self.labels, HOSTNAME: name} if HOSTNAME in self.labels else self.labels
         joins = replace(self, name=name, uid="", labels=labels, conditions={})
         return replace(joins, unschedulable=False, ready=True, not_ready_since=None)
 
 
 class PodPhase(StrEnum):
+    """Phase of a pod."""
+
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -59,7 +61,7 @@ class PodPhase(StrEnum):
 
 
 NODE_LOST = "NodeLost"
-"""The reason of a pod that failed because its node did."""
+"""Reason of a pod that failed because its node failed."""
 
 
 class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -81,36 +83,36 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     pod_set: str = ""
     index: int = 0
     gang: str = ""
-    """Pods of the same non-empty gang start together or not at all."""
+    """Pods of the same gang start together or not at all; empty for no gang."""
     gang_size: int = 0
-    """How many pods of the gang must be placed at once."""
+    """Number of pods of the gang that must be placed together."""
     gates: tuple[str, ...] = ()
     phase: PodPhase = PodPhase.PENDING
     node: str = ""
     gpus: tuple[int, ...] = ()
-    """Indices of the GPUs that it owns on its node."""
+    """Indices of its GPUs on its node."""
     guessed: bool = False
-    """Nobody said which GPUs those are: a live cluster only tells how many."""
+    """The indices are assumed: a live cluster only states the number of GPUs."""
     slices: tuple[MigInstance, ...] = ()
-    """The MIG instances that it owns there."""
+    """Its MIG instances on that node."""
     bound: Time = 0
     started: Time = 0
     finished: Time = 0
     deleted: Time = 0
-    """When its deletion was asked for; it holds its node until it is gone."""
+    """Time of its deletion request; it holds its node's resources until it is gone."""
     nominated_node: str = ""
     reason: str = ""
-    """Why it is where it is (`Unschedulable`, `Preempted`, `NodeLost`)."""
+    """Reason for its state (`Unschedulable`, `Preempted`, `NodeLost`)."""
     message: str = ""
     unready: bool = False
-    """It runs, and one of its containers is not ready."""
+    """It runs, but one of its containers is not ready."""
     hostname: str = ""
     subdomain: str = ""
-    """The service in which it is known by its host name."""
+    """Service that resolves its host name."""
     env: Mapping[str, str] = NO_LABELS
-    """What plugins add to the environment of all its containers."""
+    """Environment variables that plugins add to all its containers."""
     command: str = ""
-    """What a plugin lets its main container run."""
+    """Command that a plugin sets for its main container."""
 
     @property
     def key(self) -> str:
@@ -127,9 +129,9 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
     namespace: str = "default"
     name: str
     selector: LabelSelector | None = None
-    """Which pods of the namespace; None is none, an empty one all."""
+    """Pods of the namespace; None selects none, an empty one all."""
     min_available: str = ""
-    """A number, or a part of the pods (`50%`); empty where the other one is given."""
+    """A number, or a percentage of the pods (`50%`); empty if the other field is set."""
     max_unavailable: str = ""
 
     @property
@@ -154,10 +156,12 @@ def _part(text: str, total: int) -> int:
 
 
 class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A namespace and its labels."""
+
     name: str
     labels: Mapping[str, str] = NO_LABELS
     named_only: bool = False
-    """Made because something named it; no manifest declared it."""
+    """Created because an object is in it; no manifest declares it."""
 
     @property
     def key(self) -> str:
@@ -165,6 +169,8 @@ class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
 
 
 class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A PriorityClass of Kubernetes, for pods."""
+
     name: str
     value: int
     global_default: bool = False
@@ -189,12 +195,12 @@ def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
 
 
 class QuotaScope(Struct, frozen=True, omit_defaults=True):
-    """A scope that limits which pods a ResourceQuota counts."""
+    """Scope that limits which pods a ResourceQuota counts."""
 
     scope: str
     """BestEffort, NotBestEffort, Terminating, NotTerminating, PriorityClass, CrossNamespacePodAffinity …"""
     operator: str = "Exists"
-    """Makes a difference for priority classes only."""
+    """Only priority classes use it."""
     values: tuple[str, ...] = ()
 
 
@@ -206,7 +212,7 @@ class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     hard: Resources = EMPTY
     used: Resources = EMPTY
     scopes: tuple[QuotaScope, ...] = ()
-    """It counts pods that are in all of them."""
+    """It counts only pods that are in all of them."""
 
     @property
     def key(self) -> str:
@@ -214,7 +220,7 @@ class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class RuntimeClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A container runtime, and its overhead per pod."""
+    """Container runtime, and its overhead per pod."""
 
     name: str
     handler: str = ""
@@ -237,6 +243,8 @@ class LimitRangeItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LimitRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Limits and default requests for the containers, pods and claims of a namespace."""
+
     namespace: str
     name: str
     items: tuple[LimitRangeItem, ...] = ()

@@ -21,13 +21,13 @@ class Submit(Struct, frozen=True, tag="submit", omit_defaults=True):
 
     objects: tuple[Object, ...]
     documents: tuple[str, ...] = ()
-    """The same as manifests in JSON, whole: what a real API server is given."""
+    """The same objects as complete manifests in JSON, for a live API server."""
 
 
 class Delete(Struct, frozen=True, tag="delete"):
     """Delete an object and what it owns.
 
-    `table` as in `objects.TABLES`; an empty one means the workload, the job or the pod of that `namespace/name`.
+    `table` is one of `objects.TABLES`; empty for the workload, job or pod with this `namespace/name`.
     """
 
     table: str
@@ -40,21 +40,21 @@ class Copy(Struct, frozen=True, tag="copy"):
     of: str
     """Key of a job (`Kind/namespace/name`), or a workload or job as `namespace/name`."""
     name: str
-    """Of the copy, in the same namespace."""
+    """Name of the copy, in the same namespace."""
 
 
 class SetActive(Struct, frozen=True, tag="set-active"):
-    """Stop (False) or resume a workload: spec.active."""
+    """Deactivate (False) or reactivate a workload: spec.active."""
 
     workload: str
     active: bool
     cause: str = ""
-    """What is behind a stop, in one word, and in a sentence."""
+    """Cause of a deactivation in one word; `why` is a sentence."""
     why: str = ""
 
 
 class InCluster(Struct, frozen=True, tag="in-cluster"):
-    """Carry a command out in a worker cluster (MultiKueue)."""
+    """Run a command in a worker cluster (MultiKueue)."""
 
     cluster: str
     command: "Command"
@@ -79,10 +79,12 @@ class Requeue(Struct, frozen=True, tag="requeue"):
 
 
 class SetPriority(Struct, frozen=True, tag="set-priority", omit_defaults=True):
+    """Set the priority of a workload."""
+
     workload: str
     priority: int
     priority_class: str = ""
-    """The WorkloadPriorityClass that has this value; empty for a number alone."""
+    """WorkloadPriorityClass with this value; empty for a number without class."""
 
 
 class MoveToQueue(Struct, frozen=True, tag="move-to-queue"):
@@ -114,7 +116,7 @@ class SetWeight(Struct, frozen=True, tag="set-weight", omit_defaults=True):
     """Change the fair-sharing weight of a queue or cohort."""
 
     queue: str
-    """Its name; `namespace/name` of a LocalQueue."""
+    """Its name; for a LocalQueue `namespace/name`."""
     weight: float
     kind: Literal["ClusterQueue", "LocalQueue", "Cohort"] = "ClusterQueue"
 
@@ -135,7 +137,7 @@ class SetPreemption(Struct, frozen=True, tag="set-preemption", omit_defaults=Tru
     reclaim_within_cohort: PreemptionPolicy | None = None
     borrow_within_cohort: PreemptionPolicy | None = None
     max_priority_threshold: int | None = None
-    """Of borrowWithinCohort."""
+    """maxPriorityThreshold of borrowWithinCohort."""
 
 
 class SetTaint(Struct, frozen=True, tag="set-taint", omit_defaults=True):
@@ -167,11 +169,11 @@ class Reconfigure(Struct, frozen=True, tag="reconfigure", omit_defaults=True):
     """Restart the schedulers with other settings; omitted settings are unchanged."""
 
     kueue_config: Mapping[str, Any] = NOTHING
-    """Kueue's whole Configuration, in the place of all settings."""
+    """Complete Configuration of Kueue, which replaces all its settings."""
     feature_gates: Mapping[str, bool] = NOTHING
     fair_sharing: bool | None = None
     placement: Mapping[str, Any] = NOTHING
-    """Who places pods, as `engine.placement` of a scenario."""
+    """Settings for the placement of pods, as `engine.placement` of a scenario."""
 
 
 class Later(Struct, frozen=True, tag="later"):
@@ -195,11 +197,11 @@ class Drain(Struct, frozen=True, tag="drain", omit_defaults=True):
 
     node: str
     grace: int | None = None
-    """Seconds that pods get to end; None = as long as each of them wants."""
+    """Grace period of the pods in seconds; None for the one of each pod."""
     sparing: bool = False
-    """Leave pods that nobody would make again, and say so."""
+    """Leave pods that no controller would recreate, and report them."""
     forced: bool = False
-    """Delete pods instead of evicting them: disruption budgets are not asked."""
+    """Delete pods instead of evicting them, which ignores disruption budgets."""
 
 
 class Edit(Struct, frozen=True, tag="edit"):
@@ -208,13 +210,13 @@ class Edit(Struct, frozen=True, tag="edit"):
     table: str
     key: str
     version: str
-    """The resourceVersion that was edited."""
+    """resourceVersion that was edited."""
     change: str
-    """What is different, as a merge patch in JSON."""
+    """Difference, as a JSON merge patch."""
 
 
 class FailNode(Struct, frozen=True, tag="fail-node"):
-    """The node stops answering: its pods fail."""
+    """Fail a node: it stops answering, and its pods fail."""
 
     node: str
 
@@ -241,14 +243,16 @@ class AnswerCheck(Struct, frozen=True, tag="answer-check"):
 
 
 class FailPod(Struct, frozen=True, tag="fail-pod"):
+    """Fail a pod."""
+
     pod: str
 
 
 class Scale(Struct, frozen=True, tag="scale"):
     """Set the number of pods of a service or an elastic job (annotation `kueue.x-k8s.io/elastic-job: "true"`).
 
-    `job` is `Kind/namespace/name`, or `namespace/name`. An empty `pod_set` is the job's only one; a LeaderWorkerSet,
-    which has none to name, gets so many groups.
+    `job` is `Kind/namespace/name`, or `namespace/name`. An empty `pod_set` is the job's only one. For a
+    LeaderWorkerSet, `count` is the number of groups.
     """
 
     job: str

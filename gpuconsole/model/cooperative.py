@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Each step does a piece; the last one gives what was made."""
+"""Each step does a part of the work; the generator returns the result."""
 
 
 def run_to_end(steps: Steps[T]) -> T:

@@ -1,4 +1,4 @@
-"""Cron schedules in UTC: five fields, a name such as @daily, or @every 30m (as robfig/cron's standard parser reads)."""
+"""Cron schedules: five fields, a name such as @daily, or @every 30m (as in robfig/cron's standard parser)."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ _PART = re.compile(r"(\*|\?|[0-9]{1,2}|[a-z]{3})(?:-([0-9]{1,2}|[a-z]{3}))?(?:/(
 _EVERY = "@every "
 _TICK = timedelta(microseconds=1)
 _MOST_DAYS = 5 * 366
-"""A schedule that never comes true within five years never does (30 February)."""
+"""A schedule that does not fire within five years never fires (30 February)."""
 
 
 class Cron(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Cron(Struct, frozen=True):
     any_weekday: bool
 
     def next_after(self, time: Time) -> Time | None:
-        """Return the first time strictly after `time` at which it fires; None if it never does."""
+        """Return the first time strictly after `time` at which it fires in UTC; None if it never does."""
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         moment = epoch + timedelta(minutes=time // MINUTE + 1)
         for _ in range(_MOST_DAYS):
@@ -61,7 +61,7 @@ class Cron(Struct, frozen=True):
     def next_in(self, time: Time, zone: str) -> Time | None:
         """Return the first time after `time` at which it fires by a time zone's clock; empty means UTC.
 
-        A time of day that a change of the clocks leaves out is taken as if they had not changed yet.
+        A local time that a clock change skips is converted with the offset before the change.
         """
         if not zone:
             return self.next_after(time)

@@ -1,4 +1,4 @@
-"""Decisions of the schedulers, as data. Scheduling returns them; the simulation (or a user) carries them out."""
+"""Decisions of the schedulers, as data. Schedulers return them; the simulation (or a user) carries them out."""
 
 from enum import StrEnum
 from typing import Union
@@ -27,9 +27,9 @@ class Admit(Struct, frozen=True):
     admission: Admission
     borrowing: bool = False
     considered: str = ""
-    """The flavors that were tried, and why those that were passed over did not do, as Kueue's event lists them."""
+    """Flavors that were tried, and why others were rejected, as in Kueue's event."""
     replaces: str = ""
-    """The slice of the same job that ends when this one takes over."""
+    """Workload slice of the same job that finishes when this one replaces it."""
 
 
 class Preempt(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Preempt(Struct, frozen=True):
     rule: PreemptionRule
     message: str
     choice: PreemptionTrace | None = None
-    """How it was chosen, where that was asked for."""
+    """Trace of how it was chosen, if requested."""
 
 
 class Refuse(Struct, frozen=True):
@@ -52,23 +52,25 @@ class Refuse(Struct, frozen=True):
     requeue: str = ""
     """Kueue's requeue reason: NoFit, PendingPreemption, PreemptionNoCandidates, …"""
     requeued: str = ""
-    """Text of the condition Requeued=False; nothing where that is left alone."""
+    """Text of the condition Requeued=False; empty to leave the condition unchanged."""
     skipped_preemption: bool = False
     """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
     requests: tuple[PodSetNeeds, ...] = ()
-    """What was looked for, where it was looked for."""
+    """Requests of its pod sets in this attempt, if flavors were tried."""
     gated: bool = False
     """It had victims, but its preemption gates are closed."""
 
 
 class Evict(Struct, frozen=True):
-    """Evict the workload, not for a preemptor. `reason` and `message` are those of its Evicted condition."""
+    """Evict the workload for another reason than preemption. `reason` and `message` are those of its Evicted
+    condition.
+    """
 
     workload: str
     reason: str
     message: str
     detail: str = ""
-    """Why there is no other way, where the scheduler looked for one."""
+    """Why there is no alternative, if the scheduler looked for one."""
 
 
 class KeepWaiting(Struct, frozen=True):
@@ -92,9 +94,9 @@ class Bind(Struct, frozen=True):
     gpus: tuple[int, ...] = ()
     slices: tuple[MigInstance, ...] = ()
     volumes: tuple[tuple[str, str], ...] = ()
-    """(claim, volume that it is bound to before the pod starts); an empty volume is one that has to be made."""
+    """(claim, volume to which it is bound before the pod starts); an empty volume must be provisioned."""
     devices: tuple[tuple[str, Allocation], ...] = ()
-    """(ResourceClaim that had no devices before, what it got)."""
+    """(ResourceClaim without allocation, its new allocation)."""
 
 
 class EvictPod(Struct, frozen=True):
@@ -105,7 +107,7 @@ class EvictPod(Struct, frozen=True):
     node: str
     message: str = ""
     action: str = ""
-    """Of the engine's actions the one that chose it (`reclaim`, `preempt` …), where it has several."""
+    """Action of the scheduler that chose it (`reclaim`, `preempt` …), if it has several."""
 
 
 class Nominate(Struct, frozen=True):
@@ -122,7 +124,7 @@ class Unschedulable(Struct, frozen=True):
     message: str
     gang: str = ""
     story: str = ""
-    """What history tells of its gang or job, where that is another text than the pod's own."""
+    """Text for the history of its gang or job, if it differs from the pod's."""
 
 
 class MarkGroup(Struct, frozen=True):
@@ -141,14 +143,14 @@ class SetPhase(Struct, frozen=True):
     group: str
     phase: str
     message: str = ""
-    """Why it does not run, where that is so."""
+    """Why it does not run, if it does not."""
 
 
 PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase, MarkGroup]
 
 
 class Pending(Struct, frozen=True):
-    """Position in a queue, from 1."""
+    """Workload at a position in a queue, from 1."""
 
     workload: Workload
     position: int

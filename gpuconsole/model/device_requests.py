@@ -30,20 +30,20 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
 NO_DEVICES = ("compute-domain.nvidia.com",)
-"""Drivers whose devices are no accelerators, but channels between them."""
+"""Drivers whose devices are not accelerators but channels between them."""
 NO_ACCELERATORS = ("compute-domain",)
-"""Device classes whose names begin so are no accelerators, but channels between them (compute-domain.nvidia.com)."""
+"""Prefixes of device classes that are not accelerators but channels between them (compute-domain.nvidia.com)."""
 
 
 class OfferedUnits(Struct, frozen=True):
     """Units in which a cluster's nodes offer accelerators. Kept between calls, because few nodes change at a time."""
 
     rows: Sequence[Node | None] = ()
-    """Of the table of nodes."""
+    """Rows of the table of nodes."""
     nodes: Mapping[tuple[str, DeviceUnit], int] = {}
-    """(resource, unit) → how many nodes offer it so."""
+    """(resource, unit) → number of nodes that offer it in this unit."""
     units: Mapping[str, DeviceUnit] = {}
-    """Resource → its unit; whole GPUs where nodes differ."""
+    """Resource → its unit; if nodes differ, the unit of the resource's name alone."""
 
     def updated(self, rows: Sequence[Node | None]) -> "OfferedUnits":
         """Return the units for new rows of the node table; reads only nodes that differ."""
@@ -91,7 +91,7 @@ def claimed_devices(
     template_of: Callable[[str], ResourceClaimTemplate | None],
     claim_of: Callable[[str], ResourceClaim | None],
 ) -> int:
-    """Count the DRA devices that one pod claims: the largest alternative, and all of a shared claim."""
+    """Count the accelerators that one pod claims by DRA; of alternatives the first, of a shared claim all."""
     found = 0
     for claim in template.resource_claims:
         made = template_of(f"{namespace}/{claim.template}") if claim.template else None
@@ -110,11 +110,11 @@ DevicePlace = tuple[str, str, str]
 
 
 def partition_shares(slices: Iterable[ResourceSlice]) -> Mapping[DevicePlace, float]:
-    """Return the fraction of a GPU that each DRA partition is; devices without shared counters are whole.
+    """Return the fraction of a GPU that each DRA partition is; devices without shared counters are left out.
 
-    A set of counters stands for a GPU (KEP-4815). As MIG instances are priced, a partition of which three fit is a
-    third, by the counter of which it consumes the largest part; counters of which there is one, such as
-    `memory-slice-3`, are added up.
+    A set of counters stands for a GPU (KEP-4815). As for MIG instances, a partition of which three fit is a third, by
+    the counter of which it consumes the largest part; counters with a total of 1, such as `memory-slice-3`, are added
+    up.
     """
     slices = list(slices)
     sets = {(one.driver, one.pool, name): have for one in slices for name, have in one.counter_sets.items()}
@@ -151,7 +151,7 @@ def gpus_claimable(slices: Iterable[ResourceSlice]) -> Mapping[str, int]:
 def amount_of_gpus(pod: Pod, node: Node | None, devices: float) -> float:
     """Return the GPU equivalent of a pod's accelerators: a MIG instance or replica is a fraction of a GPU.
 
-    `devices` is to how many GPUs those amount that it claims (DRA).
+    `devices` is the GPU equivalent of the devices that it claims (DRA).
     """
     labels = node.labels if node is not None else NO_LABELS
     whole = len(pod.gpus) or gpus(pod.template.requests)
@@ -184,7 +184,7 @@ def _fields(*amounts: Units) -> Fields:
 
 
 _Shares = tuple[object, object, Mapping[DevicePlace, float], Mapping[str, float]]
-"""Claims, slices, which part of a GPU each partition is, and how many GPUs each pod was allocated."""
+"""Claims, slices, the fraction of a GPU of each partition, and the GPU equivalent of each pod's devices."""
 _NO_PARTITIONS: Mapping[str, float] = {}
 _NO_SHARES: _Shares = (None, None, {}, _NO_PARTITIONS)
 
@@ -215,12 +215,12 @@ class DeviceCounter:
         self._nodes, self._node_of, self._template_of, self._claim_of = nodes, node_of, template_of, claim_of
         self.offered = offered
         self._allocated = allocated
-        """All claims and slices; None where every device counts as a whole GPU."""
+        """All claims and slices; None if every device counts as a whole GPU."""
         self._shares: _Shares = _NO_SHARES
 
     @classmethod
     def of_state(cls, state: ClusterState, offered: OfferedUnits = NOTHING_OFFERED) -> "DeviceCounter":
-        """Create for a changing cluster; `offered` reuses another counter's units."""
+        """Create one for a changing cluster; `offered` reuses another counter's units."""
         nodes, templates, claims = map(state.table, ("nodes", "resource_claim_templates", "resource_claims"))
         slices = state.table("resource_slices")
         allocated = lambda: (claims.freeze(), slices.freeze())  # noqa: E731
@@ -228,7 +228,7 @@ class DeviceCounter:
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> "DeviceCounter":
-        """Create for a Snapshot."""
+        """Create one for a Snapshot."""
         nodes, templates, claims = snapshot.nodes, snapshot.resource_claim_templates, snapshot.resource_claims
         allocated = (claims, snapshot.resource_slices)
         return cls(lambda: nodes, nodes.get, templates.get, claims.get, allocated=lambda: allocated)

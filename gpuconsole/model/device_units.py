@@ -1,4 +1,4 @@
-"""The units in which accelerators are requested and counted: GPUs, MIG instances, replicas of GPUs, DRA devices."""
+"""Units in which accelerators are requested and counted: GPUs, MIG instances, replicas of GPUs, DRA devices."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -11,11 +11,11 @@ from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.resources import GPU_RESOURCES, is_mig
 
 SHARED_SUFFIX = ".shared"
-"""Of resources that the device plugin renames because it shares them (`renameByDefault`)."""
+"""Suffix of resources that the device plugin renames because they are shared (`renameByDefault`)."""
 
 
 class UnitKind(StrEnum):
-    """Kind of accelerator unit; the value is its name for people, in the singular."""
+    """Kind of accelerator unit; the value is its name in messages, in the singular."""
 
     GPU = "GPU"
     MIG = "MIG instance"
@@ -27,11 +27,11 @@ class UnitKind(StrEnum):
 
 
 class DeviceUnit(Struct, frozen=True, order=True):
-    """A unit of accelerators that a pod is allocated as a whole."""
+    """Unit of accelerators that a pod is allocated as a whole."""
 
     kind: UnitKind
     profile: str = ""
-    """Of a MIG instance, such as `1g.10gb`."""
+    """Profile of a MIG instance, such as `1g.10gb`; else empty."""
 
     @property
     def noun(self) -> str:
@@ -47,7 +47,7 @@ class DeviceUnit(Struct, frozen=True, order=True):
 WHOLE_GPU = DeviceUnit(UnitKind.GPU)
 DRA_DEVICE = DeviceUnit(UnitKind.DRA)
 ANY_DEVICE = "device"
-"""What units of several kinds are called together."""
+"""Name for units of several kinds together."""
 Units = Mapping[DeviceUnit, int]
 NO_UNITS: Units = {}
 
@@ -58,7 +58,7 @@ def is_counted(resource: str) -> bool:
 
 
 def accelerators(amounts: Mapping[str, int]) -> int:
-    """GPUs, replicas and MIG instances together."""
+    """Return the total of GPUs, replicas and MIG instances."""
     return sum(amount for name, amount in amounts.items() if is_counted(name))
 
 
@@ -100,9 +100,9 @@ def added(*amounts: Units) -> dict[DeviceUnit, int]:
 
 
 def described(amounts: Units) -> str:
-    """Write amounts with their units, whole GPUs first: `8 GPUs, 3 MIG 1g.10gb instances`; `0 GPUs` for nothing.
+    """Format amounts with their units, whole GPUs first: `8 GPUs, 3 MIG 1g.10gb instances`; `0 GPUs` for nothing.
 
-    Where there are more than three units, MIG instances of all profiles are added up.
+    If there are more than three units, MIG instances of all profiles are added up.
     """
     found = {unit: count for unit, count in amounts.items() if count}
     if len(found) > MOST_UNITS:
@@ -113,7 +113,7 @@ def described(amounts: Units) -> str:
 def in_one_unit(amounts: Units) -> tuple[int, str]:
     """Return the total and its common unit: `8, "GPU"`, `3, "MIG 1g.10gb instance"`.
 
-    Of several MIG profiles that is a `MIG instance`, of several kinds a `device`; of nothing it is a GPU.
+    The unit is `MIG instance` for several MIG profiles, `device` for several kinds, and `GPU` for nothing.
     """
     found = [unit for unit, count in amounts.items() if count]
     one = common(found) or common(DeviceUnit(unit.kind) for unit in found)
@@ -121,17 +121,17 @@ def in_one_unit(amounts: Units) -> tuple[int, str]:
 
 
 def short_plural(noun: str) -> str:
-    """The noun of a unit in a narrow column, in the plural: `GPUs`, `MIG`, `replicas`, `devices`."""
+    """Return the plural of a unit for a narrow column: `GPUs`, `MIG`, `replicas`, `devices`."""
     return "MIG" if noun.startswith("MIG ") else f"{noun.rpartition(' ')[2]}s"
 
 
 def short_amount(count: int, noun: str) -> str:
-    """An amount in a column of GPUs: `8`, `4 MIG`, `2 rep`, `1 dev`; GPUs go without their unit."""
+    """Format an amount for a column of GPUs: `8`, `4 MIG`, `2 rep`, `1 dev`; GPUs have no unit."""
     return str(count) if noun == WHOLE_GPU.noun else f"{count} {short_plural(noun)[:3]}"
 
 
 def device_cell(count: int, noun: str) -> int | str:
-    """Format an amount for a table column: a number for GPUs, so that the column sorts as numbers, else a text."""
+    """Format an amount for a table column: a number for GPUs, so that the column sorts by number, else a string."""
     return count if noun == WHOLE_GPU.noun else short_amount(count, noun)
 
 
@@ -144,7 +144,7 @@ MOST_UNITS = 3
 
 
 def counted_units(count: int, unit: DeviceUnit) -> str:
-    """`1 GPU`, `8 GPUs`, `3 MIG 1g.10gb instances`."""
+    """Format an amount with its unit: `1 GPU`, `8 GPUs`, `3 MIG 1g.10gb instances`."""
     return f"{count:,} {unit.noun}{'' if count == 1 else 's'}"
 
 
@@ -154,6 +154,6 @@ def by_kind(amounts: Units) -> dict[DeviceUnit, int]:
 
 
 def common(units: Iterable[DeviceUnit]) -> DeviceUnit | None:
-    """Return the unit that all of these are; None if they differ or are empty."""
+    """Return the unit if all are the same; None if they differ or there are none."""
     found = set(units)
     return next(iter(found)) if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""Devices by Kubernetes' dynamic resource allocation: classes, claims, and what drivers offer (resource.k8s.io/v1).
+"""Devices of Kubernetes' dynamic resource allocation: classes, claims, and what drivers offer (resource.k8s.io/v1).
 
 Amounts are integers in base units, rounded up.
 """
@@ -15,24 +15,24 @@ NO_COUNTERS: Mapping[str, int] = {}
 
 
 class Version(Struct, frozen=True):
-    """An attribute that is a semantic version; any other is a text, a number or a boolean."""
+    """Attribute that is a semantic version; others are strings, numbers or booleans."""
 
     version: str
 
 
 Attribute = bool | int | str | Version | None
-"""None is a value of a kind that selectors cannot read."""
+"""None is a value of a type that selectors cannot read."""
 
 
 class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A kind of device, chosen by CEL selectors; an empty one stands for a selector that is not CEL."""
+    """Class of devices, selected by CEL expressions; an empty one stands for a selector that is not CEL."""
 
     name: str
     uid: str = ""
     created: Time = 0
     selectors: tuple[str, ...] = ()
     extended_resource: str = ""
-    """Pods that request this resource are given devices of the class."""
+    """Pods that request this extended resource get devices of the class."""
 
     @property
     def key(self) -> str:
@@ -44,31 +44,31 @@ class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str = ""
     exactly: bool = True
-    """False where nothing says which devices."""
+    """False if it has no fields of an exact request."""
     alternatives: bool = False
-    """Any of several (firstAvailable) instead of exactly this."""
+    """True if it has alternatives (firstAvailable)."""
     device_class: str = ""
     mode: str = EXACT_COUNT
     count: int = 1
     admin_access: bool = False
     selectors: tuple[str, ...] = ()
     capacity: Mapping[str, int] = NO_COUNTERS
-    """How much of each capacity of a device that several claims share."""
+    """Requested amount of each capacity of a device that several claims share."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of devices that it puts up with."""
+    """Device taints that it tolerates."""
     options: "tuple[DeviceRequest, ...]" = ()
-    """The alternatives, the best first."""
+    """Alternatives, in order of preference."""
 
 
 class DeviceConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Attributes that the devices of some requests must share, or in which they must differ."""
 
     requests: tuple[str, ...] = ()
-    """By name; none is all."""
+    """Names of requests; empty means all."""
     same: str = ""
-    """An attribute of which all have one value (matchAttribute)."""
+    """Attribute that must have the same value in all devices (matchAttribute)."""
     distinct: str = ""
-    """An attribute of which no two have the same value (distinctAttribute)."""
+    """Attribute that must have different values in all devices (distinctAttribute)."""
 
 
 class AllocatedDevice(Struct, frozen=True):
@@ -79,7 +79,7 @@ class AllocatedDevice(Struct, frozen=True):
     pool: str
     device: str
     shared: bool = False
-    """For administrators: others may have it too."""
+    """Allocated with admin access: other claims may have it, too."""
 
 
 class Allocation(Struct, frozen=True):
@@ -87,7 +87,7 @@ class Allocation(Struct, frozen=True):
 
     devices: tuple[AllocatedDevice, ...] = ()
     nodes: tuple[NodeTerm, ...] | None = None
-    """Where they can be used: any of the terms; None is everywhere."""
+    """Terms for the nodes that can use the devices, any of which must match; None for all nodes."""
 
 
 class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -114,10 +114,10 @@ class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = field(default=(), name="likenesses")
     pod: str = ""
-    """The pod that it was made for and goes with."""
+    """Pod for which it was created, and with which it is deleted."""
     allocation: Allocation | None = None
     reserved: tuple[str, ...] = ()
-    """The pods that use it, `namespace/name`; without any its devices are free again."""
+    """Pods that use it, `namespace/name`; without any, its devices are free again."""
     deleted: Time = 0
 
     @property
@@ -130,13 +130,15 @@ class CapacityPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     default: int | None = None
     values: tuple[int, ...] = ()
-    """Ascending."""
+    """In ascending order."""
     least: int | None = None
     most: int | None = None
     step: int | None = None
 
 
 class DeviceCapacity(Struct, frozen=True, omit_defaults=True):
+    """Amount of one capacity of a device, and the policy for requests of it."""
+
     value: int
     policy: CapacityPolicy | None = None
 
@@ -146,21 +148,21 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     attributes: Mapping[str, Attribute] = {}
-    """By `domain/name`, or by a bare name, whose domain is the driver's."""
+    """By `domain/name`, or by name alone for the driver's domain."""
     capacity: Mapping[str, DeviceCapacity] = {}
     counters: tuple[Mapping[str, int], ...] = ()
-    """What it consumes of each of the counter sets that it shares with other devices."""
+    """What it consumes of each counter set that it shares with other devices."""
     counter_sets: tuple[str, ...] = ()
-    """The names of those sets, in the same order."""
+    """Names of those sets, in the same order."""
     taints: tuple[Taint, ...] = ()
     node: str = ""
     nodes: tuple[NodeTerm, ...] | None = None
-    """Where it is, if its slice leaves that to each device."""
+    """Terms for its nodes, if its slice leaves them to each device."""
     everywhere: bool = False
 
 
 class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Devices of one driver's pool, or a part of them: the pool is complete when all its slices are there."""
+    """Devices of a driver's pool, or a part of them: the pool is complete when all its slices exist."""
 
     name: str
     uid: str = ""
@@ -170,15 +172,15 @@ class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     pool_slices: int = 1
     devices: tuple[Device, ...] = ()
     node: str = ""
-    """The node that has the devices."""
+    """Node that has the devices."""
     nodes: tuple[NodeTerm, ...] | None = None
-    """Or nodes that reach them: any of the terms."""
+    """Or terms for the nodes that can use them, any of which must match."""
     everywhere: bool = False
-    """Or all nodes do."""
+    """Or all nodes can use them."""
     each: bool = False
-    """Or every device says it itself."""
+    """Or each device states its nodes."""
     counter_sets: Mapping[str, Mapping[str, int]] = {}
-    """What devices of the pool share, of each set as much as there is."""
+    """Counters that devices of the pool share, by set, with their totals."""
 
     @property
     def key(self) -> str:

@@ -26,7 +26,7 @@ OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob", ("batch.volcano.sh", "
 CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication")
 """Kinds that create jobs on a schedule; VolcanoCronJob is the CronJob of batch.volcano.sh."""
 MAKERS = (*CRON_KINDS, "JobFlow")
-"""Kinds whose jobs are asked for themselves, and are no part of what made them."""
+"""Kinds whose jobs count on their own, not as parts of the object that created them."""
 _SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", *CRON_KINDS, "SparkApplication", "AppWrapper")
 SUSPENDED_BY = {
     **dict.fromkeys(_SUSPENDABLE, ("suspend",)),

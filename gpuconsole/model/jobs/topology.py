@@ -1,4 +1,4 @@
-"""Topology annotations of a pod template, read as Kueue 0.19's jobframework reads them; its webhooks check them."""
+"""Topology annotations of a pod template, read as in Kueue 0.19's jobframework; its webhooks validate them."""
 
 import json
 from typing import Any
@@ -18,16 +18,16 @@ GROUP = PREFIX + "podset-group-name"
 
 MOST_LAYERS = 3
 TRUE = ("1", "t", "T", "TRUE", "true", "True")
-"""What Go takes for true."""
+"""Strings that Go parses as true."""
 
 
 def topology_request(
     template: Reader, count: int, *, index: str = "", subgroup: str = "", subgroups: int | None = None
 ) -> TopologyRequest | None:
-    """The request that a template's annotations make; None where they ask for nothing and the pods have no order.
+    """Return the request in a template's annotations; None if they request nothing and the pods have no order.
 
-    `count` is the number of pods; `index`, `subgroup` and `subgroups` are what the kind of job says about its pods'
-    order, which counts in a queue where every flavor has a topology, too (Kueue 0.19 jobframework/tas.go Build).
+    `count` is the number of pods; `index`, `subgroup` and `subgroups` describe the order of the pods in this kind of
+    job, which also counts in a queue where every flavor has a topology (Kueue 0.19 jobframework/tas.go Build).
     """
     place = template.down("metadata", "annotations")
     asked = any(key in place for key in (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_CONSTRAINTS))
@@ -57,7 +57,9 @@ def _slice_size(place: Reader, count: int) -> int | None:
 
 
 def whole(place: Reader, key: str, low: int, high: int, above: str) -> int | None:
-    """A number that stands as text in a label or annotation; `above` says what is wrong if it is above `high`."""
+    """Read an integer from a label or annotation; None if it is invalid (reported). `above` is the error above
+    `high`.
+    """
     text = place.text(key)
     if len(text) > 10 or not text.isascii() or not text.isdigit():
         place.report.refused(

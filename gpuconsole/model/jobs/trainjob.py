@@ -1,4 +1,4 @@
-"""trainer.kubeflow.org: the TrainJob, and the TrainingRuntime or ClusterTrainingRuntime that says what its pods are."""
+"""trainer.kubeflow.org: TrainJob, and the TrainingRuntime or ClusterTrainingRuntime that defines its pods."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ _TRAINER_FIELDS = ("args", "command", "env", "image", "numNodes", "numProcPerNod
 
 
 def train_job(reader: Reader, now: Time) -> Job:
-    """A TrainJob; its pod sets are those of a runtime that the trainer ships, until it meets its own."""
+    """Read a TrainJob; it has pod sets only if it uses a runtime that the trainer ships, until its own is known."""
     spec = reader.mapping("spec")
     spec.only(*_FIELDS)
     reference, trainer = spec.mapping("runtimeRef"), spec.mapping("trainer")
@@ -52,7 +52,7 @@ def train_job(reader: Reader, now: Time) -> Job:
 
 
 def _patches(spec: Reader) -> Iterator[PodPatch]:
-    """What a TrainJob changes of its pods, in the words of any version of the API."""
+    """Yield a TrainJob's changes to its pods, in the form of each version of the API."""
     for manager in spec.items("runtimePatches", 16):
         jobs = manager.down("trainingRuntimeSpec", "template", "spec")
         for patch in jobs.items("replicatedJobs", 100):
@@ -79,12 +79,12 @@ def _patch(meta: Reader, spec: Reader, jobs: tuple[str, ...]) -> PodPatch:
 
 
 def training_runtime(reader: Reader, now: Time) -> TrainingRuntime:
-    """A TrainingRuntime, which TrainJobs of its namespace may name."""
+    """Read a TrainingRuntime, which TrainJobs of its namespace may use."""
     return _runtime(reader, now, namespaced=True)
 
 
 def cluster_training_runtime(reader: Reader, now: Time) -> TrainingRuntime:
-    """A ClusterTrainingRuntime, which every TrainJob may name."""
+    """Read a ClusterTrainingRuntime, which every TrainJob may use."""
     return _runtime(reader, now, namespaced=False)
 
 

@@ -1,4 +1,4 @@
-"""A TrainJob and its runtime: the pods that follow from both (Kubeflow trainer 2.2 runtime core, jobset builder)."""
+"""Pods of a TrainJob, defined by it and its runtime (Kubeflow trainer 2.2 runtime core, jobset builder)."""
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from gpuconsole.model.training_runtimes import LAUNCHER, NODE, TrainingRuntime
 
 
 def with_runtime_pods(job: Job, runtime: TrainingRuntime) -> Job:
-    """The TrainJob with the pod sets of its runtime, as it changes them."""
+    """Return the TrainJob with the pod sets of its runtime and its own changes to them."""
     rules = job.rules
     assert isinstance(rules, TrainRules)
     return replace(job, pod_sets=tuple(_part(pods, rules, runtime) for pods in runtime.pod_sets))
@@ -42,7 +42,7 @@ def _count(pods: PodSet, rules: TrainRules, runtime: TrainingRuntime) -> int:
 
 
 def _sized(container: Container, rules: TrainRules, trains: bool) -> Container:
-    """The container that trains, with the TrainJob's image and resources."""
+    """Return the training container with the TrainJob's resources, and its image in a trainer."""
     if container.name != NODE:
         return container
     if rules.requests is not None:

@@ -16,7 +16,7 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.volcano_jobs import JobEvent, VolcanoPhase, VolcanoSpec
 
 _REPORTED_BY_READER = ("duplicate", "bad-resources")
-"""Codes of what reading the tasks and their pods says better."""
+"""Codes of errors that reading the tasks and their pods reports in more detail."""
 _FAILURES = frozenset((JobEvent.ANY, JobEvent.POD_FAILED))
 _FIELDS = (
     *("maxRetry", "minAvailable", "minSuccess", "networkTopology", "plugins", "policies", "priorityClassName"),
@@ -35,12 +35,16 @@ _PHASES = {
 
 
 def job_phase(phase: VolcanoPhase) -> JobPhase:
-    """What a phase of a Volcano Job is in the words for all jobs; an aborted one can be resumed."""
+    """Return the phase of a Volcano Job in terms of all jobs; an aborted one is suspended, because it can be
+    resumed.
+    """
     return _PHASES.get(phase, JobPhase.PENDING)
 
 
 def volcano_job(reader: Reader, now: Time) -> Job:
-    """A Volcano Job: a gang of minAvailable pods (default: all). Kueue does not manage it; its queue is Volcano's."""
+    """Read a Volcano Job: a gang of minAvailable pods (default: those of all tasks), in a queue of Volcano, not
+    Kueue.
+    """
     tasks, volcano = job_parts(reader)
     status = volcano_status(reader.mapping("status"))
     return job(
@@ -58,9 +62,9 @@ def volcano_job(reader: Reader, now: Time) -> Job:
 
 
 def job_parts(place: Reader, name: str = "") -> tuple[tuple[PodSet, ...], VolcanoSpec]:
-    """The tasks of a Volcano Job, or of the template of one, and what it says beyond them.
+    """Read the tasks of a Volcano Job, or of a template of one, and its other fields.
 
-    `name` is what a Job of a template will be called.
+    `name` is the name of a Job that is created from a template.
     """
     spec = place.mapping("spec")
     spec.only(*_FIELDS)
@@ -110,7 +114,7 @@ def _check_policy_fields(place: Reader) -> None:
 
 
 def _check_fields(spec: Reader) -> None:
-    """Policies and plugins as far as their types go."""
+    """Check the types in policies and plugins."""
     _check_policy_fields(spec)
     plugins = spec.mapping("plugins")
     for name, arguments in plugins.value.items():

@@ -27,11 +27,11 @@ _EVENTS = frozenset(JobEvent)
 _ACTIONS = frozenset(JobAction)
 _PHASES = frozenset(VolcanoPhase)
 _ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
-"""Plugins that find the other pods by the names that svc gives them."""
+"""Plugins that find the other pods by the names that the svc plugin gives them."""
 
 
 def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
-    """Read a job's spec; its pods are read already. What it leaves out is filled in as the webhook does."""
+    """Read a job's spec with the webhook's defaults; `pod_sets` are those of its tasks."""
     tasks = tuple(
         _defaulted(_task(place), pods) for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
     )
@@ -82,7 +82,7 @@ def _task(place: Reader) -> TaskSpec:
 
 
 def _defaulted(task: TaskSpec, pods: PodSet) -> TaskSpec:
-    """A task needs its partitions, if it says how many, or else all its pods."""
+    """Default a task's minAvailable to the pods of its minPartitions, or else to all its pods."""
     least = task.min_available
     if least is None:
         parted = task.partition is not None and task.partition.least > 0
@@ -109,7 +109,7 @@ def _policies(place: Reader) -> tuple[LifecyclePolicy, ...]:
 
 
 def _policy(place: Reader) -> LifecyclePolicy:
-    """One policy; words that Volcano does not know are left out."""
+    """Read a policy; unknown events are left out, and an unknown action becomes SyncJob."""
     events = (*place.texts("events"), place.text("event"))
     action = place.text("action")
     return LifecyclePolicy(
@@ -121,7 +121,7 @@ def _policy(place: Reader) -> LifecyclePolicy:
 
 
 def _plugins(spec: Reader) -> dict[str, tuple[str, ...]]:
-    """Plugins and their arguments; what is no text is left out."""
+    """Return plugins with their arguments; arguments that are not strings are left out."""
     return {
         name: tuple(argument for argument in arguments if isinstance(argument, str))
         for name, arguments in spec.mapping("plugins").value.items()
@@ -130,7 +130,7 @@ def _plugins(spec: Reader) -> dict[str, tuple[str, ...]]:
 
 
 def _with_needed(plugins: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-    """The plugins with those that they rely on."""
+    """Add the plugins on which the given ones depend."""
     needed = dict(plugins)
     if any(name in plugins for name in _ON_SERVICE):
         needed.setdefault("svc", ())
@@ -140,7 +140,7 @@ def _with_needed(plugins: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[s
 
 
 def volcano_status(status: Reader) -> VolcanoStatus:
-    """What a job's controller said of it."""
+    """Read a job's status."""
     state = status.mapping("state")
     phase = state.text("phase")
     conditions = tuple(

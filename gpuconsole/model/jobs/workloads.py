@@ -13,7 +13,7 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
 COMPONENT = "kueue.x-k8s.io/component-workload-index"
-"""Which group of a LeaderWorkerSet a Workload stands for."""
+"""Annotation of a Workload with the index of its group in a LeaderWorkerSet."""
 _COPIED = "provreq.kueue.x-k8s.io/"
 
 
@@ -40,7 +40,7 @@ def workload_of(job: Job, *, now: Time, priority: int = 0, priority_class: str =
 
 
 def without_topology(pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-    """Pod sets as they are where Kueue does not look at topologies (gate TopologyAwareScheduling off)."""
+    """Return the pod sets without topology requests (feature gate TopologyAwareScheduling off)."""
     return tuple(pods if pods.topology is None else replace(pods, topology=None) for pods in pod_sets)
 
 
@@ -49,7 +49,9 @@ def _copied(job: Job) -> dict[str, str]:
 
 
 def _owner_notes(job: Job) -> dict[str, str]:
-    """Who owns the Workload, for kinds that Kueue turns into groups of pods (StatefulSet, LeaderWorkerSet)."""
+    """Return the annotations that name the Workload's owner, for kinds that Kueue turns into pod groups
+    (StatefulSet, LeaderWorkerSet).
+    """
     if job.kind == "StatefulSet":
         return {OWNER_KIND: "apps/v1, Kind=StatefulSet", OWNER_NAME: job.name}
     if job.kind == LWS_GROUP and isinstance(job.rules, MemberRules):
