@@ -30,17 +30,17 @@ class VolcanoArguments(Mapping[str, object]):
         return len(self._values)
 
     def integer(self, key: str, base: int) -> int:
-        """GetInt: a whole number; a fraction or a text is none."""
+        """GetInt: an integer; `base` for a fraction or a string."""
         value = self._values.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else base
 
     def number(self, key: str, base: float) -> float:
-        """GetFloat64: a number, whole or not."""
+        """GetFloat64: an integer or a fraction, else `base`."""
         value = self._values.get(key)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else base
 
     def flag(self, key: str, base: bool) -> bool:
-        """GetBool: true or false, also as a text."""
+        """GetBool: true or false, also as a string, else `base`."""
         value = self._values.get(key)
         if isinstance(value, bool):
             return value
@@ -48,7 +48,7 @@ class VolcanoArguments(Mapping[str, object]):
         return base if parsed is None else parsed
 
     def text(self, key: str, base: str) -> str:
-        """GetString: a text; a number is none."""
+        """GetString: a string, else `base`."""
         value = self._values.get(key)
         return value if isinstance(value, str) else base
 

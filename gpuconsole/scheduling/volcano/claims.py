@@ -14,7 +14,7 @@ class ResourceClaimMissing(Exception):
 
 
 def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
-    """Set a task's DRA requests (buildTaskDRAInfo); none while one of its claims is missing."""
+    """Set a task's DRA requests (buildTaskDRAInfo); they stay empty while one of its claims is missing."""
     try:
         by_claim = claimed(task.pod, claims)
     except ResourceClaimMissing:
@@ -23,12 +23,13 @@ def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
 
 
 def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DraResource]]:
-    """Devices of each class, by claim. Claims of alternatives or of all devices do not count.
+    """Claimed devices by claim (`namespace/name`) and device class.
 
-    An amount that a request asks for is asked of each of its devices.
+    Requests with alternatives or for all devices do not count. The capacity that a request names is multiplied by its
+    count.
 
     Raises:
-        ClaimMissing: a claim is not there.
+        ResourceClaimMissing: a claim that the pod names does not exist.
     """
     found: dict[str, dict[str, DraResource]] = {}
     for named in pod.template.resource_claims:
@@ -48,7 +49,7 @@ def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str
 
 
 def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraResource]:
-    """All that is claimed, by device class."""
+    """Sum over all claims, by device class."""
     result: dict[str, DraResource] = {}
     for asked in by_claim.values():
         for device_class, devices in asked.items():
@@ -57,5 +58,5 @@ def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraRes
 
 
 def _name(pod: Pod, named: PodClaim) -> str:
-    """The claim that it names, or the one that is made for it from a template."""
+    """The name of the claim: as the pod says, or that of the claim created from a template."""
     return named.claim or f"{pod.name}-{named.name}"

@@ -9,7 +9,7 @@ COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 
 
 def close(session: VolcanoSession) -> None:
-    """Call the plugins' close functions, then set the jobs' phases."""
+    """Call the plugins' close functions, then set the phase of each job."""
     for plugin in session.plugins:
         plugin.on_session_close(session)
     for job in session.jobs.values():

@@ -53,7 +53,7 @@ class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
 
 
 Tier = tuple[VolcanoPluginOption, ...]
-"""Plugins that vote together: a later tier is asked where this one does not decide."""
+"""Plugins that vote together; the next tier is asked if this one does not decide."""
 
 
 def tier(*names: str) -> Tier:
@@ -62,7 +62,9 @@ def tier(*names: str) -> Tier:
 
 
 class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
-    """What vc-scheduler does in each session. The default is Volcano's own: it never preempts."""
+    """The scheduler's configuration: actions and tiers of plugins. The default is Volcano's own, which never
+    preempts.
+    """
 
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
     tiers: tuple[Tier, ...] = (
@@ -73,4 +75,5 @@ class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
     """Arguments of actions, by the action's name."""
 
     def arguments_of(self, action: str) -> VolcanoArguments:
+        """The arguments of an action; empty if none are configured."""
         return self.arguments.get(action, NONE)

@@ -1,7 +1,7 @@
 """Hyper nodes in a session: a tree with one root, topology constraints as tiers, and each job's current domain.
 
-Volcano 1.15 framework/session.go. After opening, no constraint names a tier by name and none is soft: a soft one is a
-hard one whose tier is that of the root, which every domain satisfies.
+Volcano 1.15 framework/session.go. Opening replaces known tier names by tiers, and a soft constraint by a hard one whose
+tier is that of the root, which every domain satisfies (for a sub-job that of its job, if it has one).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 
 TOP = "<cluster-top-hypernode>"
-"""A hyper node above all others, that holds every node."""
+"""The root of all hyper nodes, which contains every node."""
 
 
 class HyperNodeDomains:
@@ -35,13 +35,13 @@ class HyperNodeDomains:
             name: replace(info, children=set(info.children)) for name, info in (hyper_nodes or {}).items()
         }
         self.real_nodes = {name: set(nodes) for name, nodes in (real_nodes or {}).items()}
-        """Nodes below each hyper node."""
+        """Names of the nodes in each hyper node."""
         self.tier_names = dict(tier_names or {})
         self.by_tier = {tier: set(names) for tier, names in (by_tier or {}).items()}
         self.tiers: list[int] = []
         """All tiers, the lowest first."""
         self.ready = ready
-        """False while the tree is being built: jobs that ask for closeness wait."""
+        """False if the hyper nodes form no tree: jobs with a network topology are not scheduled then."""
 
     def open(self, jobs: Iterable[JobInfo], nodes: Mapping[str, NodeInfo]) -> None:
         """Add the root, and normalize the jobs' topology constraints and domains."""
@@ -57,7 +57,7 @@ class HyperNodeDomains:
                 self._find_places(job)
 
     def common(self, left: str, right: str) -> str:
-        """The lowest common ancestor of both; empty means no constraint."""
+        """The lowest common ancestor; an empty name is ignored. Empty if there is none."""
         return lowest_common(self.hyper_nodes, left, right)
 
     def lowest_of(self, node: str) -> str:
@@ -123,7 +123,9 @@ def number_tiers(job: JobInfo, tier_names: Mapping[str, int]) -> None:
 
 
 def harden(job: JobInfo, top: int) -> None:
-    """Turn soft constraints into hard ones of the root's tier; sub-jobs stay within the job's tier."""
+    """Turn soft constraints into hard ones: the job's of the root's tier, those of sub-jobs of the job's tier, if it
+    has one.
+    """
     if job.is_soft:
         job.network_topology = NetworkTopology("hard", top)
     allowed = None if job.network_topology is None else job.network_topology.highest_tier

@@ -35,20 +35,27 @@ WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED)
 
 
 class VolcanoEngineState(Struct, frozen=True, kw_only=True):
-    """State of earlier sessions that objects do not contain."""
+    """State of earlier sessions that cannot be read from objects, as stored in JSON."""
 
     phases: dict[str, str]
+    """Phases of PodGroups without an object, by key."""
     nominations: dict[str, str]
+    """Hyper node nominated for each sub-job, by uid."""
     kept: dict[str, Time]
+    """When periodic plugins last ran, by plugin."""
     search_start: int
     stirred: bool
     lagging: bool = False
     said: dict[str, str] = {}
+    """Last reported message of PodGroups that do not run, by key."""
     rung: Time = 0
+    """The last alarm that was returned."""
 
 
 class VolcanoPlacement(SessionPlacement):
-    """The objects relevant to Volcano, GPU owners, and the state of earlier sessions."""
+    """Places pods as Volcano does. Mutates: it holds the observed objects, GPU owners and the state of earlier
+    sessions.
+    """
 
     def __init__(self, policy: VolcanoPolicy) -> None:
         super().__init__()
@@ -58,15 +65,15 @@ class VolcanoPlacement(SessionPlacement):
         self._store = VolcanoStore(policy.default_queue)
         self._gpus = VolcanoGpuOwners()
         self._nominations: dict[str, str] = {}
-        """Sub-job → hyper node where victims made room for it."""
+        """Sub-job → hyper node where victims were evicted for it."""
         self._kept: dict[str, Time] = {}
         self._search_start = 0
         self._lagging = False
-        """The last session bound tasks: that their PodGroups run is seen by the next one."""
+        """True if the last session bound tasks: the next one sees that their PodGroups run."""
         self._now: Time = 0
-        """When the last session was."""
+        """Time of the last session."""
         self._said: dict[str, str] = {}
-        """Why PodGroups do not run, as it was last told."""
+        """Last reported message of PodGroups that do not run."""
 
     @property
     def has_pending(self) -> bool:
@@ -135,9 +142,9 @@ class VolcanoPlacement(SessionPlacement):
         return self._gpus.slices_of(pod)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """Volcano's predicates and scores for a pod as if it came now; scores are in hundredths.
+        """Predicates and scores for a pod as if it were pending now; weighted scores are in hundredths.
 
-        None if its queue is not there.
+        None if its queue does not exist.
         """
         asked = grouped(replace(pod, node="", phase=PodPhase.PENDING, deleted=0, gates=(), nominated_node=""))
         store = self._store.fork()

@@ -19,14 +19,14 @@ REJECT = -1
 
 
 class Invalid(Struct, frozen=True):
-    """Why a job is skipped: reason and message of its PodGroup's condition."""
+    """Why a job may not be scheduled in this session (api.ValidateResult)."""
 
     reason: str
     message: str
 
 
 class VictimRequester(Enum):
-    """Which action searches for victims, and whether for a gang or a single task."""
+    """Kind of eviction: for a gang or for one task, within a queue (preempt) or between queues (reclaim)."""
 
     GANG_PREEMPT = auto()
     GANG_RECLAIM = auto()
@@ -35,50 +35,54 @@ class VictimRequester(Enum):
 
 
 class EvictionContext(Struct, frozen=True):
-    """The job or task that victims are searched for; `task` is None for a gang."""
+    """The job that needs victims; `task` is set only if they are for one task."""
 
     kind: VictimRequester
     job: JobInfo
     task: TaskInfo | None = None
     hyper_node: str = ""
+    """The domain in which victims are searched."""
 
 
 class Purpose(Enum):
-    """What hyper nodes are searched for: idle capacity, or victims to evict."""
+    """Purpose of a search for hyper nodes."""
 
     ALLOCATE = auto()
     EVICT = auto()
 
 
 class EventHandler(Struct, frozen=True):
-    """Callbacks for each task that is allocated to a node in this session, or deallocated."""
+    """Callbacks when a task gets a node in this session (allocated or pipelined), and when it loses it (undone or
+    evicted).
+    """
 
     allocate: Callable[[TaskInfo], None] | None = None
     deallocate: Callable[[TaskInfo], None] | None = None
 
 
 def always(task: TaskInfo) -> bool:
-    """Entry in `alone` of a plugin whose result depends on the node and the kind of task only, for every task."""
+    """Value of `VolcanoFunctions.alone` for plugins whose results are cacheable for every task."""
     return True
 
 
 Victims = tuple[list[TaskInfo] | None, int]
-"""The candidates that may be evicted, and the plugin's vote; ABSTAIN does not count."""
+"""The selected victims and the vote; with ABSTAIN the victims are ignored."""
 Gradients = list[list[HyperNodeInfo]]
+"""Groups of hyper nodes, the preferred group first."""
 
 
 class VolcanoFunctions(Struct):
     """One mapping per extension point: plugin name → function. Mutates while plugins register.
 
-    An order function returns a negative number if its first argument comes first, a positive one if the second does,
-    and 0 if the plugin has no preference. A predicate returns None if the task fits.
+    An order is negative if the first argument comes first, positive if the second does, 0 if the plugin has no
+    preference. A predicate returns None if the task fits.
     """
 
     job_order: dict[str, Callable[[JobInfo, JobInfo], int]] = field(default_factory=dict)
     sub_job_order: dict[str, Callable[[SubJobInfo, SubJobInfo], int]] = field(default_factory=dict)
     queue_order: dict[str, Callable[[QueueInfo, QueueInfo], int]] = field(default_factory=dict)
     victim_queue_order: dict[str, Callable[[QueueInfo, QueueInfo, QueueInfo], int]] = field(default_factory=dict)
-    """Orders two queues by which one the third preempts first."""
+    """(left, right, queue of the preemptor): negative if victims of the left queue are evicted first."""
     task_order: dict[str, Callable[[TaskInfo, TaskInfo], int]] = field(default_factory=dict)
     pre_predicates: dict[str, Callable[[TaskInfo], FitError | None]] = field(default_factory=dict)
     predicates: dict[str, Callable[[TaskInfo, NodeInfo], FitError | None]] = field(default_factory=dict)
@@ -108,15 +112,17 @@ class VolcanoFunctions(Struct):
     reserved_nodes: dict[str, Callable[[], None]] = field(default_factory=dict)
     victim_tasks: dict[str, list[Callable[[list[TaskInfo]], list[TaskInfo]]]] = field(default_factory=dict)
     simulate_add: dict[str, Callable[[TaskInfo, TaskInfo, NodeInfo], None]] = field(default_factory=dict)
-    """(task to place, task that is put back, node): what the plugin keeps about the node while preemption tries it."""
+    """(preemptor, task put back, copy of a node): updates the plugin's state in a topology-aware preemption trial."""
     simulate_remove: dict[str, Callable[[TaskInfo, TaskInfo, NodeInfo], None]] = field(default_factory=dict)
     simulate_predicate: dict[str, Callable[[TaskInfo, NodeInfo], FitError | None]] = field(default_factory=dict)
     simulate_allocatable: dict[str, Callable[[QueueInfo, TaskInfo], bool]] = field(default_factory=dict)
     job_gradients: dict[str, Callable[[JobInfo, HyperNodeInfo, Purpose], Gradients]] = field(default_factory=dict)
-    """Hyper nodes that suit a job below a given one, in groups, the best first."""
+    """Candidate hyper nodes for a job at or below a given one, in groups, the preferred group first."""
     sub_job_gradients: dict[str, Callable[[SubJobInfo, HyperNodeInfo, Purpose], Gradients]] = field(
         default_factory=dict
     )
     alone: dict[str, Callable[[TaskInfo], bool]] = field(default_factory=dict)
-    """Plugins whose predicate and score depend on the node and the kind of task only."""
+    """True if the plugin's predicate and score depend only on the node and the class of the task (see
+    `PredicateCache`).
+    """
     handlers: list[EventHandler] = field(default_factory=list)

@@ -22,11 +22,13 @@ class VolcanoGpuOwners:
         """Pod → number of its node."""
 
     def describe(self, name: str, node: Node | None) -> None:
-        """A node appeared, changed or went."""
+        """Apply a node; None if it was deleted."""
         self._board.describe(name, node)
 
     def take_in(self, pod: Pod) -> None:
-        """A pod appeared or changed: it owns what it names, if it is on a node."""
+        """Apply a pod: on a node it gets the GPUs and MIG instances that it names, otherwise it gives up what
+        it had.
+        """
         if not pod.node or pod.done:
             self.forget(pod.key)
         elif self.of(pod.key) != pod.gpus or self._homes.get(pod.key) != self._board.number(pod.node):
@@ -41,7 +43,7 @@ class VolcanoGpuOwners:
         return self._board.seat(number, seat)
 
     def forget(self, pod: str) -> None:
-        """A pod owns nothing any more."""
+        """Release a pod's GPUs and MIG instances."""
         number = self._homes.pop(pod, None)
         if number is not None:
             self._board.unseat(number, pod)

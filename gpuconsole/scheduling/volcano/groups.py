@@ -1,7 +1,7 @@
-"""PodGroup of a pod: the one that it names, or one made for its gang or its owner.
+"""PodGroup of a pod: the one that it names, or one created for its gang or its owner.
 
-Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one that asks for a single member. A
-gang of the simulation that has no PodGroup gets one of its size.
+Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one with minMember 1. A gang of the
+simulation without a PodGroup gets one of its size.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,22 @@ from gpuconsole.scheduling.volcano.jobs.podgroup_controller import PREFIX, QUEUE
 
 
 def grouped(pod: Pod) -> Pod:
-    """The pod with the PodGroup that it belongs to in its annotations, and a uid by which equals sort by name."""
+    """The pod with its PodGroup in its annotations, and with its key as uid so that ties are broken by name."""
     if group_of(pod):
         return replace(pod, uid=pod.key)
     return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _made_name(pod)})
 
 
 def ungrouped(pod: Pod) -> Pod:
-    """A pod of another scheduler: it belongs to no PodGroup, and only takes room on its node."""
+    """A pod of another scheduler, without a PodGroup: it only uses resources of its node."""
     others = {key: value for key, value in pod.annotations.items() if key != GROUP_NAME}
     return replace(pod, uid=pod.key, annotations=others)
 
 
 def _made_name(pod: Pod) -> str:
-    """A gang that has a PodGroup bears its name; any other is `Kind/name`, as an owner is `Kind/namespace/name`."""
+    """The name of the PodGroup: that of a gang with a PodGroup, else made from `Kind/name` of the gang or of
+    the owner.
+    """
     if pod.gang and "/" not in pod.gang:
         return pod.gang
     kind, _, rest = (pod.gang or pod.job).partition("/")
@@ -38,7 +40,7 @@ def _made_name(pod: Pod) -> str:
 
 
 def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
-    """The PodGroup of a grouped pod where no object says how it is."""
+    """The PodGroup of a grouped pod for which no object exists; `phases` are those set by earlier sessions."""
     key = group_of(pod)
     made = group_of_pod(pod, key.rpartition("/")[2], {}, pod.gang_size if pod.gang else 1)
     return replace(
@@ -46,7 +48,7 @@ def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
         created=pod.created,
         queue=_queue(pod),
         priority_class=pod.labels.get(RAY_PRIORITY, made.priority_class),
-        # One pod does not tell the minResources of its gang, so no job is held back for them.
+        # minResources of the gang are unknown from one pod, so the enqueue action does not check them.
         min_resources=None,
         phase=phases.get(key, "Pending"),
     )

@@ -14,21 +14,21 @@ NONE: Mapping[str, Pod] = {}
 
 
 class NodePods:
-    """Pods by node and key."""
+    """Pods by node and key, with a log of changes."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
         described = list(nodes)
         self.nodes = {node.name: node.node for node in described if node.node is not None}
-        """The nodes themselves, those that somebody has described."""
+        """Node by name; nodes without a Node object are left out."""
         self._pods = {node.name: {key: task.pod for key, task in node.tasks.items()} for node in described}
         self._versions: dict[str, int] = {}
         self.log: list[str] = []
         """Every node whose pods changed, in order; one may be there more than once."""
         self.picky = sum(has_pod_affinity(pod) for pods in self._pods.values() for pod in pods.values())
-        """How many of the pods say anything about others."""
+        """How many pods have pod affinity or anti-affinity."""
 
     def without(self, gone: Container[str] = ()) -> StaticPodLister:
-        """Nodes and pods as kube-scheduler's plugins look at them, some pods left out by key."""
+        """The nodes and pods for kube-scheduler's plugins, without the pods with these keys."""
         return StaticPodLister(self.nodes, lambda node: [pod for key, pod in self.on(node).items() if key not in gone])
 
     def on(self, node: str) -> Mapping[str, Pod]:
@@ -45,14 +45,14 @@ class NodePods:
         return len(self.log)
 
     def add(self, task: TaskInfo) -> None:
-        """The task got its node."""
+        """Count a task that got its node."""
         pods = self._pods.setdefault(task.node_name, {})
         self.picky += has_pod_affinity(task.pod) and task.key not in pods
         pods[task.key] = task.pod
         self._changed(task.node_name)
 
     def remove(self, task: TaskInfo) -> None:
-        """The task lost its node, or is about to."""
+        """Stop counting a task that lost its node or is being evicted."""
         pod = self._pods.get(task.node_name, {}).pop(task.key, None)
         self.picky -= pod is not None and has_pod_affinity(pod)
         self._changed(task.node_name)

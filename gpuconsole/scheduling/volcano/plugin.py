@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PodGroupStatusCondition(Struct, frozen=True):
-    """What a session writes into the status of a PodGroup."""
+    """A condition that a session writes to the status of a PodGroup."""
 
     type: str
     """`Unschedulable` or `Scheduled`."""
@@ -20,17 +20,17 @@ class PodGroupStatusCondition(Struct, frozen=True):
 
 
 class VolcanoPlugin(Protocol):
-    """One instance serves one session; its state lives from opening to closing. Mutates."""
+    """A scheduler plugin; one instance serves one session and keeps that session's state. Mutates."""
 
     name: ClassVar[str]
     """As volcano-scheduler.conf names it."""
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        """`arguments` as the configuration gives them; what is missing or malformed takes its default."""
+        """Read the plugin's arguments; a missing or malformed one takes its default."""
 
     def on_session_open(self, session: "VolcanoSession") -> None:
         """Register functions in `session.functions` under the plugin's name."""
 
     def on_session_close(self, session: "VolcanoSession") -> None:
-        """Tidy up, or write down what the session came to."""
+        """Store results, such as PodGroup conditions, in the session."""
         return

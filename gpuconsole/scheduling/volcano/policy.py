@@ -1,4 +1,4 @@
-"""Volcano options: the scheduler's configuration."""
+"""Options of the Volcano engine."""
 
 from collections.abc import Mapping
 
@@ -25,19 +25,19 @@ tiers:
 
 
 GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")
-"""Feature gates of Kubernetes that change what vc-scheduler's predicates do: claims for devices, scores of volumes."""
+"""Feature gates of Kubernetes that change vc-scheduler's predicates: ResourceClaims, and scores of volumes."""
 
 
 class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field="engine"):
-    """Pods are placed by Volcano."""
+    """Options of the Volcano engine, which then places pods."""
 
     conf: str = HELM_CONF
     """Text of volcano-scheduler.conf."""
     devices: str = ""
-    """Text of device-config.yaml: into which MIG instances Volcano's device plugin may divide GPUs."""
+    """Text of device-config.yaml: the MIG instances into which Volcano's device plugin can divide GPUs."""
     feature_gates: Mapping[str, bool] = {}
-    """Those that are not at Kubernetes' defaults (vc-scheduler --feature-gates)."""
+    """Feature gates that differ from Kubernetes' defaults (vc-scheduler --feature-gates)."""
     default_queue: str = "default"
-    """The queue of PodGroups that name none; it is made if there is none of that name."""
+    """The queue of PodGroups that name none; it is assumed to exist."""
     scheduler: str = ""
-    """The schedulerName of the pods that it places, where another scheduler places the rest; empty: all pods."""
+    """The schedulerName of the pods that Volcano places; empty if it places all pods."""

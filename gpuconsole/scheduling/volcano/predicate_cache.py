@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OWN = (TASK_INDEX, PARTITION)
-"""Marks by which pods of one task differ, and that no plugin looks at when it judges a node."""
+"""Labels and annotations that differ between pods of one task and that no plugin reads when it evaluates a node."""
 Kind = tuple[object, ...]
 NONE, SOON, NOW = 0, 1, 2
-"""Room for a task: none, once what is being released is free, at once."""
+"""Room for a task: none, once releasing resources are free, or now."""
 
 
 class PredicateCache:
-    """Verdicts, room and scores by kind of task and node, as long as the node stays the same."""
+    """Predicate results, room and scores by class of tasks and node, valid until the node changes."""
 
     def __init__(self, session: "VolcanoSession") -> None:
         self._session = session
@@ -35,17 +35,21 @@ class PredicateCache:
         self._scores: dict[Kind, dict[str, tuple[int, float]]] = {}
 
     def kind(self, task: TaskInfo) -> Kind | None:
-        """Key of a task's class for cached results; None if some plugin evaluates more than one node for it."""
+        """Key of a task's class for cached results; None if a plugin's result depends on more than the node and the
+        class.
+        """
         if task.uid not in self._kinds:
             self._kinds[task.uid] = self._kind(task)
         return self._kinds[task.uid]
 
     def verdicts(self, kind: Kind) -> dict[str, tuple[int, FitError | None]]:
-        """Why such a task does not fit on a node, or None, with how often the node had changed; to be added to."""
+        """By node: (the node's `changes`, why tasks of the class do not fit, None if they do). The caller adds
+        entries.
+        """
         return self._verdicts.setdefault(kind, {})
 
     def by_room(self, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Mapping[int, list[NodeInfo]]:
-        """The nodes by whether they have room for the task."""
+        """The nodes grouped by NONE, SOON and NOW."""
         kind = self.kind(task)
         known = {} if kind is None else self._rooms.setdefault(kind, {})
         found: dict[int, list[NodeInfo]] = {NONE: [], SOON: [], NOW: []}
@@ -57,7 +61,9 @@ class PredicateCache:
         return found
 
     def scores(self, task: TaskInfo) -> dict[str, tuple[int, float]] | None:
-        """Sums of scores by node, with how often the node had changed; None if they have to be found each time."""
+        """By node: (the node's `changes`, sum of per-node scores), to which the caller adds; None if nothing may be
+        cached.
+        """
         kind = self.kind(task)
         return None if kind is None else self._scores.setdefault(kind, {})
 
@@ -74,7 +80,7 @@ class PredicateCache:
 
 
 def room(task: TaskInfo, node: NodeInfo) -> int:
-    """Whether the node has room for the task, now or soon."""
+    """Whether the node has room for the task: NOW, SOON or NONE."""
     if task.init_request.less_equal(node.idle, ZERO):
         return NOW
     return SOON if task.init_request.less_equal(node.future_idle(), ZERO) else NONE

@@ -16,7 +16,7 @@ Queues = Mapping[str, VolcanoQueue]
 
 
 def next_state(state: str, action: JobAction, busy: bool) -> str:
-    """The state after an action; a queue that is `busy` has PodGroups, so that it closes only when they are gone."""
+    """The state after an action; a `busy` queue has PodGroups and stays Closing until they are gone."""
     shut = CLOSING if busy else CLOSED
     match state, action:
         case _, JobAction.OPEN_QUEUE:
@@ -34,7 +34,7 @@ def next_state(state: str, action: JobAction, busy: bool) -> str:
 
 
 def refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
-    """Why a queue cannot be opened or closed; nothing if it can."""
+    """Why a queue cannot be opened or closed; empty if it can."""
     if action is JobAction.CLOSE_QUEUE and queue.name == ROOT and queue.state not in _SHUT:
         return "Root queue cannot be closed"
     parent = queues.get(queue.parent) if queue.parent not in ("", ROOT) else None
@@ -47,9 +47,9 @@ def refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
 
 
 def command(name: str, action: JobAction, queues: Queues, busy: Collection[str]) -> list[VolcanoQueue]:
-    """The states of a queue and its descendants after it is opened or closed; `busy` are queues with PodGroups.
+    """The changed queues when a queue is opened or closed, itself included; none if that is refused.
 
-    Open descendants close with it, and those that did so open with it.
+    Open descendants close with it, and those that closed with it open with it. `busy` are queues with PodGroups.
     """
     queue = queues[name]
     if refusal(queue, action, queues):

@@ -35,7 +35,7 @@ class ParsedVolcanoConfiguration(Struct, frozen=True):
 
 
 def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> ParsedVolcanoConfiguration:
-    """Read a configuration; values that cannot be read take their defaults and cause a finding."""
+    """Read a configuration; invalid parts are left out or take their defaults, with a finding."""
     document, report = find_configuration(
         text,
         name,
@@ -151,7 +151,9 @@ def _advise(configuration: VolcanoConfiguration, report: DocumentFindings) -> No
 
 
 def _check_timeouts(arguments: VolcanoArguments, path: Path, report: DocumentFindings) -> None:
-    """Volcano does not start with a negative timeout for volumes, and leaves one for devices out."""
+    """Report a negative timeout for volumes, with which Volcano does not start, and one for devices, which it
+    ignores.
+    """
     if VolumeBindingArguments.of(arguments).bind_timeout < 0:
         problem = "invalid BindTimeoutSeconds, should not be a negative value"
         report.error((*path, BIND_TIMEOUT_ARGUMENT), problem, "write a number of seconds", "bad-timeout")

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 RESOURCES = "NodeResources"
 UNIT = 100
-"""Scores are told in hundredths: some are fractions."""
+"""Weighted scores are in hundredths because some are fractions."""
 Columns = Mapping[tuple[str, int], Mapping[str, float]]
 """(plugin, weight) → raw score by node."""
 
@@ -58,7 +58,7 @@ def score_table(session: VolcanoSession, task: TaskInfo) -> ScoreTable:
 
 
 def _filters(session: VolcanoSession) -> list[str]:
-    """Whoever refuses nodes, kube-scheduler's filters each by its own name."""
+    """Names of all filters: plugins with predicates, and kube-scheduler's filters each by its own name."""
     inner = [one.name for plugin in session.plugins if isinstance(plugin, PredicatesPlugin) for one in plugin.filters]
     asked = {name for name in session.functions.predicates if name != PredicatesPlugin.name}
     listed = [plugin.name for plugin in session.plugins if plugin.name in asked]
@@ -67,13 +67,13 @@ def _filters(session: VolcanoSession) -> list[str]:
 
 
 def _unprepared(session: VolcanoSession, task: TaskInfo) -> dict[str, str]:
-    """Why no node will do, by who says it."""
+    """Why the pre-predicates reject all nodes, by filter."""
     error = session.pre_predicate(task)
     return {status.plugin: status.reason for status in error.statuses} if error is not None else {}
 
 
 def _verdicts(session: VolcanoSession, task: TaskInfo, node: NodeInfo) -> dict[str, str]:
-    """Why the node is refused, by who says it: all plugins are asked, though Volcano stops at the first."""
+    """Why the node is rejected, by filter: all are evaluated, although Volcano stops at the first rejection."""
     said: dict[str, str] = {}
     short = resource_fit(task, node)
     if short is not None:
@@ -86,7 +86,7 @@ def _verdicts(session: VolcanoSession, task: TaskInfo, node: NodeInfo) -> dict[s
 
 
 def _in_turn(session: VolcanoSession) -> list[NodeInfo]:
-    """The nodes from where the next search begins."""
+    """The nodes in the order of the next search."""
     nodes = session.node_list
     start = session.search_start % max(1, len(nodes)) if len(nodes) > session.sampling.minimum_nodes else 0
     return [*nodes[start:], *nodes[:start]]
@@ -95,7 +95,7 @@ def _in_turn(session: VolcanoSession) -> list[NodeInfo]:
 def _search(
     session: VolcanoSession, task: TaskInfo, unprepared: Mapping[str, str]
 ) -> tuple[list[NodeInfo], FitErrors, int]:
-    """Nodes that fit, why others do not, and how many were looked at."""
+    """Feasible nodes, the fit errors of the others, and how many nodes were evaluated."""
     before, total = session.search_start, len(session.node_list)
     if unprepared:
         return [], FitErrors(next(iter(unprepared.values()))), 0
@@ -108,7 +108,7 @@ def _search(
 
 
 def _scores(session: VolcanoSession, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Columns:
-    """What each plugin gives the nodes; of nodeorder each of kube-scheduler's scores."""
+    """Raw scores by plugin; nodeorder has one column for each of kube-scheduler's scores."""
     columns: dict[tuple[str, int], Mapping[str, float]] = {}
     asking = session.functions
     for option in (option for tier in session.tiers for option in tier if Flag.NODE_ORDER in option.enabled):
@@ -133,7 +133,7 @@ def _line(columns: Columns, node: str) -> tuple[NodeScore, ...]:
 
 
 def _ties(task: TaskInfo, rows: Sequence[NodeRow], chosen: NodeInfo, found: Sequence[NodeInfo]) -> tuple[str, ...]:
-    """The other nodes with as high a total, of those that have room as the chosen one has it."""
+    """Other nodes with the same total and the same room (now or soon) as the chosen one."""
     rooms = {node.name: room(task, node) for node in found}
     best = next(row.total for row in rows if row.node == chosen.name)
     wanted = rooms.get(chosen.name, NOW)

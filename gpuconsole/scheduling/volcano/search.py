@@ -1,4 +1,4 @@
-"""Node search of a session: which nodes are evaluated, which fit, which is best."""
+"""Node search of a session: the nodes to evaluate, the feasible ones, and the best of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
@@ -19,16 +19,16 @@ Predicate = Callable[[TaskInfo, NodeInfo], FitError | None]
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """How many nodes that fit are enough (vc-scheduler's flags of these names)."""
+    """How many feasible nodes a search looks for (vc-scheduler's --minimum-feasible-nodes and related flags)."""
 
     minimum_nodes: int = 100
-    """So many are looked for in any case (minimum-feasible-nodes)."""
+    """The search never stops before this number of feasible nodes."""
     minimum_percentage: int = 5
     percentage: int = 0
-    """Of all nodes; 0 = 50, less one for every 125 nodes."""
+    """Of all nodes; 0 = 50, less one for every 125 nodes, but at least `minimum_percentage`."""
 
     def enough(self, nodes: int) -> int:
-        """After how many fitting nodes the search ends (CalculateNumOfFeasibleNodesToFind)."""
+        """The number of feasible nodes after which the search stops (CalculateNumOfFeasibleNodesToFind)."""
         if nodes <= self.minimum_nodes or self.percentage >= 100:
             return nodes
         percentage = self.percentage
@@ -38,7 +38,9 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class Finder:
-    """Finds feasible nodes for tasks one after another. Mutates: after a failure, tasks of the same role fail too."""
+    """Finds feasible nodes for tasks. Mutates: a node that rejected a task is skipped for tasks of the same job and
+    role.
+    """
 
     def __init__(
         self, session: "VolcanoSession", *, remembers: bool = True, memo: PredicateCache | None = None
@@ -49,7 +51,9 @@ class Finder:
         self._failed: dict[tuple[str, str], dict[str, FitError]] = {}
 
     def fitting(self, task: TaskInfo, nodes: Sequence[NodeInfo], fits: Predicate) -> tuple[list[NodeInfo], FitErrors]:
-        """Nodes that fit, up to as many as are enough, from where the last search ended; and why others do not."""
+        """Feasible nodes by name, until enough are found, starting where the last search ended; and the errors of
+        others.
+        """
         session = self._session
         errors = FitErrors()
         failed = self._failed.setdefault((task.job, task.role), {})
@@ -81,7 +85,7 @@ class Finder:
 
 
 def resource_fit(task: TaskInfo, node: NodeInfo) -> FitError | None:
-    """Why what is idle or being released on the node is not enough; None if it is."""
+    """Why the node's idle and releasing resources do not suffice for the task; None if they do."""
     if task.init_request.less_equal(node.idle, ZERO) and node.pipelined.untouched:
         return None
     missing = task.init_request.exceeding(node.future_idle(), ZERO)
@@ -89,19 +93,21 @@ def resource_fit(task: TaskInfo, node: NodeInfo) -> FitError | None:
 
 
 def by_score(scores: Mapping[str, float], nodes: Iterable[NodeInfo]) -> list[NodeInfo]:
-    """The nodes by score, the highest first; among equals as they came."""
+    """The nodes by score, the highest first; equal ones keep their order."""
     return sorted(nodes, key=lambda node: -scores[node.name])
 
 
 def best_of(scores: Mapping[str, float]) -> str:
-    """What has the highest score, the first by name among equals; empty if nothing has any."""
+    """The name with the highest score, the first by name among equals; empty if there are no scores."""
     return min(scores, key=lambda name: (-scores[name], name), default="")
 
 
 def best_node(
     session: "VolcanoSession", task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
-    """The node that a plugin picks, or else the one of the highest score, the first by name among equals."""
+    """The node that a plugin picks, else the one with the highest score, the first by name among equals; None without
+    nodes.
+    """
     if not nodes:
         return None
     scores = session.node_scores(task, nodes, None if memo is None else memo.scores(task))
@@ -119,7 +125,7 @@ def best_node(
 def choose_node(
     session: "VolcanoSession", task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
-    """The best of the nodes with room now, or else of those with room soon; own shard before others."""
+    """The best node with room now, else the best with room once resources are released; its own shard before others."""
     by_room = (memo or PredicateCache(session)).by_room(task, nodes)
     idle, soon = by_room[NOW], by_room[SOON]
     for candidates in (*session.by_shard(idle), *session.by_shard(soon)):
@@ -134,7 +140,7 @@ def choose_node(
 def victims_suffice(task: TaskInfo, node: NodeInfo, victims: Iterable[TaskInfo]) -> bool:
     """True if the task would fit on the node once all these victims are gone (ValidateVictims).
 
-    No victims may be enough: what an earlier task let go can have room for this one too.
+    No victims can suffice: an earlier eviction may have freed enough for this task too.
     """
     room = node.future_idle()
     for victim in victims:

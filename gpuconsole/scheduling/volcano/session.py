@@ -1,7 +1,6 @@
-"""A Volcano session: a snapshot of the cluster, the plugins' functions, and the actions' changes. Mutates.
+"""A Volcano session: a snapshot of the cluster, the plugins' functions, and the changes by actions. Mutates.
 
-Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is given: they are copies of the cluster's,
-made for this session.
+Volcano 1.15 framework/session.go. The session owns its tasks, jobs and nodes, which are copies made for it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,18 +44,19 @@ class Sharding(StrEnum):
 
     NONE = ""
     SOFT = "soft"
-    """It takes them where its own do not do."""
+    """It uses them if no node of its own shard will do."""
     HARD = "hard"
+    """It never uses them."""
 
 
 class CycleData(Protocol):
-    """What a plugin keeps about one task while that task is looked at."""
+    """A plugin's state for one task while that task is scheduled (CycleState)."""
 
     def clone(self) -> "CycleData": ...
 
 
 class ClusterInfo(Struct, kw_only=True):
-    """What a session is opened on."""
+    """The snapshot of the cluster on which a session is opened."""
 
     jobs: dict[str, JobInfo] = field(default_factory=dict)
     """Job by uid: `namespace/name` of its PodGroup."""
@@ -64,24 +64,24 @@ class ClusterInfo(Struct, kw_only=True):
     queues: dict[str, QueueInfo] = field(default_factory=dict)
     domains: HyperNodeDomains = field(default_factory=HyperNodeDomains)
     budgets: list[OpenBudget] = field(default_factory=list)
-    """What disruption budgets let go."""
+    """PodDisruptionBudgets with the disruptions that they allow."""
     quotas: dict[str, list[ResourceQuota]] = field(default_factory=dict)
     """ResourceQuotas by namespace."""
     numa: dict[str, Numatopology] = field(default_factory=dict)
-    """What nodes say of their CPUs."""
+    """Numatopology by node."""
     storage: Storage = field(default_factory=Storage)
     mig_models: tuple[MigModel, ...] = ()
-    """How GPUs are divided by Volcano's device plugin, by model."""
+    """MIG groups by GPU model, as Volcano's device plugin is configured."""
     stock: Stock = field(default_factory=Stock)
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates of Kubernetes that vc-scheduler was started with, where they are not at their defaults."""
+    """Feature gates of Kubernetes that differ from their defaults."""
     kept: dict[str, Time] = field(default_factory=dict)
-    """When plugins last did what they do only now and then; sessions hand it on."""
+    """When periodic plugins last ran, by plugin; handed from session to session."""
     now: Time = 0
 
 
 class VolcanoSession(SessionPlugins):
-    """One look at the cluster. It is open when it is made."""
+    """One scheduling session; it is open once constructed."""
 
     def __init__(
         self,
@@ -106,11 +106,11 @@ class VolcanoSession(SessionPlugins):
         self.storage, self.stock = cluster.storage, cluster.stock
         self.mig_models = cluster.mig_models
         self.promised: dict[str, VolumeBindingPlan] = {}
-        """What a pod was promised of storage with its node, by the pod's key."""
+        """Volume bindings reserved for a pod with its node, by the pod's key."""
         self.instances: dict[str, tuple[MigInstance, ...]] = {}
-        """The MIG instances that are made for a pod on its node, by the pod's key."""
+        """MIG instances to create for a pod on its node, by the pod's key."""
         self.granted: dict[str, Grant] = {}
-        """What a pod was promised of devices with its node, by the pod's key."""
+        """DRA devices reserved for a pod with its node, by the pod's key."""
         self.total = Resource()
         for node in self.node_list:
             self.total.add(node.allocatable)
@@ -131,15 +131,15 @@ class VolcanoSession(SessionPlugins):
         self.nodes_in_shard: frozenset[str] = frozenset()
         self.cycle_states: dict[str, dict[str, CycleData]] = {}
         self.evictions: list[CommittedEviction] = []
-        """In order."""
+        """Committed evictions, in order."""
         self.binds: list[TaskInfo] = []
         """Tasks that were bound, in order."""
         self.wakes: list[Time] = []
-        """When time alone will change what plugins say."""
+        """Times at which plugins' results change although no object does."""
         self.events: list[tuple[JobInfo, str]] = []
-        """What plugins say about jobs that they reject."""
+        """Jobs that a plugin refused to enqueue, with the message."""
         self.conditions: dict[str, PodGroupStatusCondition] = {}
-        """What closing says about each job."""
+        """Condition of each job's PodGroup by the job's uid, set when the session closes."""
         self.plugins: list[VolcanoPlugin] = []
         for option in (option for tier in self.tiers for option in tier if option.name in plugins):
             plugin = plugins[option.name](option.arguments)
@@ -147,47 +147,47 @@ class VolcanoSession(SessionPlugins):
             plugin.on_session_open(self)
 
     def configured(self, action: str) -> bool:
-        """True if the action is one of those that this scheduler takes."""
+        """True if the scheduler's configuration names the action."""
         return action in self.configuration.actions
 
-    # What happens to tasks.
+    # Changes of tasks.
 
     def update_status(self, task: TaskInfo, status: TaskStatus) -> None:
-        """Tell the task's job what the task is now."""
+        """Set a task's status in its job."""
         self.jobs[task.job].update_status(task, status)
 
     def move(self, task: TaskInfo, status: TaskStatus) -> None:
-        """Change the status of a task that sits on a node."""
+        """Set the status of a task in its job and on its node."""
         self.update_status(task, status)
         node = self.nodes.get(task.node_name)
         if node is not None:
             node.update_task(task)
 
     def settle(self, task: TaskInfo, node: str, status: TaskStatus) -> str:
-        """Put a task on a node; the reason if the node does not take it."""
+        """Put a task on a node; returns why the node rejects it, empty if it does not."""
         self.update_status(task, status)
         task.node_name = node
         return self.nodes[node].add_task(task)
 
     def allocated(self, task: TaskInfo) -> None:
-        """Tell the plugins that a task has a node."""
+        """Notify the plugins that a task has a node."""
         for handler in self.functions.handlers:
             if handler.allocate is not None:
                 handler.allocate(task)
 
     def deallocated(self, task: TaskInfo) -> None:
-        """Tell the plugins that a task has lost its node."""
+        """Notify the plugins that a task has lost its node."""
         for handler in self.functions.handlers:
             if handler.deallocate is not None:
                 handler.deallocate(task)
 
     def bind(self, task: TaskInfo) -> None:
-        """Bind a task for good to the node that it was given."""
+        """Bind a task to its node; this cannot be undone."""
         self.binds.append(task)
         self.update_status(task, TaskStatus.BINDING)
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
-        """Give a task a node outside of any statement; if its job is ready, all its tasks that have one are bound."""
+        """Allocate a task outside of any statement; if its job is then ready, all its allocated tasks are bound."""
         if self.settle(task, node.name, TaskStatus.ALLOCATED):
             return
         self.allocated(task)
@@ -197,19 +197,19 @@ class VolcanoSession(SessionPlugins):
                 self.bind(ready)
 
     def evict(self, task: TaskInfo, reason: str) -> None:
-        """Evict a task for good, outside of any statement."""
+        """Evict a task outside of any statement; this cannot be undone."""
         self.evictions.append(CommittedEviction(task, reason))
         self.move(task, TaskStatus.RELEASING)
         self.deallocated(task)
 
-    # Which nodes and which victims.
+    # Selection of nodes and victims.
 
     def predicate_for_allocate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         """Why the task cannot be put on the node now; None if it can."""
         return self.predicate(task, node)
 
     def predicate_for_preempt(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
-        """Why no eviction would help the task on the node; None if one may."""
+        """Why no eviction would make the task fit on the node; None if one may."""
         error = self.predicate(task, node)
         if error is not None and error.has(
             PredicateCode.UNRESOLVABLE, PredicateCode.ERROR, PredicateCode.WAIT, PredicateCode.SKIP
@@ -218,27 +218,27 @@ class VolcanoSession(SessionPlugins):
         return None
 
     def resolvable_nodes(self, task: TaskInfo) -> list[NodeInfo]:
-        """Nodes but those of which `allocate` learned that no eviction would help the task there."""
+        """All nodes except those where `allocate` found that no eviction would make the task fit."""
         job = self.jobs.get(task.job)
         errors = None if job is None else job.node_fit_errors.get(task.uid)
         unresolvable = set() if errors is None else errors.unresolvable_nodes()
         return [node for node in self.node_list if node.name not in unresolvable]
 
     def out_of_shard(self, node: NodeInfo) -> FitError | None:
-        """Why this scheduler leaves the node to another one; None if it does not."""
+        """The error if the node belongs to another scheduler's shard; None otherwise."""
         if self.sharding is Sharding.HARD and node.name not in self.nodes_in_shard:
             return FitError.saying(PredicateCode.ERROR, "node isn't in scheduler node shard")
         return None
 
     def by_shard(self, nodes: Sequence[NodeInfo]) -> tuple[list[NodeInfo], list[NodeInfo]]:
-        """The nodes that come first, and those of other shards that come after."""
+        """(nodes to try first, nodes of other shards to try then); the second list is empty unless sharding is soft."""
         if self.sharding is not Sharding.SOFT:
             return list(nodes), []
         own = [node for node in nodes if node.name in self.nodes_in_shard]
         return own, [node for node in nodes if node.name not in self.nodes_in_shard]
 
     def victims_heap(self, victims: Iterable[TaskInfo], preemptor: TaskInfo) -> Heap[TaskInfo]:
-        """Victims in the order in which they go (BuildVictimsPriorityQueue)."""
+        """Victims in order of eviction (BuildVictimsPriorityQueue)."""
         mine = self.jobs.get(preemptor.job)
 
         def goes_first(left: TaskInfo, right: TaskInfo) -> bool:
@@ -255,15 +255,15 @@ class VolcanoSession(SessionPlugins):
 
         return Heap(goes_first, victims)
 
-    # What plugins keep about a task while it is looked at.
+    # State of plugins while a task is scheduled.
 
     def cycle_state(self, task: TaskInfo) -> dict[str, CycleData]:
-        """What plugins keep about a task, by plugin."""
+        """The plugins' state for a task, by plugin."""
         return self.cycle_states.setdefault(task.uid, {})
 
     @contextmanager
     def cycle_trial(self, task: TaskInfo) -> Iterator[None]:
-        """Inside, what plugins keep about the task is a copy."""
+        """Inside the block the task's cycle state is a copy; afterwards the original is restored."""
         kept = self.cycle_state(task)
         self.cycle_states[task.uid] = {name: data.clone() for name, data in kept.items()}
         try:

@@ -29,7 +29,7 @@ Order = Callable[[F, F], int]
 
 
 class SessionPlugins:
-    """What the plugins of a session say together."""
+    """The combined results of a session's plugins."""
 
     def __init__(self, tiers: Sequence[Tier]) -> None:
         self.tiers = tuple(tiers)
@@ -37,12 +37,12 @@ class SessionPlugins:
         self._asked: dict[tuple[int, Flag | None], tuple[int, Sequence[Sequence[object]]]] = {}
 
     def hierarchy_enabled(self, plugin: str) -> bool:
-        """True if the plugin is told to arrange queues in a tree; the first tier that names it says so."""
+        """True if enableHierarchy is set for the plugin in the first tier that names it."""
         options = (option for tier in self.tiers for option in tier if option.name == plugin)
         return any(Flag.HIERARCHY in option.enabled for option in [next(options, None)] if option is not None)
 
     def _tiers(self, registered: Mapping[str, F], flag: Flag | None) -> Sequence[Sequence[F]]:
-        """The functions that may speak, tier by tier; tiers without any are left out."""
+        """The enabled functions, tier by tier; tiers without any are left out."""
         key = id(registered), flag
         known = self._asked.get(key)
         if known is None or known[0] != len(registered):
@@ -60,7 +60,7 @@ class SessionPlugins:
     def _all(self, registered: Mapping[str, F], flag: Flag | None) -> Iterable[F]:
         return (function for functions in self._tiers(registered, flag) for function in functions)
 
-    # Orders: the first plugin that minds decides.
+    # Orders: the first plugin with a preference decides.
 
     def _compare(self, registered: Mapping[str, Order[F]], flag: Flag, left: F, right: F) -> int:
         for order in self._all(registered, flag):
@@ -69,7 +69,7 @@ class SessionPlugins:
         return 0
 
     def job_compare(self, left: JobInfo, right: JobInfo) -> int:
-        """Negative if the left job comes first for the plugins, 0 if they do not mind."""
+        """Negative if the left job comes first, positive if the right one does, 0 if no plugin has a preference."""
         return self._compare(self.functions.job_order, Flag.JOB_ORDER, left, right)
 
     def job_first(self, left: JobInfo, right: JobInfo) -> bool:
@@ -83,14 +83,16 @@ class SessionPlugins:
         return said < 0 if said else (left.queue.created, left.uid) < (right.queue.created, right.uid)
 
     def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
-        """True if the left queue gives first to the preemptor's."""
+        """True if victims of the left queue are evicted first for a preemptor's queue; by default queues in reverse
+        order.
+        """
         for order in self._all(self.functions.victim_queue_order, None):
             if said := order(left, right, preemptor):
                 return said < 0
         return not self.queue_first(left, right)
 
     def task_first(self, left: TaskInfo, right: TaskInfo) -> bool:
-        """True if the left task comes first; among equals the older, then by its number, then by uid."""
+        """True if the left task comes first; among equals by the number in its name, then the older, then by uid."""
         said = self._compare(self.functions.task_order, Flag.TASK_ORDER, left, right)
         return said < 0 if said else left.precedes(right)
 
@@ -99,25 +101,25 @@ class SessionPlugins:
         said = self._compare(self.functions.sub_job_order, Flag.SUB_JOB_ORDER, left, right)
         return said < 0 if said else (left.match_index, left.uid) < (right.match_index, right.uid)
 
-    # Victims: inside a tier those who vote must agree; the first tier that finds any decides.
+    # Victims: the voting plugins of a tier must agree; the first tier with victims decides.
 
     def preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
-        """Candidates of its own queue that a task may preempt; None if no tier decided."""
+        """The candidates that a task may preempt; None if no tier decided."""
         tiers = self._tiers(self.functions.preemptable, Flag.PREEMPTABLE)
         return _agreed((said(preemptor, candidates) for said in tier) for tier in tiers)
 
     def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
-        """Candidates of other queues that a task may reclaim; None if no tier decided."""
+        """The candidates that a task may reclaim from; None if no tier decided."""
         tiers = self._tiers(self.functions.reclaimable, Flag.RECLAIMABLE)
         return _agreed((said(reclaimer, candidates) for said in tier) for tier in tiers)
 
     def unified_evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
-        """Candidates that a gang may evict; None if no tier decided."""
+        """The candidates that a gang may evict; None if no tier decided."""
         tiers = self._tiers(self.functions.unified_evictable, None)
         return _agreed((said(context, candidates) for said in tier) for tier in tiers)
 
     def victim_tasks(self, tasks: list[TaskInfo]) -> list[TaskInfo]:
-        """Running tasks that are to go whoever waits: all that the first tier names that names any."""
+        """Running tasks to evict regardless of pending jobs, by uid: all of the first tier whose plugins name any."""
         for functions in self._tiers(self.functions.victim_tasks, Flag.VICTIM):
             found = {task.uid: task for several in functions for function in several for task in function(tasks)}
             if found:
@@ -127,7 +129,7 @@ class SessionPlugins:
     # Queues.
 
     def overused(self, queue: QueueInfo) -> bool:
-        """True if any plugin says that the queue has its share."""
+        """True if any plugin says that the queue is overused."""
         return any(said(queue) for said in self._all(self.functions.overused, Flag.OVERUSED))
 
     def preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
@@ -145,23 +147,23 @@ class SessionPlugins:
         return all(said(job) for said in self._all(self.functions.job_ready, Flag.JOB_READY))
 
     def sub_job_ready(self, job: JobInfo, sub_job: SubJobInfo) -> bool:
-        """As `job_ready`, of a part of a job that has parts."""
+        """As `job_ready`, for a sub-job; without subGroupPolicies its job decides."""
         if not job.contains_sub_job_policy:
             return self.job_ready(job)
         return all(said(sub_job) for said in self._all(self.functions.sub_job_ready, Flag.SUB_JOB_READY))
 
     def job_pipelined(self, job: JobInfo) -> bool:
-        """True if what the job got and waits for is enough to reserve it."""
+        """True if the job's allocated and pipelined tasks suffice to keep their reservations."""
         return self._permitted(self.functions.job_pipelined, Flag.JOB_PIPELINED, job)
 
     def sub_job_pipelined(self, job: JobInfo, sub_job: SubJobInfo) -> bool:
-        """As `job_pipelined`, of a part of a job that has parts."""
+        """As `job_pipelined`, for a sub-job; without subGroupPolicies its job decides."""
         if not job.contains_sub_job_policy:
             return self.job_pipelined(job)
         return self._permitted(self.functions.sub_job_pipelined, Flag.SUB_JOB_PIPELINED, sub_job)
 
     def job_enqueueable(self, job: JobInfo) -> bool:
-        """True if the job's pods may be looked at."""
+        """True if the job may be enqueued."""
         return self._permitted(self.functions.job_enqueueable, Flag.JOB_ENQUEUED, job)
 
     def _permitted(self, registered: Mapping[str, Callable[[F], int]], flag: Flag, obj: F) -> bool:
@@ -178,17 +180,17 @@ class SessionPlugins:
         return True
 
     def job_enqueued(self, job: JobInfo) -> None:
-        """Tell the plugins that the job's pods will be looked at."""
+        """Notify the plugins that the job was enqueued."""
         for tell in self._all(self.functions.job_enqueued, Flag.JOB_ENQUEUED):
             tell(job)
 
     def job_starving(self, job: JobInfo) -> bool:
-        """True if the job may take from others: all plugins of the first tier that speaks say so."""
+        """True if all plugins of the first tier with such a function call the job starving, so that it may preempt."""
         tiers = self._tiers(self.functions.job_starving, Flag.JOB_STARVING)
         return bool(tiers) and all(said(job) for said in tiers[0])
 
     def job_valid(self, job: JobInfo) -> Invalid | None:
-        """Why the job cannot be looked at; None if it can."""
+        """Why the job may not be scheduled; None if it may."""
         return next(filter(None, (said(job) for said in self._all(self.functions.job_valid, None))), None)
 
     # Nodes.
@@ -199,21 +201,21 @@ class SessionPlugins:
         return next(filter(None, (said(task) for said in asked)), None)
 
     def predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
-        """Why the task does not fit on the node; None if it does. All plugins must agree."""
+        """Why the task does not fit on the node, by the first plugin that rejects it; None if it fits."""
         for said in self._all(self.functions.predicates, Flag.PREDICATE):
             if (error := said(task, node)) is not None:
                 return error
         return None
 
     def best_node(self, task: TaskInfo, scores: dict[float, list[NodeInfo]]) -> NodeInfo | None:
-        """The node that a plugin picks itself, if one does."""
+        """The node that a plugin picks; None if none does. `scores` has the nodes by score."""
         asked = self._all(self.functions.best_node, Flag.BEST_NODE)
         return next(filter(None, (said(task, scores) for said in asked)), None)
 
     def node_scores(
         self, task: TaskInfo, nodes: Sequence[NodeInfo], known: dict[str, tuple[int, float]] | None = None
     ) -> dict[str, float]:
-        """The sum of the plugins' scores, by node; `known` are those of single nodes, while these stay the same."""
+        """The sum of the plugins' scores, by node; `known` caches per-node scores with the node's `changes`."""
         one_by_one = list(self._all(self.functions.node_order, Flag.NODE_ORDER))
         batch: dict[str, float] = {}
         for said in self._all(self.functions.batch_node_order, Flag.NODE_ORDER):
@@ -237,33 +239,37 @@ class SessionPlugins:
         return scores
 
     def job_gradients(self, job: JobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
-        """Hyper nodes that suit the job, in groups, the best first; without a plugin only the given one."""
+        """Candidate hyper nodes for a job at or below a given one, preferred group first; without a plugin only that
+        one.
+        """
         for said in self._all(self.functions.job_gradients, Flag.HYPER_NODE_GRADIENT):
             return said(job, below, purpose)
         return [[below]]
 
     def sub_job_gradients(self, sub_job: SubJobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
-        """As `job_gradients`, for a part of a job."""
+        """As `job_gradients`, for a sub-job."""
         for said in self._all(self.functions.sub_job_gradients, Flag.HYPER_NODE_GRADIENT):
             return said(sub_job, below, purpose)
         return [[below]]
 
-    # Preemption that tries on a copy of the node first.
+    # Topology-aware preemption, which tries evictions on copies of nodes.
 
     def simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
+        """True unless a plugin forbids the queue to take this task in a trial."""
         return all(said(queue, task) for said in self._all(self.functions.simulate_allocatable, Flag.ALLOCATABLE))
 
     def simulate_predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        """Why the task does not fit on the copy of a node; None if it does."""
         asked = self._all(self.functions.simulate_predicate, Flag.PREDICATE)
         return next(filter(None, (said(task, node) for said in asked)), None)
 
     def simulate_remove(self, preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
-        """Tell the plugins that a task is taken off the copy of a node."""
+        """Notify the plugins that a task is removed from the copy of a node."""
         for tell in self._simulating(self.functions.simulate_remove):
             tell(preemptor, task, node)
 
     def simulate_add(self, preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
-        """Tell the plugins that a task is put back on the copy of a node."""
+        """Notify the plugins that a task is put back on the copy of a node."""
         for tell in self._simulating(self.functions.simulate_add):
             tell(preemptor, task, node)
 

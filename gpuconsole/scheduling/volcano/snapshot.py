@@ -31,10 +31,10 @@ def gather(
     task_of: Callable[[Pod], TaskInfo] = TaskInfo,
     now: Time = 0,
 ) -> ClusterInfo:
-    """The cluster of these objects; `priorities` are those of priority classes, by name.
+    """Build the snapshot for a session; `priorities` maps priority classes to their values.
 
-    Nodes are as they were described: the cluster has its own of them, with the tasks on them. A pod belongs to the job
-    of its PodGroup; one without a PodGroup only takes room on its node. Jobs whose queue is not there are left out.
+    Nodes are copied without tasks and get those of `pods`. A pod belongs to the job of its PodGroup; without one it
+    only uses resources of its node. Jobs whose queue does not exist are left out.
     """
     cluster = ClusterInfo(now=now)
     cluster.nodes = {node.name: node.fresh() for node in nodes}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Doing(Enum):
-    """What was done to a task."""
+    """Kind of a step."""
 
     EVICT = auto()
     PIPELINE = auto()
@@ -28,13 +28,13 @@ class StatementStep(Struct, frozen=True):
     doing: Doing
     task: TaskInfo
     reason: str = ""
-    """The action that evicts."""
+    """The action that evicts the task."""
     by: str = ""
-    """The task that others go for; empty where it is a whole gang."""
+    """Key of the preempting task; empty if the eviction is for a gang."""
 
 
 class CommittedEviction(Struct, frozen=True):
-    """A task that was evicted for good."""
+    """An eviction that was committed."""
 
     task: TaskInfo
     action: str
@@ -42,11 +42,12 @@ class CommittedEviction(Struct, frozen=True):
 
 
 class CannotPlace(Exception):
-    """The task cannot be put on the node after all; nothing was changed."""
+    """The node rejects the task; its placement was undone."""
 
 
 class VolcanoStatement:
-    """Steps that hold together. Mutates the session at once; `commit` makes them final, `discard` undoes them.
+    """Steps that are committed or undone together. Mutates the session at once; `commit` makes steps final, `discard`
+    undoes them.
 
     Volcano 1.15 framework/statement.go.
     """
@@ -56,26 +57,26 @@ class VolcanoStatement:
         self.operations: list[StatementStep] = []
 
     def evict(self, task: TaskInfo, reason: str, by: str = "") -> None:
-        """Evict the task for another one; its resources are releasing from now on."""
+        """Evict the task for the task `by`; its resources are releasing from now on."""
         self._session.move(task, TaskStatus.RELEASING)
         self._session.deallocated(task)
         self.operations.append(StatementStep(Doing.EVICT, task, reason, by))
 
     def pipeline(self, task: TaskInfo, node: str, *, eviction_occurred: bool) -> None:
-        """Reserve for the task what is being released on a node.
+        """Reserve releasing resources of a node for the task.
 
         Raises:
-            CannotPlace: the node does not take it.
+            CannotPlace: the node rejects the task.
         """
         task.eviction_occurred = eviction_occurred
         self._place(task, node, TaskStatus.PIPELINED)
         self.operations.append(StatementStep(Doing.PIPELINE, task))
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
-        """Give the task a node.
+        """Allocate the task to a node.
 
         Raises:
-            CannotPlace: the node does not take it.
+            CannotPlace: the node rejects the task.
         """
         self._place(task, node.name, TaskStatus.ALLOCATED)
         self.operations.append(StatementStep(Doing.ALLOCATE, task))
@@ -98,7 +99,7 @@ class VolcanoStatement:
         task.node_name = task.hyper_node = ""
 
     def discard(self) -> None:
-        """Undo the steps, the last first; the tasks remember what was tried."""
+        """Undo the steps, the last first; the tasks keep what was tried as their last transaction."""
         for operation in reversed(self.operations):
             operation.task.remember()
             if operation.doing is Doing.EVICT:
@@ -109,7 +110,7 @@ class VolcanoStatement:
         self.operations = []
 
     def commit(self) -> None:
-        """Make the steps final: victims are told, tasks are bound. Reservations last for this session only."""
+        """Make the steps final: evict victims and bind allocated tasks. Reservations last for this session only."""
         for operation in self.operations:
             operation.task.last_transaction = None
             if operation.doing is Doing.EVICT:
@@ -119,15 +120,15 @@ class VolcanoStatement:
         self.operations = []
 
     def merge(self, other: "VolcanoStatement") -> None:
-        """Take over the steps of another statement."""
+        """Move the steps of another statement to this one."""
         self.operations += other.operations
         other.operations = []
 
     def recover(self, saved: Iterable[StatementStep]) -> None:
-        """Take the steps again that were saved.
+        """Repeat saved steps.
 
         Raises:
-            CannotPlace: a node does not take its task any more.
+            CannotPlace: a node rejects its task now.
         """
         for operation in saved:
             task = operation.task
@@ -141,7 +142,7 @@ class VolcanoStatement:
 
 
 def saved(statements: Iterable[VolcanoStatement]) -> list[StatementStep]:
-    """The steps of statements, with their tasks as they are now."""
+    """The steps of statements, with copies of their tasks as they are now."""
     result = []
     for operation in (operation for statement in statements for operation in statement.operations):
         task = operation.task.clone()

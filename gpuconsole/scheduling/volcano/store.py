@@ -28,7 +28,7 @@ COMPLETED = "Completed"
 
 
 class VolcanoStore:
-    """Objects by table and key."""
+    """Objects by kind and key."""
 
     def __init__(self, default_queue: str) -> None:
         self._default_queue = default_queue
@@ -49,15 +49,15 @@ class VolcanoStore:
         self.volume_claims: dict[str, PersistentVolumeClaim] = {}
         self.hyper_nodes = HyperNodes()
         self._described: dict[str, NodeInfo] = {}
-        """The nodes as sessions begin with them: reading what they offer takes longer than copying it."""
+        """Nodes without tasks, as sessions start with them: copying is faster than parsing their resources."""
         self.phases: dict[str, str] = {}
         """Phases of PodGroups that have no object, by key."""
         self._tasks: dict[str, TaskInfo] = {}
-        """Tasks as sessions begin with them, by pod, without what they claim."""
+        """Tasks as sessions start with them, by pod, without DRA requests."""
         self._made: dict[str, tuple[Pod, PodGroup]] = {}
-        """The group made for a pod that has none, by pod."""
+        """The PodGroup created for a pod that has none, by pod."""
         self._waiting: set[str] = set()
-        """Pods that want a node."""
+        """Keys of pods that can be scheduled and have no node."""
 
     @property
     def any_waiting(self) -> bool:
@@ -107,7 +107,7 @@ class VolcanoStore:
                 return self._tables().get(table, {}).pop(key, None) is not None
 
     def assume(self, pod: Pod) -> None:
-        """Take for granted how a pod is."""
+        """Store a pod as observed or as decided."""
         self.pods[pod.key] = pod
         if pod.node or pod.done or pod.deleted or pod.gates:
             self._waiting.discard(pod.key)
@@ -115,7 +115,7 @@ class VolcanoStore:
             self._waiting.add(pod.key)
 
     def set_phase(self, key: str, phase: str) -> bool:
-        """Note the phase of a PodGroup; True if it is news about one that has an object."""
+        """Store the phase of a PodGroup; True if it changed and the PodGroup has an object."""
         group = self.groups.get(key)
         if group is None:
             self.phases[key] = phase
@@ -126,7 +126,7 @@ class VolcanoStore:
         return True
 
     def cluster(self, now: Time) -> ClusterInfo:
-        """The cluster as it is now, for one session."""
+        """The snapshot for one session."""
         groups = {key: self._with_queue(group) for key, group in self.groups.items()}
         made: dict[str, Pod] = {}
         for _, pod in sorted(self.pods.items()):
@@ -166,7 +166,7 @@ class VolcanoStore:
         return cluster
 
     def fork(self) -> "VolcanoStore":
-        """A store that starts equal and never touches this one."""
+        """An independent copy."""
         twin = VolcanoStore(self._default_queue)
         twin.nodes, twin.pods, twin.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
         twin.queues, twin.classes, twin.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
@@ -201,9 +201,9 @@ class VolcanoStore:
         return open_budget(budget, pods, (pod.key for pod in pods if pod.node and not pod.done and not pod.deleted))
 
     def _over(self, groups: Mapping[str, PodGroup], made: Iterable[str]) -> set[str]:
-        """Groups without an object whose pods are all done, and that were told so: nothing of them counts any more.
+        """PodGroups without an object that are Completed and whose pods are all done: they no longer count.
 
-        The first of each queue stays, for plugins divide the cluster among queues that have jobs, in the jobs' order.
+        The first of each queue stays, because plugins divide the cluster among queues with jobs, in the jobs' order.
         """
         over = {key for key in made if self.phases.get(key) == COMPLETED}
         over.difference_update([group_of(pod) for pod in self.pods.values() if not pod.done])
@@ -230,12 +230,12 @@ class VolcanoStore:
         return group if group.queue else replace(group, queue=self._default_queue)
 
     def _all_queues(self) -> list[VolcanoQueue]:
-        """The queues, with those that Volcano makes when it starts."""
+        """The queues, including those that Volcano creates at start-up."""
         made = (VolcanoQueue(name=self._default_queue), VolcanoQueue(name=ROOT, reclaimable=False))
         missing = [queue for queue in made if queue.name not in self.queues]
         return [*self.queues.values(), *missing]
 
 
 def _matters(pod: Pod) -> Pod:
-    """The pod without what Volcano itself says about it."""
+    """The pod without the fields that Volcano itself sets."""
     return replace(pod, message="", reason="", nominated_node="")

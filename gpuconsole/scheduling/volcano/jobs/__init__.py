@@ -1,6 +1,6 @@
-"""What Volcano 1.15.1's job controller does with a Job, as functions of the job and its pods.
+"""Rules of Volcano 1.15.1's job controller for a Job, as functions of the job and its pods.
 
-`requests` says what happened, `policies` what is to be done about it, `states` what that means in the job's phase,
-`killing` and `syncing` which pods go and come and what the status is then, `group` which PodGroup the job has.
-Where the controller goes through a Go map, these go through the tasks in their order.
+`requests` describes events, `policies` chooses the action, and `states` plans it for the job's phase. `kill_pods` and
+`syncing` select the pods to delete and create and compute the status, `group` builds the PodGroup. Where the controller
+iterates over a Go map, tasks are processed in their order.
 """

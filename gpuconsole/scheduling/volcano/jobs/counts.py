@@ -13,7 +13,7 @@ Conditions = tuple[tuple[VolcanoPhase, Time], ...]
 
 
 def counted(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> VolcanoStatus:
-    """The status with these pods counted by phase and task, and so many on their way out."""
+    """The status with the pods counted by phase and by task, and with this number of terminating pods."""
     phases = dict.fromkeys(PodPhase, 0)
     tasks: dict[str, dict[str, int]] = {}
     for pod in pods:
@@ -34,10 +34,10 @@ def counted(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> Vol
 
 
 def with_condition(conditions: Conditions, phase: VolcanoPhase, now: Time) -> Conditions:
-    """The conditions with this one last; an earlier one of the same phase is gone."""
+    """Append the condition of a phase, and remove an earlier one of the same phase."""
     return (*((known, since) for known, since in conditions if known is not phase), (phase, now))
 
 
 def in_phase(status: VolcanoStatus, now: Time) -> VolcanoStatus:
-    """The status with its phase noted as reached now."""
+    """The status with its transition time and the condition of its current phase set to now."""
     return replace(status, transition=now, conditions=with_condition(status.conditions, status.phase, now))

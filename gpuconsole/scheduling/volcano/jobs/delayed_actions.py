@@ -1,4 +1,6 @@
-"""Delayed actions: wait for their timeout, and are cancelled by later events (Volcano 1.15 delayed actions)."""
+"""Delayed actions of lifecycle policies: they run after a timeout unless another event or action cancels them (Volcano
+1.15).
+"""
 
 from collections.abc import Mapping
 
@@ -25,7 +27,7 @@ _TARGETS = {
 
 
 class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An action that is due later."""
+    """An action that runs at `due` unless it is cancelled."""
 
     request: JobRequest
     action: JobAction
@@ -33,11 +35,11 @@ class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Delays = Mapping[str, Delayed]
-"""By the name of the pod that the event was about; one of the whole job has no name."""
+"""Delayed action by the name of the pod whose event caused it; the key is empty for an event of the whole job."""
 
 
 def target_of(action: JobAction, request: JobRequest) -> PodTarget | None:
-    """What an action is about: the whole job, or a part of it."""
+    """The pods that an action targets; None for an action on the whole job."""
     kind = _TARGETS.get(action)
     match kind:
         case None:
@@ -51,7 +53,7 @@ def target_of(action: JobAction, request: JobRequest) -> PodTarget | None:
 
 
 def added(delays: Delays, delayed: Delayed) -> Delays:
-    """The actions with one more; the same action for the same pod is not set anew."""
+    """Add a delayed action; if the pod already has the same action, that one keeps its due time."""
     known = delays.get(delayed.request.pod)
     if known is not None and known.action is delayed.action:
         return delays
@@ -59,9 +61,10 @@ def added(delays: Delays, delayed: Delayed) -> Delays:
 
 
 def outlived(delays: Delays, request: JobRequest) -> Delays:
-    """The actions that still make sense after an event of a pod.
+    """Cancel a pod's delayed action that a new event of the pod makes obsolete.
 
-    A pod that is not pending any more need not be dealt with for it; one that runs has got over its failure.
+    An action for PodPending is obsolete when that pod (by uid) runs, fails or is evicted; one for PodFailed or
+    PodEvicted when a pod of this name runs.
     """
     known = delays.get(request.pod)
     if known is None or request.event not in _POD_EVENTS or request.event is JobEvent.POD_PENDING:
@@ -74,7 +77,11 @@ def outlived(delays: Delays, request: JobRequest) -> Delays:
 
 
 def settled(delays: Delays, action: JobAction, request: JobRequest) -> Delays:
-    """The actions that are left when one was carried out: others of its kind, about the same part, are not needed."""
+    """Cancel the delayed actions that have the same kind of target, and the same target, as an action that was carried
+    out.
+
+    Internal actions such as SyncJob cancel nothing.
+    """
     if action in _INTERNAL:
         return delays
     return {pod: delayed for pod, delayed in delays.items() if not _same(delayed, action, request)}

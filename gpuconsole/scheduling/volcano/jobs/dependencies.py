@@ -8,7 +8,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_names, tasks_o
 
 
 def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
-    """True if all tasks that this one depends on are ready, or any of them where one is enough; `pods` by name."""
+    """True if the tasks that this one depends on are ready: all, or one if dependsOn says `any`; `pods` is by name."""
     wanted = task.depends_on
     if wanted is None:
         return True
@@ -17,7 +17,9 @@ def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
 
 
 def is_up(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
-    """True if enough of a task's pods run or have succeeded; a task without a minimum is always ready."""
+    """True if at least minAvailable pods of a task are ready or have succeeded, or if it has no minAvailable; False if
+    there is no such task.
+    """
     task = next((task for task in tasks_of(job) if task.name == name), None)
     if task is None:
         return False
@@ -31,9 +33,9 @@ def _counts(pod: Pod) -> bool:
 
 
 def order_of(dependencies: Mapping[str, tuple[str, ...]]) -> list[str] | None:
-    """Names in dependency order; None if there is a cycle.
+    """Sort names by dependency; None if there is a cycle or an unknown name.
 
-    Of names that could come next the one that became free last comes first.
+    Among names whose dependencies are done, the last to become free comes next.
     """
     waits = {name: len(before) for name, before in dependencies.items()}
     free = [name for name, count in waits.items() if not count]

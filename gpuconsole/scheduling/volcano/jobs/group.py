@@ -1,4 +1,4 @@
-"""The PodGroup of a job: how many pods have to start together, and what they need (Volcano createOrUpdatePodGroup)."""
+"""PodGroup of a Volcano Job: gang size, minResources and sub-groups (Volcano createOrUpdatePodGroup)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,12 +22,12 @@ class Ranked(Struct, frozen=True):
 
 
 def group_name(job: Job) -> str:
-    """A job's PodGroup has the job's name and uid."""
+    """The name of a job's PodGroup: the job's name and uid."""
     return f"{job.name}-{job.uid}"
 
 
 def group_of(job: Job, priorities: Mapping[str, int]) -> PodGroup:
-    """The PodGroup that a job is given; `priorities` are the values of priority classes."""
+    """Build the PodGroup of a job; `priorities` maps priority classes to their values."""
     spec = spec_of(job)
     return PodGroup(
         namespace=job.namespace,
@@ -45,9 +45,9 @@ def group_of(job: Job, priorities: Mapping[str, int]) -> PodGroup:
 
 
 def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGroup:
-    """The PodGroup that was there before, as the job wants it now; the same object if it is right already.
+    """Update an existing PodGroup to match the job; the same object if nothing changes.
 
-    Tasks that the job has no more keep their minimum.
+    minTaskMember keeps the tasks that the job no longer has.
     """
     spec, least = spec_of(job), min_resources(job, priorities)
     members = {task.name: least_of_task(task) for task in tasks_of(job)}
@@ -68,7 +68,7 @@ def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGrou
 
 
 def least_of_task(task: JobTask) -> int:
-    """How many pods of a task the gang needs: as it says, or its partitions, or all."""
+    """Pods of a task that the gang needs: its minAvailable, else minPartitions · partition size, else all replicas."""
     if task.spec.min_available is not None:
         return task.spec.min_available
     if task.partition is not None and task.partition.least * task.partition.size:
@@ -77,12 +77,12 @@ def least_of_task(task: JobTask) -> int:
 
 
 def sub_groups(job: Job) -> Iterator[SubGroupPolicy]:
-    """The partitions of tasks as gangs of their own."""
+    """The subGroupPolicy of each task with partitions."""
     return (sub_group(task) for task in tasks_of(job) if task.partition is not None)
 
 
 def sub_group(task: JobTask) -> SubGroupPolicy:
-    """The partitions of one task."""
+    """The subGroupPolicy of a task with partitions."""
     assert task.partition is not None
     return SubGroupPolicy(
         name=task.name,
@@ -95,10 +95,10 @@ def sub_group(task: JobTask) -> SubGroupPolicy:
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> Resources:
-    """What the gang needs: of the tasks with the highest priorities first.
+    """minResources of the gang as quota usage, counting the pods of tasks with the highest priority first.
 
-    If the job needs fewer pods than its tasks do together, it is what its first pods need; otherwise what each task
-    needs at least, and then what the job needs beyond.
+    If the job's minAvailable is below the sum of its tasks' minimums, its first pods count; otherwise the tasks'
+    minAvailable, then further pods up to the job's minAvailable.
     """
     ranked = [Ranked(task, priorities.get(task.spec.priority_class, 0)) for task in tasks_of(job)]
     least = spec_of(job).min_available
@@ -108,12 +108,12 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> Resources:
 
 
 def by_priority(tasks: Sequence[Ranked]) -> list[Ranked]:
-    """Tasks in the order in which their pods count; equal ones keep theirs."""
+    """Tasks by descending priority; equal ones keep their order."""
     return sorted(tasks, key=lambda entry: -entry.priority)
 
 
 def first_pods(tasks: Sequence[Ranked], count: int) -> dict[str, int]:
-    """What the first so many pods need."""
+    """Quota usage of the first `count` pods, in order of priority."""
     parts = []
     for entry in by_priority(tasks):
         taken = min(count, entry.task.replicas)
@@ -125,7 +125,7 @@ def first_pods(tasks: Sequence[Ranked], count: int) -> dict[str, int]:
 
 
 def least_pods(tasks: Sequence[Ranked], least: int) -> dict[str, int]:
-    """What the minima of tasks need, filled up to the job's by pods beyond them."""
+    """Quota usage of the tasks' minAvailable, filled up to `least` pods with further pods in order of priority."""
     ordered, parts, count = by_priority(tasks), [], 0
     for task in (entry.task for entry in ordered):
         if task.spec.min_available is None:

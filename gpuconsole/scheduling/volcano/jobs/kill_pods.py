@@ -17,18 +17,17 @@ from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
 
 
 class Killing(Struct, frozen=True):
-    """Result of deleting pods."""
+    """The pods to delete, and the job's status afterwards."""
 
     delete: tuple[Pod, ...]
-    """They are marked as out of sync first, so that what happens to them matters no more. PodGroup goes, too."""
+    """The caller marks them as out of sync first, so that their later events are ignored, and deletes the PodGroup."""
     status: VolcanoStatus
 
 
 def kill(job: Job, pods: Sequence[Pod], course: ActionPlan, now: Time) -> Killing | None:
-    """Delete the pods that an action plan targets, and count the rest; None if there are none.
+    """Select the pods that an action plan deletes; None if it targets a partition that does not exist.
 
-    The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status shows
-    only those that terminate.
+    The job's version rises only if the whole job is killed. The status counts only terminating pods, not retained ones.
     """
     status = job.volcano_status
     if course.call is ControllerCall.KILL:
@@ -49,7 +48,7 @@ def kill(job: Job, pods: Sequence[Pod], course: ActionPlan, now: Time) -> Killin
 
 
 def _of_job(job: Job, pods: Sequence[Pod], course: ActionPlan) -> list[Pod]:
-    """All that are not in a phase to retain; with the last retry those that have ended stay in any case."""
+    """Pods that are not in a retained phase; on the last retry, succeeded and failed pods are always retained."""
     last = job.volcano_status.retry_count >= spec_of(job).max_retry - 1
     retain = ENDED if last else course.retain
     return [pod for pod in pods if not pod.deleted and pod.phase not in retain]

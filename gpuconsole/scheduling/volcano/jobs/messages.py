@@ -8,7 +8,7 @@ SCHEDULED = "Scheduled"
 
 
 def group_message(job: Job, group: PodGroup) -> str:
-    """Why a job's PodGroup does not run, by its latest condition that holds; nothing if it was scheduled since."""
+    """The message for a job's PodGroup by its latest true condition; empty if there is none or it is Scheduled."""
     holding = [condition for condition in group.conditions if condition.status]
     if not holding:
         return ""
@@ -19,5 +19,5 @@ def group_message(job: Job, group: PodGroup) -> str:
 
 
 def action_message(action: JobAction, delay: str = "") -> str:
-    """The event message of an action on a job."""
+    """The event message of an action on a job; `delay` is empty if it runs at once."""
     return f"Execute action {action} after {delay}" if delay else f"Start to execute action {action} "

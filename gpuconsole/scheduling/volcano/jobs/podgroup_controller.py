@@ -1,4 +1,4 @@
-"""PodGroups of pods that no Volcano Job made: plain ones, those of ReplicaSets, StatefulSets and Jobs."""
+"""PodGroups for pods that belong to no Volcano Job: plain pods and those of ReplicaSets, StatefulSets and Jobs."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.jobs.quota import needs
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 PREFIX = "podgroup-"
-"""The name of a made PodGroup is this and the uid of the pods' owner, or of the pod."""
+"""Prefix of the names of PodGroups that Volcano creates, before the uid of the pod's owner or of the pod."""
 _DOMAIN = "volcano.sh/"
 _MODE = "volcano.sh/network-topology-mode"
 _HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
@@ -19,10 +19,10 @@ _MODES = ("hard", "soft")
 
 
 def group_of_pod(pod: Pod, name: str, owner: Mapping[str, str], least: int | None = None) -> PodGroup:
-    """The PodGroup that is made for a pod; `owner` are the annotations of what the pod belongs to.
+    """The PodGroup that Volcano creates for a pod; `owner` are the annotations of the pod's owner.
 
-    It asks for one pod, if the owner or `least` says nothing else, and for what so many such pods need. The pod's own
-    annotations come before its owner's.
+    minMember is `least`, else the owner's group-min-member annotation, else 1; minResources is the quota usage of that
+    many such pods. The pod's annotations take precedence over its owner's.
     """
     members = _members(owner) if least is None else least
     notes = {key: value for key, value in owner.items() if key.startswith(_DOMAIN)}
@@ -49,7 +49,7 @@ def _members(owner: Mapping[str, str]) -> int:
 
 
 def _topology(pod: Pod) -> NetworkTopology | None:
-    """How close the pods have to be, as annotations say; without a mode that is known it is hard."""
+    """The network topology in the pod's annotations; its mode is hard unless a valid mode is named."""
     mode, tier = pod.annotations.get(_MODE), pod.annotations.get(_HIGHEST_TIER)
     if mode is None and tier is None:
         return None

@@ -17,9 +17,9 @@ _COPIED_LABELS = (labels.PREEMPTABLE, labels.COOLDOWN)
 
 
 def pod_of(job: Job, task: JobTask, index: int, **own: Any) -> Pod:
-    """A pod of a task; `own` is what else is known of it.
+    """Build a pod of a task; `own` are further fields of the pod.
 
-    Its scheduler and priority class are the job's where its template says none.
+    Its priority class is the job's if the template names none, and the job's volumes are mounted.
     """
     spec, template = spec_of(job), task.template
     template = replace(template, priority_class=template.priority_class or spec.priority_class)
@@ -38,7 +38,9 @@ def pod_of(job: Job, task: JobTask, index: int, **own: Any) -> Pod:
 
 
 def pod_annotations(job: Job, task: JobTask, index: int) -> dict[str, str]:
-    """What Volcano notes on a pod; of the two budgets of disruption the minimum comes first."""
+    """Annotations that Volcano sets on a pod; of the two disruption budgets only jdb-min-available is copied if both
+    are set.
+    """
     notes = job.annotations
     own = {
         labels.TASK_INDEX: str(index),
@@ -58,7 +60,7 @@ def pod_annotations(job: Job, task: JobTask, index: int) -> dict[str, str]:
 
 
 def pod_labels(job: Job, task: JobTask, index: int) -> dict[str, str]:
-    """A pod's labels, by which services and budgets find it; its partition, if its task has any."""
+    """Labels that Volcano sets on a pod, with the partition id if its task has partitions."""
     own = {
         labels.TASK_INDEX: str(index),
         labels.JOB_NAME: job.name,

@@ -24,10 +24,10 @@ SYNC = Reaction()
 
 
 def react(job: Job, request: JobRequest) -> Reaction:
-    """Say what is to be done: a command's own action, else the task's first policy that fits, else the job's.
+    """Choose the action for a request: a command's, else that of the task's first matching policy, else of the job's,
+    else SyncJob.
 
-    What concerns another job of the same name, or pods from before the job was last killed, changes nothing but that
-    the job is looked at again.
+    Internal events, requests for another job of the same name and pods of an older job version only cause SyncJob.
     """
     if request.action is not None:
         return Reaction(request.action)
@@ -41,7 +41,7 @@ def react(job: Job, request: JobRequest) -> Reaction:
 
 
 def _first(policies: Iterable[LifecyclePolicy], request: JobRequest) -> Reaction | None:
-    """A policy's exit code is asked even if its events do not fit; an event that is missing fits none."""
+    """The first policy that matches by exit code, whatever its events are, or by event."""
     for policy in policies:
         by_exit = policy.exit_code is not None and policy.exit_code == request.exit_code
         if by_exit or _fits(policy, request.event):
@@ -50,7 +50,7 @@ def _first(policies: Iterable[LifecyclePolicy], request: JobRequest) -> Reaction
 
 
 def _fits(policy: LifecyclePolicy, event: JobEvent | None) -> bool:
-    """A pod that is pending is nothing to act on at once: such a policy needs a timeout."""
+    """True if the policy lists the event; PodPending matches only policies with a timeout."""
     if event is None or (event is JobEvent.POD_PENDING and policy.timeout is None):
         return False
     return event in policy.events or JobEvent.ANY in policy.events

@@ -1,4 +1,4 @@
-"""Quota usage of pods: the form in which Volcano writes a gang's needs (Kubernetes' quota evaluator)."""
+"""Quota usage of pods, the form of minResources (Kubernetes' quota evaluator)."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,9 @@ _HUGE = "hugepages-"
 
 
 def quota_usage(template: PodTemplate) -> dict[str, int]:
-    """One pod's usage: `pods`, `requests.cpu`, `limits.cpu`, and the plain names beside them."""
+    """Quota usage of one pod, in base units: `pods`, `count/pods`, `requests.cpu`, `limits.cpu` and plain names such as
+    `cpu`.
+    """
     usage = {"count/pods": 1, PODS: 1}
     for name, amount in template.requests.items():
         if name == PODS:
@@ -30,5 +32,5 @@ def _limits(template: PodTemplate) -> dict[str, int]:
 
 
 def needs(parts: Iterable[tuple[PodTemplate, int]]) -> dict[str, int]:
-    """Quota usage of this number of pods of each template; empty for no pods."""
+    """Total quota usage of this number of pods of each template; empty for no pods."""
     return add(*(scale(quota_usage(template), count) for template, count in parts if count > 0))

@@ -1,4 +1,4 @@
-"""Requests to the job controller: changes of jobs, pods and commands, and the event of each."""
+"""Requests to the job controller: events of jobs, pods and PodGroups, and commands."""
 
 from collections.abc import Collection
 
@@ -13,22 +13,22 @@ from gpuconsole.scheduling.volcano.jobs.tasks import task_replicas
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something happened to a job (Volcano 1.15 apis.Request)."""
+    """An event or a command for the job controller (Volcano 1.15 apis.Request)."""
 
     job: str = ""
     """`Kind/namespace/name`"""
     job_uid: str = ""
     task: str = ""
     pod: str = ""
-    """Its name."""
+    """The pod's name."""
     pod_uid: str = ""
     partition: str = ""
     event: JobEvent | None = None
     exit_code: int = 0
     action: JobAction | None = None
-    """What a command asks for; it overrules every policy."""
+    """The action of a command, which overrides all policies."""
     version: int = 0
-    """The job's, when the pod was made."""
+    """The job's version when the pod was created."""
 
 
 def is_outdated(pod: Pod) -> bool:
@@ -37,12 +37,15 @@ def is_outdated(pod: Pod) -> bool:
 
 
 def partition_of(pod: Pod) -> str:
-    """The group of its task that a pod belongs to."""
+    """The partition id of a pod; empty if it has none."""
     return pod.labels.get(PARTITION, "")
 
 
 def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> JobRequest | None:
-    """The controller's request for an event of a pod; None if the pod belongs to no job."""
+    """The controller's request for an event of a pod; None if its annotations name no Volcano Job.
+
+    A pod marked as out of sync only causes the event OutOfSync.
+    """
     version = pod.annotations.get(JOB_VERSION, "")
     if not version.isdecimal() or JOB_NAME not in pod.annotations or TASK_SPEC not in pod.annotations:
         return None
@@ -60,7 +63,7 @@ def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> JobRe
 
 
 def request_of_job(job: Job, old: Job | None = None) -> JobRequest | None:
-    """The request for a new job, or one whose pods or phase changed."""
+    """The request for a new job, or one whose pods, spec or phase changed; None otherwise."""
     same = old is not None and (old.pod_sets, old.volcano, old.volcano_status.phase) == (
         job.pod_sets,
         job.volcano,
@@ -70,7 +73,10 @@ def request_of_job(job: Job, old: Job | None = None) -> JobRequest | None:
 
 
 def request_of_group(job: str, group: PodGroup, old: PodGroup) -> JobRequest | None:
-    """A PodGroup of a job (by key) came to another phase; of unknown ones the job's policies may say what to do."""
+    """The request for a PodGroup of a job (by key) whose phase changed; None otherwise.
+
+    Phase Unknown is an event on which the job's policies can act.
+    """
     if group.phase == old.phase:
         return None
     return JobRequest(job=job, event=JobEvent.UNKNOWN if group.phase == "Unknown" else None)
@@ -82,7 +88,7 @@ def request_of_command(job: str, action: JobAction) -> JobRequest:
 
 
 def event_of_change(old: Pod, new: Pod, job: Job, pods: Collection[Pod]) -> JobEvent:
-    """Which event it is that a pod changed; `pods` are the job's, the new one among them."""
+    """The event for a changed pod, OutOfSync if no other applies; `pods` are all pods of the job, after the change."""
     changed = old.phase is not new.phase
     match new.phase:
         case PodPhase.FAILED if changed:
@@ -98,7 +104,7 @@ def event_of_change(old: Pod, new: Pod, job: Job, pods: Collection[Pod]) -> JobE
 
 
 def is_completed(job: Job, task: str, pods: Collection[Pod]) -> bool:
-    """True if as many pods of a task have succeeded as it is to have."""
+    """True if at least as many pods of a task have succeeded as it has replicas."""
     replicas = task_replicas(job, task)
     done = sum(pod.annotations.get(TASK_SPEC) == task and pod.phase is PodPhase.SUCCEEDED for pod in pods)
     return 0 < replicas <= done

@@ -16,24 +16,26 @@ from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_le
 
 
 class ControllerCall(StrEnum):
-    """What the controller does."""
+    """Operation of the job controller."""
 
     SYNC = "syncJob"
-    """Make pods that are missing, delete those that are too many."""
+    """Create missing pods, and delete surplus ones."""
     KILL = "killJob"
-    """Delete the job's pods, but for those in phases that are retained."""
+    """Delete the job's pods, except those in retained phases."""
     KILL_TARGET = "killTarget"
     """Delete a task's pods, a partition's, or one pod."""
 
 
 class TargetType(StrEnum):
+    """What part of a job an action targets."""
+
     TASK = "task"
     POD = "pod"
     PARTITION = "partition"
 
 
 class PodTarget(Struct, frozen=True, omit_defaults=True):
-    """Which pods an action is about."""
+    """The pods that an action targets."""
 
     type: TargetType
     task: str = ""
@@ -42,13 +44,13 @@ class PodTarget(Struct, frozen=True, omit_defaults=True):
 
 
 Update = Callable[[Job, VolcanoStatus], VolcanoStatus]
-"""The status once the pods are counted; the same object if the phase does not change."""
+"""Computes the new status once pods are counted; the same object if the phase does not change."""
 ENDED = frozenset((PodPhase.SUCCEEDED, PodPhase.FAILED))
 NONE: frozenset[PodPhase] = frozenset()
 
 
 def unchanged(job: Job, status: VolcanoStatus) -> VolcanoStatus:
-    """The phase stays."""
+    """Keep the status as it is."""
     return status
 
 
@@ -118,7 +120,7 @@ def _to(phase: VolcanoPhase) -> Update:
 
 
 def _once_gone(phase: VolcanoPhase) -> Update:
-    """The next phase, as soon as no pod is alive."""
+    """Change to the next phase as soon as no pod is pending, running or terminating."""
     return lambda job, status: status if status.alive else replace(status, phase=phase)
 
 
@@ -130,13 +132,13 @@ _RESUME = _kill(_restart)
 
 
 def _from_pending(job: Job, status: VolcanoStatus) -> VolcanoStatus:
-    """A job runs when enough of its pods run or have ended."""
+    """A job is running when enough of its pods run or have ended."""
     enough = spec_of(job).min_available <= status.running + status.succeeded + status.failed
     return replace(status, phase=VolcanoPhase.RUNNING) if enough else status
 
 
 def _from_restarting(job: Job, status: VolcanoStatus) -> VolcanoStatus:
-    """It fails with its last retry, and begins anew as soon as enough of its pods are not leaving any more."""
+    """A job fails after its last retry, and is pending again once enough of its pods are not terminating."""
     if status.retry_count >= spec_of(job).max_retry:
         return replace(status, phase=VolcanoPhase.FAILED)
     if total_replicas(job) - status.terminating >= status.min_available:
@@ -145,10 +147,10 @@ def _from_restarting(job: Job, status: VolcanoStatus) -> VolcanoStatus:
 
 
 def _from_running(job: Job, status: VolcanoStatus) -> VolcanoStatus:
-    """It ends when enough pods have succeeded or none is left, and waits again when too few of them run."""
+    """A job ends when enough pods have succeeded or all have ended, and is pending again if too many pods are."""
     spec, total = spec_of(job), total_replicas(job)
     if total == 0:
-        # Scaled down to nothing: it stays what it is.
+        # Scaled down to zero replicas: the phase stays.
         return status
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return replace(status, phase=VolcanoPhase.COMPLETED)

@@ -32,7 +32,7 @@ class Syncing(Struct, frozen=True):
 def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Update = unchanged) -> Syncing:
     """Find pods to create and delete; `pods` are all pods of the job.
 
-    No pods are created while the PodGroup waits to be enqueued (its phase is Pending, or empty).
+    No pods are created or deleted while the PodGroup waits to be enqueued (its phase is Pending, or empty).
     """
     job = replace(job, volcano_status=initial(job, now))
     if group_phase in ("", PENDING):
@@ -42,7 +42,7 @@ def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Upd
 
 
 def initial(job: Job, now: Time) -> VolcanoStatus:
-    """The status of a job that the controller has taken up."""
+    """The job's status; that of a new job becomes Pending."""
     status = job.volcano_status
     if status.phase is not VolcanoPhase.NEW:
         return status

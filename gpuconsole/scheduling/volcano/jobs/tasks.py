@@ -1,4 +1,4 @@
-"""The tasks of a Volcano Job: equal pods, and the rules for them."""
+"""Tasks of a Volcano Job, each a number of pods with one template, and the names and indices of their pods."""
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ NOTHING = VolcanoSpec()
 
 
 class JobTask(Struct, frozen=True):
-    """A task with its pods' template and their number."""
+    """A task with its number of pods and their template."""
 
     name: str
     replicas: int
@@ -33,12 +33,12 @@ class JobTask(Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """How many of its pods have to run; all if nothing is said."""
+        """Its minAvailable, or all replicas if that is not set."""
         return self.replicas if self.spec.min_available is None else self.spec.min_available
 
 
 def spec_of(job: Job) -> VolcanoSpec:
-    """What a job says as a Volcano Job; one of another kind says nothing."""
+    """The Volcano part of a job; an empty one for other kinds of jobs."""
     return job.volcano or NOTHING
 
 
@@ -52,12 +52,12 @@ def tasks_of(job: Job) -> tuple[JobTask, ...]:
 
 
 def task_index(job: Job, name: str) -> int:
-    """The place of a task in its job; -1 if it has none of that name."""
+    """The index of a task in its job; -1 if there is none of that name."""
     return next((n for n, pods in enumerate(job.pod_sets) if pods.name == name), -1)
 
 
 def task_replicas(job: Job, name: str) -> int:
-    """How many pods a task is to have; none if there is no such task."""
+    """The replicas of a task; 0 if there is no such task."""
     at = task_index(job, name)
     return job.pod_sets[at].count if at >= 0 else 0
 
@@ -68,27 +68,31 @@ def pod_name(job: str, task: str, index: int) -> str:
 
 
 def pod_names(job: Job, task: str) -> list[str]:
-    """The names of all pods that a task is to have."""
+    """The names of a task's pods, one for each replica."""
     return [pod_name(job.name, task, index) for index in range(task_replicas(job, task))]
 
 
 def total_replicas(job: Job) -> int:
-    """How many pods a job is to have."""
+    """The sum of the tasks' replicas."""
     return sum(pods.count for pods in job.pod_sets)
 
 
 def total_least(job: Job) -> int:
-    """How many pods its tasks need."""
+    """The sum of the tasks' minAvailable; a task without one counts with all replicas."""
     return sum(task.least for task in tasks_of(job))
 
 
 def task_of_pod(pod: Pod) -> str:
-    """The task that a pod belongs to, as its annotation says."""
+    """The task that a pod belongs to, by its annotation; `default` without one."""
     return pod.annotations.get(TASK_SPEC) or DEFAULT_TASK
 
 
 def index_of_pod(pod: Pod) -> int:
-    """A pod's number in its task, by its label. Raises ValueError where that says none."""
+    """A pod's index in its task, by its label.
+
+    Raises:
+        ValueError: the label is missing or no number.
+    """
     text = pod.labels.get(TASK_INDEX)
     if text is None:
         raise ValueError(f"pod {pod.name} doesn't have {TASK_INDEX} label")
@@ -96,15 +100,15 @@ def index_of_pod(pod: Pod) -> int:
 
 
 def index_in_name(name: str) -> str:
-    """What stands at the end of a pod's name; nothing if the name has fewer than three parts."""
+    """The last part of a pod's name, after a dash; empty if the name has fewer than three parts."""
     parts = name.split("-")
     return parts[-1] if len(parts) >= 3 else ""
 
 
 def comes_before(first: Pod, second: Pod) -> bool:
-    """Whether a pod's task comes first: by the numbers at the end of their names, else by age, else by uid.
+    """True if the first pod comes first: by the numbers at the end of their names, else by age, else by uid.
 
-    Of equal numbers the older one comes first (Volcano 1.15 helpers.CompareTask).
+    Volcano 1.15 helpers.CompareTask.
     """
     one, other = _number(first), _number(second)
     if one is None or other is None or one == other:

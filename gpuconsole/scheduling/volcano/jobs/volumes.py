@@ -1,4 +1,4 @@
-"""Volumes of a Volcano Job: claims that it makes, or that are there, mounted by all of its pods.
+"""Volumes of a Volcano Job: PersistentVolumeClaims, existing or created for the job, that all its pods mount.
 
 Volcano 1.15 createJobIOIfNotExist.
 """
@@ -20,12 +20,12 @@ class VolumeClaimMissing(Exception):
 def with_claims(
     job: Job, exists: Callable[[str], bool], name_for: Callable[[int], str]
 ) -> tuple[Job, list[PersistentVolumeClaim]]:
-    """The job with a name for each of its claims, and the claims that are to be made for it.
+    """The job with a claim name for each volume, and the claims to create.
 
-    `exists` is asked for `namespace/name`, `name_for` names the claim of the n-th volume.
+    `exists` gets `namespace/name`; `name_for` names the claim of the n-th volume.
 
     Raises:
-        ClaimMissing: with Volcano's text.
+        VolumeClaimMissing: a claim that the job names does not exist; the message is Volcano's.
     """
     spec, made, volumes = spec_of(job), [], []
     for number, volume in enumerate(spec.volumes):

@@ -1,6 +1,6 @@
-"""Job plugins: what they add to the pods of a Volcano Job, and which objects they make beside it (Volcano 1.15).
+"""Job plugins: their changes to pods of a Volcano Job, and the objects that they create for it (Volcano 1.15).
 
-Volcano runs them in the random order of a Go map; here they run by name. `registry` names them all.
+Volcano runs them in the random order of a Go map; here they run by name. `registry` lists them.
 """
 
 from gpuconsole.scheduling.volcano.jobs.plugins.registry import PLUGINS, UnknownPlugin, on_pod, resources_of

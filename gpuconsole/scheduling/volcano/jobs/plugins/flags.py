@@ -1,10 +1,10 @@
-"""A plugin's arguments, as Go's flag package reads them: `--port=5000`, `-port 5000`, `--wait-master-enabled`."""
+"""Arguments of a job plugin, parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`."""
 
 from collections.abc import Mapping, Sequence
 
 Value = str | int | bool
 Flags = Mapping[str, Value]
-"""Name → the value where nothing is said, which also tells its type."""
+"""Default by flag name; its type is the type of the flag."""
 _TRUTHS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -12,7 +12,7 @@ _TRUTHS = {
 
 
 def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
-    """The values of the flags that a plugin knows; reading stops at the first that it does not, or cannot read."""
+    """The value of each known flag; parsing stops at the first unknown or invalid one, as in Go."""
     values, rest = dict(defaults), list(arguments)
     while rest:
         head = rest.pop(0)
@@ -33,7 +33,7 @@ def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
 
 
 def _split(head: str) -> tuple[str, bool, str]:
-    """A flag's name, whether a value stands beside it, and that value; what is no flag has no name."""
+    """(name, True if a value follows `=`, that value); the name is empty if the argument is not a flag."""
     if not head.startswith("-") or head in ("-", "--"):
         return "", False, ""
     name, equals, text = head.removeprefix("-").removeprefix("-").partition("=")

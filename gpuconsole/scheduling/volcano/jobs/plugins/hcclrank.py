@@ -12,7 +12,9 @@ _FLAGS = {"master": "master", "worker": "worker"}
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """The rank that the environment says, or else masters first, then workers; one that stands there stays."""
+    """Set the rank from the variable RANK, else from the pod's index, masters before workers; an existing rank
+    stays.
+    """
     if pod.annotations.get(RANK):
         return pod
     flags = read_flags(arguments, _FLAGS)

@@ -5,12 +5,12 @@ from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_name
 
 
 def host(job: Job, task: JobTask, index: int) -> str:
-    """A pod's address: its name, and the service that has the name of the job."""
+    """A pod's DNS name: the template's hostname or the pod's name, then the template's subdomain or the job's name."""
     name = task.template.hostname or pod_name(job.name, task.name, index)
     return f"{name}.{task.template.subdomain or job.name}"
 
 
 def hosts(job: Job, task: JobTask) -> list[str]:
-    """The addresses of a task's pods; only one where the template names the host."""
+    """The DNS names of a task's pods; at most one if the template sets the hostname."""
     count = min(task.replicas, 1) if task.template.hostname else task.replicas
     return [host(job, task, index) for index in range(count)]

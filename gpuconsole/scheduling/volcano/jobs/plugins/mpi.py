@@ -12,7 +12,7 @@ FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Workers only open the port of ssh."""
+    """Set MPI_HOST for the master; other pods stay as they are."""
     flags = read_flags(arguments, FLAGS)
     workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)
     if workers is None or task_of_pod(pod) != flags["master"]:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class OwnedObjects(Struct, frozen=True, omit_defaults=True):
-    """The names of what exists beside a job's pods."""
+    """Names of the objects that belong to a job besides its pods."""
 
     services: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
@@ -12,7 +12,7 @@ class OwnedObjects(Struct, frozen=True, omit_defaults=True):
     network_policies: tuple[str, ...] = ()
 
     def and_also(self, other: "OwnedObjects") -> "OwnedObjects":
-        """Both together."""
+        """The objects of both."""
         return OwnedObjects(
             (*self.services, *other.services),
             (*self.config_maps, *other.config_maps),

@@ -19,7 +19,9 @@ _FLAGS: Flags = {
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """The master has rank 0, workers those after it; a job without a master is left alone."""
+    """Set MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (0 for the master, then the workers); nothing without a master
+    task.
+    """
     flags = read_flags(arguments, _FLAGS)
     tasks = {task.name: task for task in tasks_of(job)}
     master = tasks.get(str(flags["master"]))

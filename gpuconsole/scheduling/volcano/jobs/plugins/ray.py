@@ -25,7 +25,11 @@ class NoHead(ValueError):
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """The container of its role runs `ray start`. Raises NoHead."""
+    """Set the `ray start` command if the template has the container of the pod's role.
+
+    Raises:
+        NoHead: the job has no head task.
+    """
     flags = read_flags(arguments, _FLAGS)
     head = next((task for task in tasks_of(job) if task.name == flags["head"]), None)
     if head is None:
@@ -42,5 +46,5 @@ def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 
 
 def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """A service in front of the head."""
+    """The service of the head."""
     return OwnedObjects(services=(f"{job.name}-head-svc",))

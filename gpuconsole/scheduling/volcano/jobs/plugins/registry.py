@@ -23,7 +23,7 @@ def _nothing(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
 
 
 class JobPlugin(Struct, frozen=True):
-    """What a plugin does to a pod that is made, and what it makes beside the job."""
+    """A plugin's change to a new pod, and the objects that it creates for the job."""
 
     on_pod: OnPod
     owned_objects: OwnedObjectsFunction = _nothing
@@ -42,14 +42,22 @@ PLUGINS: Mapping[str, JobPlugin] = {
 
 
 def on_pod(job: Job, pod: Pod) -> Pod:
-    """The pod with what the job's plugins add. Raises UnknownPlugin, or another ValueError of a plugin."""
+    """The pod as changed by all plugins of the job.
+
+    Raises:
+        UnknownPlugin: the job names a plugin that does not exist. A plugin can raise other ValueErrors.
+    """
     for plugin, arguments in _plugins(job):
         pod = plugin.on_pod(job, pod, arguments)
     return pod
 
 
 def resources_of(job: Job) -> OwnedObjects:
-    """The objects that the job's plugins make beside it. Raises UnknownPlugin."""
+    """The objects that the job's plugins create for it.
+
+    Raises:
+        UnknownPlugin: the job names a plugin that does not exist.
+    """
     made = NOTHING
     for plugin, arguments in _plugins(job):
         made = made.and_also(plugin.owned_objects(job, arguments))

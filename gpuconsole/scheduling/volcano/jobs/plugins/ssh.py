@@ -1,4 +1,4 @@
-"""ssh job plugin: shares one key between all pods of a job, and a configuration with their hosts."""
+"""ssh job plugin: shares one key and an ssh configuration between all pods of a job."""
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
@@ -12,12 +12,12 @@ _MOST = 65535
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Nothing of a pod changes but a volume with the key."""
+    """The same pod: the plugin only mounts the secret, which is not simulated."""
     return pod
 
 
 def configuration(job: Job, arguments: tuple[str, ...]) -> str:
-    """The `config` of ssh; a port out of range is 22."""
+    """The ssh `config` with the hosts of all pods; an invalid port becomes 22."""
     port = int(read_flags(arguments, _FLAGS)["ssh-port"])
     port = port if 0 < port <= _MOST else 22
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]

@@ -13,7 +13,7 @@ _FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """A pod is known by its own name in the service of the job's name."""
+    """Set hostname, subdomain (by default the names of pod and job) and the variables of `host_environment`."""
     return replace(
         pod,
         hostname=pod.template.hostname or pod.name,
@@ -23,7 +23,7 @@ def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 
 
 def host_environment(job: Job) -> dict[str, str]:
-    """`VC_TASK_HOSTS` and `VC_TASK_NUM` of each task."""
+    """`VC_<TASK>_HOSTS` and `VC_<TASK>_NUM` of each task."""
     found = {}
     for task in tasks_of(job):
         name, listed = task.name.replace("-", "_").upper(), hosts(job, task)
@@ -33,13 +33,13 @@ def host_environment(job: Job) -> dict[str, str]:
 
 
 def host_files(job: Job) -> dict[str, str]:
-    """What the ConfigMap holds that pods see at /etc/volcano: a file of hosts for each task."""
+    """Contents of the ConfigMap at /etc/volcano: a file of hosts for each task, and the host variables."""
     files = {f"{task.name.replace('-', '_')}.host": "\n".join(hosts(job, task)) for task in tasks_of(job)}
     return {**files, **host_environment(job)}
 
 
 def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The service, its ConfigMap, and a network policy that lets in the job's own pods only."""
+    """The service, its ConfigMap and, unless disabled, a NetworkPolicy that admits only the job's own pods."""
     closed = not read_flags(arguments, _FLAGS)["disable-network-policy"]
     return OwnedObjects(
         services=(job.name,),

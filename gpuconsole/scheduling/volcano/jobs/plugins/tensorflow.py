@@ -15,7 +15,7 @@ _FLAGS: Flags = {**{role: role for role in _ROLES}, "port": 2222}
 
 
 def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """A job of a single pod needs no configuration."""
+    """Set TF_CONFIG, unless the job has a single pod."""
     tasks, flags = tasks_of(job), read_flags(arguments, _FLAGS)
     if len(tasks) == 1 and tasks[0].replicas == 1:
         return pod
