@@ -44,7 +44,7 @@ class AnalysisService:
         self._live = backend if isinstance(backend, LiveBackend) else None
         self._newest = newest
         self.worker = worker
-        """The process that computes them, while there is one."""
+        """The worker process; None without one, or after a hand-over."""
         self._estimates = estimates
         self._closed = False
 
@@ -60,7 +60,7 @@ class AnalysisService:
         return self.worker is not None and isinstance(self._backend, Forkable)
 
     def expect(self) -> None:
-        """Prepare for a question about a large live cluster.
+        """Prepare the worker for a question about a live cluster.
 
         Blocks until the worker has the changes: call it in a thread.
         """
@@ -144,8 +144,8 @@ class AnalysisService:
     def ahead(self, workload: str) -> Iterator[WorkloadOutlook]:
         """The estimated start of a pending workload, or the preemption risk of a running one, by many simulation runs.
 
-        Starts are calibrated with earlier estimates of this console, and recorded for later ones. Result by result, as
-        `looks`; no results where no forecast is possible.
+        Starts are calibrated with earlier estimates, and recorded for later ones. Result by result, as `looks`; no
+        results where no forecast is possible.
         """
         if missing_for_forecast(self._newest(), *PLACES):
             return
@@ -166,7 +166,7 @@ class AnalysisService:
             yield calibrated(piece, self._estimates.take(past_estimates, piece.time)) if piece.whole else piece
 
     def standing(self) -> AdmissionView:
-        """The cluster in its current state, for reports about that. Call it in a thread, as `fork`.
+        """The cluster in its current state, for reports. It may take long: call it in a thread.
 
         The Kueue configuration of a recording is unknown: Kueue's defaults are used.
         """

@@ -82,7 +82,7 @@ class Console:
         self._stopped = False
         self._began_recording = False
         self._known_since: Time | None = None
-        """The time of the first line, where there were older ones that nobody knows; None where all are known."""
+        """Time of the first history event, if earlier ones are unknown; None if all are known."""
         self._measurements = Measurements(recorder, about.source if self._live is not None else "")
         self.forwards = Forwards()
         self._audit_needed = about.mode is ConsoleMode.LIVE and not no_audit
@@ -94,13 +94,13 @@ class Console:
         self._failing: list[Callable[[Snapshot], None]] = []
         self._loop = Loop(backend, publish=self._published, record=self._recorded)
         self.answers = AnalysisService(backend, lambda: self.snapshot, worker, self._estimates)
-        """What can be asked of forks of the cluster."""
+        """Analyses in forks of the cluster."""
         self.notices: tuple[str, ...] = tuple(notices)
-        """What the start has to say to people, such as what was recovered."""
+        """Messages of the start for the user, such as recovered sessions."""
         self.generated_names = GeneratedNames("submitted", lambda *name: is_name_taken(self.snapshot, *name))
-        """Names for objects with a generateName: each that is checked, and maybe submitted, gets one of its own."""
+        """Generates names of objects with a generateName: each object that is checked gets a new one."""
         self.prices = prices
-        """What machines cost that do not say it themselves."""
+        """Prices of nodes that do not state their own."""
         backend.open()
 
     @property
@@ -115,6 +115,7 @@ class Console:
 
     @property
     def status(self) -> ConsoleStatus:
+        """The current status, for the header."""
         renewed, clocked = self._loop.renewed, self._clocked
         sight = self._live.health if self._live is not None else None
         age = time.monotonic() - renewed if renewed is not None else 0.0
@@ -219,14 +220,14 @@ class Console:
     def preemptions(self, limit: int = 500) -> tuple[HistoryEvent, ...]:
         """The newest `limit` preemptions and their outcomes, oldest line first, for `insight.preemptions.rows`.
 
-        Where no history is kept there are only those of late. Raises HistoryError.
+        Without a stored history, only recent ones. Raises HistoryError.
         """
         if self._recorder is not None:
             return history.preemptions(self._recorder, limit)
         return history.newest_preemptions(self.snapshot.recent, limit)
 
     def preemption_count(self) -> int | None:
-        """How many preemptions this session recorded; None where no history is kept. Raises HistoryError."""
+        """Number of preemptions recorded in this session; None without a stored history. Raises HistoryError."""
         return history.preemption_count(self._recorder) if self._recorder is not None else None
 
     @property
@@ -286,7 +287,7 @@ class Console:
         return self._live.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
-        """Kueue's own metrics of a queue, on a live cluster with Prometheus. Blocks, too."""
+        """Kueue's own metrics of a queue, on a live cluster with Prometheus. Blocks; call it in a thread."""
         if self._live is None:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)
@@ -328,7 +329,7 @@ class Console:
             try:
                 callback(snapshot)
             except Exception:
-                # Once each: there are 25 Snapshots a second.
+                # Log once for each subscriber: there are 25 Snapshots a second.
                 if callback not in self._failing:
                     LOG.exception("A subscriber failed")
                     self._failing.append(callback)
@@ -336,7 +337,7 @@ class Console:
     def _recorded(self, lines: Sequence[HistoryEvent]) -> None:
         if not self._began_recording:
             self._began_recording = True
-            # A simulation that goes on from what was saved knows the end of its past only.
+            # A simulation that continues from a saved state knows only the end of its history.
             if self._live is None and len(lines) >= KEPT:
                 self._known_since = min(line.time for line in lines)
         if self._recorder is not None:

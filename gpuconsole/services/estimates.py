@@ -16,7 +16,7 @@ from gpuconsole.store.recorder import Recorder
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 1.0
-"""Seconds between two looks at what has started."""
+"""Minimum seconds between two checks for started workloads."""
 
 
 class EstimateService:
@@ -30,7 +30,7 @@ class EstimateService:
         self._source = source
         self._clock = clock
         self._memory: EstimateHistory | None = None
-        """Read from the history by the first who asks: that is a thread which may wait."""
+        """Read from the history at the first `take`, which is called in a thread that may block."""
         self._guard = threading.Lock()
         self._seen = 0.0
 

@@ -1,4 +1,4 @@
-"""Forecasts beside a live cluster: when to compute them, and the record of differences from Kueue."""
+"""Forecasts of a live cluster: when to compute them, and the record of differences from Kueue's decisions."""
 
 import logging
 import threading
@@ -23,11 +23,11 @@ from gpuconsole.workers.worker_client import UNDECIDED, ObservedCluster
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 2.0
-"""Seconds between two looks at least."""
+"""Minimum seconds between two forecasts."""
 SHARE = 4.0
-"""A look is followed by so many times its own duration of rest."""
+"""Rest after a forecast, as a multiple of the time that it took."""
 LATEST = 10.0
-"""Seconds after which is looked again although nothing changed, while something foreseen has not come."""
+"""Seconds after which an unchanged cluster is forecast again, while forecast decisions are outstanding."""
 
 
 def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:
@@ -51,7 +51,7 @@ class ForecastService:
         self._recorder = recorder
         self._clock = clock
         self._observer = ForecastChecker()
-        """Looks on where there is no worker."""
+        """Computes forecasts when there is no worker."""
         self._newest = EMPTY
         self._seen: tuple[object, ...] = ()
         self._looked = 0.0
@@ -60,9 +60,9 @@ class ForecastService:
         self._thread: threading.Thread | None = None
         self.forecast = Forecast()
         self.said = ForecastDifferences()
-        """How the forecasts of this session compared with what Kueue did; differences of late only."""
+        """Comparison of this session's forecasts with Kueue's decisions; only recent differences are listed."""
         self.problem = ""
-        """Why there is no forecast."""
+        """Why there is no forecast; empty if there is one."""
         self._admission = KueueWatch()
 
     def start(self) -> None:
@@ -91,7 +91,7 @@ class ForecastService:
 
     @property
     def kueue_problem(self) -> KueueProblem | None:
-        """The problem that Kueue does not admit what it should; empty without one, or without forecasts."""
+        """The problem that Kueue does not admit what it should; None without one, or without forecasts."""
         return self._admission.problem
 
     def _foresees(self) -> bool:

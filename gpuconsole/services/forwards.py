@@ -21,7 +21,7 @@ _KEEPER = (
     '{ read -r _ <&3; kill "$child" 2>/dev/null; } & keeper=$!; '
     'wait "$child"; code=$?; kill "$keeper" 2>/dev/null; exit "$code"'
 )
-"""Ends the process when its own stdin is closed: that happens even where the console is killed."""
+"""Shell script that ends kubectl when its stdin closes, which happens even if the console is killed."""
 _LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -32,10 +32,10 @@ class Forward(Struct, frozen=True, kw_only=True):
     pod: str
     """`ns/name`"""
     local: int
-    """0 until kubectl has chosen it."""
+    """Local port; 0 until kubectl has chosen it."""
     remote: int
     state: str = "starting"
-    """What kubectl said last, or how it ended."""
+    """Last output of kubectl, or how it ended."""
     open: bool = True
 
 

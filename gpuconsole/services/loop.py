@@ -23,9 +23,9 @@ LOG = logging.getLogger(__name__)
 INTERVAL = 0.04
 """Seconds from tick to tick: 20 ms of work, then as much rest."""
 REST = 0.005
-"""Seconds that are left to others after a tick, however long it took."""
+"""Seconds left to other threads after a tick, however long it took."""
 LONGEST = 0.25
-"""Seconds that a tick counts at most: a laptop that slept does not jump ahead by hours."""
+"""Maximum seconds that a tick advances the time, so that it does not jump by hours when a laptop wakes up."""
 
 
 class Loop:
@@ -66,7 +66,7 @@ class Loop:
         """Call `tick` by a timer, in a separate thread, until `stop`."""
         from apscheduler.schedulers.background import BackgroundScheduler
 
-        # A tick that comes too late is left out, and its time counts in the next: no reason to warn of each.
+        # A tick that comes too late is skipped, and its time counts in the next one, which needs no warning.
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler = BackgroundScheduler(timezone="UTC")
         self._last = self._clock()

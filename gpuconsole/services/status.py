@@ -16,6 +16,8 @@ SHOWN = 3
 
 
 class ConsoleMode(StrEnum):
+    """What the console shows: a simulation, a recording or a live cluster."""
+
     SIM = "SIM"
     REPLAY = "REPLAY"
     LIVE = "LIVE"
@@ -30,37 +32,37 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     engines: EnginesInForce = EnginesInForce()
     """Engines for admission, placement, node provisioning and GPU sharing."""
     policy: str = ""
-    """How: `fair sharing off · binpack · gangs`."""
+    """Summary of the engines' settings: `fair sharing off · binpack · gangs`."""
     speed: float | None = None
-    """Virtual seconds a second that were asked for; None where the time is not ours."""
+    """Requested virtual seconds per second; None on a live cluster."""
     reached: float | None = None
-    """The speed of late; lower than `speed` where there is too much to compute."""
+    """Recent actual speed; lower than `speed` if there is too much to compute."""
     paused: bool = False
     nodes_synthesised: bool = False
     read_only: bool = False
     time: Time = 0
-    """Of the data."""
+    """Time of the data, by the cluster's clock."""
     age: float = 0.0
     """Wall-clock seconds since the data were last renewed."""
     loading: bool = False
-    """No data came yet."""
+    """True until all data has been loaded."""
     stalled: str = ""
-    """Why the loop does not get on."""
+    """The error that stalls the loop; empty without one."""
     worker: str = ""
-    """`on`, `off`, or what became of the worker process."""
+    """`on`, `off`, or why the worker process is no longer used."""
     history: str = ""
-    """Why the history is not written, where it is not."""
+    """Why the history is not written; empty if it is."""
     lost_events: int = 0
     """Events missing in the history, because writing was too slow."""
     refusal: str = ""
     """Why nothing may be changed; empty where things may."""
     kueue: tuple[KueueProblem, ...] = ()
-    """Why Kueue does not work; only of a live cluster."""
+    """Problems of Kueue; only on a live cluster."""
     sight: ClusterHealth | None = None
-    """How well a live cluster can be seen; None where there is nothing but what we made."""
+    """State of the observation of a live cluster; None for simulations and recordings."""
 
     def unseen(self, resources: Collection[str]) -> str:
-        """Objects of these resources (plurals) that are not visible; without arguments of all resources."""
+        """Objects that are not visible, of these resources (plurals); of all resources if none are given."""
         missing = self.sight.missing if self.sight is not None else ()
         wanted = [right for right in missing if not resources or right.resource.partition(".")[0] in resources]
         return _named(list(map(str, wanted)))

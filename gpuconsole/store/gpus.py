@@ -10,9 +10,9 @@ from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.text import clean
 
 MOST = 200_000
-"""Samples of all clusters together; 5,000 nodes have 120,000 in an hour."""
+"""Maximum stored samples of all clusters; 5,000 nodes have 120,000 in an hour."""
 MOST_WAITING = 50_000
-"""Samples that wait to be written; the oldest are left out."""
+"""Maximum samples of a cluster that wait to be written; beyond it the oldest are dropped."""
 _PLACES = msgspec.msgpack.Decoder(tuple[DevicePlace, ...])
 
 

@@ -25,7 +25,7 @@ def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-# What waits is read before what is stored: a line that is written meanwhile is then in both, and never in none.
+# Unwritten lines are read before stored ones: a line that is written meanwhile is then in both, never in neither.
 
 
 def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 OWNER_ONLY_FILE = 0o600
 OWNER_ONLY_FOLDER = 0o700
 _OURS = ("history.db", "gpuconsole.log")
-"""What the names of our files begin with: SQLite and the rotation of logs add to them."""
+"""Prefixes of the names of our files: SQLite and the rotation of logs append to them."""
 
 
 def make_private_folder(folder: Path) -> None:
@@ -28,7 +28,7 @@ def make_private_file(path: Path) -> None:
 
 
 def _restrict(path: Path, mode: int) -> None:
-    # One that belongs to another user stays as that user has it.
+    # A file that belongs to another user is not changed.
     with suppress(PermissionError):
         if path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)

@@ -226,7 +226,7 @@ def _line(row: tuple[Any, ...]) -> tuple[int, HistoryEvent]:
         kueue_event = tuple(map(_cleaned, _KUEUE_EVENTS.decode(str(row[-2])))) if row[-2] else ()
         choice = _choice(_CHOICE.decode(str(row[-1]))) if row[-1] else None
         fields = dict(zip(COLUMNS, (*values, kueue_event, choice), strict=True))
-        # SQLite has no truth values.
+        # SQLite has no booleans.
         return row[0], msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, HistoryEvent)
     except msgspec.DecodeError as error:
         raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error

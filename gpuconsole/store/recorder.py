@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 INTERVAL = 1.0
 """Seconds between two writes: what a kill -9 loses at most."""
 CAPACITY = 200_000
-"""Lines that may wait to be written."""
+"""Maximum lines that wait to be written."""
 PATIENCE = 1.0
 """Seconds that a producer waits for room before lines are lost (and counted)."""
 
@@ -81,9 +81,9 @@ class Recorder:
         self._writing = threading.Lock()
         self._closing = threading.Event()
         self.failed = ""
-        """Why the last write failed; it is tried again each second."""
+        """Why the last write failed, which is tried again each second; empty if it succeeded."""
         self.lost = 0
-        """Lines that found no room."""
+        """Number of lines dropped because the queue was full."""
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
@@ -99,7 +99,7 @@ class Recorder:
                 self._next += 1
 
     def saw(self, seen: Visibility) -> None:
-        """Record which resources are visible. One that was not visible once counts as missing, also if it is later."""
+        """Record which resources are visible. One that was once not visible counts as missing for the session."""
         if seen is not self._seen:
             with self._room:
                 self._seen = seen
@@ -139,7 +139,7 @@ class Recorder:
             try:
                 self._write(lines, audits, said, estimates)
             except Exception as error:
-                # Whatever it was: this thread lives on, and the screens say that nothing is written.
+                # On any error this thread continues, and the screens show that nothing is written.
                 if not self.failed:
                     LOG.exception("The history cannot be written")
                 self.failed = f"{self.path}: {error}"

@@ -56,7 +56,7 @@ def migrations() -> "Migrations":
 
     @steps()
     def announcements(db: "Database") -> None:
-        """Kueue's Events, as JSON; null without any."""
+        """Kueue's Events, as JSON; empty without any."""
         db.execute("alter table events add column told text not null default ''")
 
     @steps()
@@ -79,7 +79,7 @@ def migrations() -> "Migrations":
 
     @steps()
     def choices(db: "Database") -> None:
-        """Victim selection, as JSON; null where it was not recorded."""
+        """Victim selection, as JSON; empty if it was not recorded."""
         db.execute("alter table events add column choice text not null default ''")
 
     @steps()
@@ -170,7 +170,7 @@ def history_errors(path: Path) -> Iterator[None]:
         problem = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
-        # A value or a column that no version of ours writes.
+        # A value or a column that no version of gpuconsole writes.
         problem = f"the database is damaged ({type(error).__name__}: {clean(str(error), 200)})"
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
 

@@ -40,9 +40,9 @@ class Kept(Struct, frozen=True, kw_only=True):
     mode: str
     source: str
     last: Time
-    """When the last thing happened in it, in the cluster's time."""
+    """Time of its last line, by the cluster's clock."""
     unseen: tuple[str, ...] = ()
-    """Why not everything that happened in it is there, in sentences."""
+    """Why its lines are incomplete, in sentences; empty if they are complete."""
 
 
 def newest(db: sqlite3.Connection) -> Kept | None:
@@ -71,6 +71,7 @@ def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
 
 
 def end(db: sqlite3.Connection, session: int, wall: Time) -> None:
+    """Mark a session as ended."""
     with db:
         db.execute("update sessions set ended = ?, flushed = ? where id = ?", (wall, wall, session))
 

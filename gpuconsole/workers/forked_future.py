@@ -58,7 +58,7 @@ _FILES = Path("/proc/self/fd")
 def fork_future(future: Future, end: Time) -> FutureRunner:
     """Run this future in a forked process if a core is free and forking is safe; else return the future itself.
 
-    It runs no farther than to `end`.
+    `end` is the last moment to which it will be advanced.
     """
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or len(list(_THREADS.iterdir())) > 1:
         return future
@@ -73,7 +73,7 @@ class ForkedFuture:
     def __init__(self, future: Future, end: Time) -> None:
         """Fork. Raises OSError if no process can be created; no other thread may run in this one."""
         self._future = future
-        """As it stood when the process began: it goes on here if the process is lost."""
+        """The future at the start of the process; it is continued here if the process is lost."""
         self._until = future.simulation.now
         self._pipe, theirs = Pipe()
         self.process: int | None = os.fork()
@@ -128,7 +128,7 @@ def _live(future: Future, end: Time, pipe: Connection) -> None:
     """Main function of the process; never returns."""
     try:
         _keep_only(pipe)
-        # It ends before garbage matters, and what is there is the parent's, too: looking at it would copy it.
+        # The process is short-lived, and a garbage collection would copy memory that it shares with the parent.
         collect_by_hand()
         reply = b""
         while pipe.poll(PATIENCE):
@@ -141,7 +141,7 @@ def _live(future: Future, end: Time, pipe: Connection) -> None:
                 case _GetStatus():
                     pipe.send_bytes(reply or _ENCODER.encode(_status_reply(future)))
     finally:
-        # The parent is gone or asks no more; or an error occurred, which the parent will hit, too.
+        # The parent is gone or sends no more requests; or an error occurred, which the parent will meet, too.
         os._exit(0)
 
 

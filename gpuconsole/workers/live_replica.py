@@ -22,26 +22,26 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.protocol import NEWS, Question, UpdateSnapshot
 
 FRESH: Span = MINUTE
-"""How old a simulation may be that is asked again, where nothing changed meanwhile."""
+"""Maximum age of a simulation that answers another question, if nothing has changed."""
 BEHIND: Span = 5 * SECOND
-"""How old it may be where only work came and went that the question does not name."""
+"""Its maximum age if only work (`WORK`) has changed, and none that the question names."""
 REST: Span = 2 * SECOND
-"""It is made anew before anybody asks when it is that old."""
+"""Age at which a new simulation is prepared before the next question, if the cluster has changed."""
 INTEREST: Span = 2 * MINUTE
-"""So long after a what-if the next one is expected."""
+"""Time after a what-if within which another one is expected."""
 WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
-"""Tables of what comes and goes all the time; the others are how a cluster is set up."""
+"""Tables that change all the time; the others describe the set-up of the cluster."""
 
 
 class SimulationBase(NamedTuple):
     """The simulation from which futures are forked, with its Snapshot."""
 
     found: Snapshot
-    """The cluster as it was seen."""
+    """The cluster as it was observed."""
     completed: Snapshot
     """The cluster, with unknown facts about pods filled in."""
     simulation: Simulation
-    """It, going on by our rules; to be forked, not driven."""
+    """The simulation that continues from it; only its forks are advanced."""
 
     def changed(self, now: Snapshot) -> set[str]:
         """Names of the tables that have changed since then."""
@@ -71,13 +71,13 @@ class LiveReplica:
         self._state = ClusterState()
         self._observer = ForecastChecker()
         self.snapshot: Snapshot = EMPTY
-        """It, as a value."""
+        """The cluster at the last update."""
         self._policy = SimPolicy()
         self._footing: LiveBase | None = None
         """Engines loaded with the cluster, after the first question; they follow its changes and decide nothing."""
         self._base: SimulationBase | None = None
         self._making: Steps[SimulationBase] | None = None
-        """The next one, under way."""
+        """The preparation of the next base, if under way."""
         self._asked: Time | None = None
         """Time of the last what-if."""
 
@@ -113,7 +113,7 @@ class LiveReplica:
         """The simulation from which futures of a question about these names are forked."""
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
-            # What is begun is there sooner than what is not, and may do.
+            # A preparation under way ends sooner than a new one, and its result may be recent enough.
             base, self._making = run_to_end(self._making), None
         if base is None or not base.stands_for(self.snapshot, named):
             base = run_to_end(self._make())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LONGEST = 10.0
-"""Seconds after which what goes last takes a turn all the same."""
+"""Maximum seconds that a question of low priority waits."""
 
 
 class PriorityLock:

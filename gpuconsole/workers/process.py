@@ -24,9 +24,9 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     if sys.platform != "win32":
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _write_to(log_file)
-    # Keys come first, where the cores are few.
+    # On machines with few cores the console's response to keys has priority.
     os.nice(LESS_URGENT)
-    # The engines take most of a second, which the parent has better use for while it opens a live cluster.
+    # Importing the engines takes most of a second, which would slow down the parent while it opens a live cluster.
     from gpuconsole.workers.replica import RequestHandler
 
     collect_by_hand()

@@ -22,6 +22,8 @@ from gpuconsole.scheduling.score_table import ScoreTable
 
 
 class Carried(Struct, frozen=True):
+    """A command, and the time at which it was carried out."""
+
     at: Time
     command: Command
 
@@ -37,13 +39,13 @@ class UpdateSnapshot(Struct, frozen=True, tag=True):
     """Apply the changes of a live cluster since the last update."""
 
     anew: bool
-    """Nothing is known of it so far."""
+    """True if the changes are from an empty cluster."""
     time: Time
     news: tuple[bytes, ...]
-    """Events, some at a time: while they are encoded, no other thread of the process gets its turn."""
+    """Encoded events, in chunks: while msgspec encodes, no other thread of the process runs."""
     policy: bytes
     seen: Visibility = EVERYTHING
-    """What of it is known at all."""
+    """The resources that are visible."""
 
 
 class ReplaySteps(Struct, frozen=True, tag=True):
@@ -58,16 +60,16 @@ class QuestionMessage(Struct, frozen=True, kw_only=True):
     """A question, with the steps to replay before it."""
 
     follow: ReplaySteps | None = None
-    """None if there is no news."""
+    """None if there are no new steps."""
     seen: bool = False
-    """Of the cluster that was seen last, not of the simulation that is followed."""
+    """True if it is about the cluster of the last UpdateSnapshot, not about the replicated simulation."""
 
 
 class LongQuestionMessage(QuestionMessage, frozen=True, kw_only=True):
     """A question that is answered in parts."""
 
     number: int = 0
-    """Of the question: a new one of a kind takes the place of the last one of its kind."""
+    """Number of the question; a new question of one type replaces the last one of that type."""
 
 
 class AskWhatIf(LongQuestionMessage, frozen=True, tag=True):
@@ -77,11 +79,11 @@ class AskWhatIf(LongQuestionMessage, frozen=True, tag=True):
     horizon: Span
     against: tuple[Command, ...] = ()
     places: tuple[str, ...] = ()
-    """Where each of the commands stands, for those that are refused."""
+    """Place of each command in its file, for refusals."""
 
 
 class NextPiece(Struct, frozen=True, tag=True):
-    """Return the next result of a what-if or another long question. Not asking cancels it."""
+    """Return the next result of a long question; without this request it is not computed."""
 
     number: int
 
@@ -137,39 +139,57 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class WhatIfReply(Struct, frozen=True, tag=True):
+    """One result of a what-if."""
+
     look: WhatIfProgress
 
 
 class ScoresReply(Struct, frozen=True, tag=True):
+    """The scores of all nodes for a pod; None if the placement engine has none."""
+
     table: ScoreTable | None
 
 
 class WhyReply(Struct, frozen=True, tag=True):
+    """An explanation of a pending workload, with the suggestions tried so far."""
+
     tried: Tried
 
 
 class PlanReply(Struct, frozen=True, tag=True):
+    """The progress of a plan."""
+
     planning: PlanProgress
 
 
 class RiskReply(Struct, frozen=True, tag=True):
+    """The progress of the runs for the preemption risk."""
+
     progress: EvictionRiskProgress
 
 
 class OutlookReply(Struct, frozen=True, tag=True):
+    """The forecast of one workload, as far as it is computed."""
+
     ahead: WorkloadOutlook
 
 
 class StartsReply(Struct, frozen=True, tag=True):
+    """The estimated starts of pending workloads, as far as they are computed."""
+
     outlook: StartEstimates
 
 
 class ForecastReply(Struct, frozen=True, tag=True):
+    """A forecast, and the differences of the previous one from Kueue's decisions."""
+
     forecast: Forecast
     said: ForecastDifferences
 
 
 class Failed(Struct, frozen=True, tag=True):
+    """An error, as text."""
+
     problem: str
 
 

@@ -111,7 +111,7 @@ class RequestHandler:
         self._replica: Replica | None = None
         self._mirror = LiveReplica()
         self._trials: dict[type[Long], tuple[int, Iterator[Reply]]] = {}
-        """What was asked for last of each kind: it goes on in forks of its own, whatever else is asked meanwhile."""
+        """Type of long question → number and remaining results of the last one, computed in forks of its own."""
 
     def reply(self, request: Request) -> Reply:
         """Handle a request; errors become replies, too."""

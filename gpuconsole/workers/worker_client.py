@@ -62,14 +62,14 @@ _NUMBERS = count(1)
 PATIENCE = 120.0
 """Seconds after which a worker that does not answer is given up."""
 SECOND_CHANCES = 3
-"""How often a replica that went its own way may start anew."""
+"""How often a replica that differs from the simulation is rebuilt."""
 
 
 class ObservedCluster(NamedTuple):
     """A live cluster at one moment, with the policy by which to simulate it."""
 
     cluster: object
-    """Whatever tells it from another one that the same worker is asked about."""
+    """Object whose identity tells this cluster from another one."""
     snapshot: Snapshot
     policy: SimPolicy
 
@@ -97,12 +97,12 @@ class WorkerClient:
         self.process.start()
         theirs.close()
         self._talking = threading.Lock()
-        """Held by who uses the pipe; `_telling` guards what waits to be told."""
+        """Held while the pipe is used; `_telling` guards the steps that are not sent yet."""
         self._telling = threading.Lock()
         self._turns = PriorityLock()
         self._owed = False
         self.begun = 1
-        """How often the replica started; more than once means that it went its own way."""
+        """How often the replica was started; more than once means that it differed from the simulation."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
         self._anew: Begin | None = None
@@ -110,7 +110,7 @@ class WorkerClient:
         """The state of the live cluster that the process has."""
         self._differs = False
         self.lost = ""
-        """What became of the process, if it is gone."""
+        """Why the process is no longer used; empty while it is."""
 
     def introduce(self, state: bytes) -> None:
         """Replicate a simulation that was just saved, before anything else happens in it."""
@@ -120,12 +120,16 @@ class WorkerClient:
         threading.Thread(target=self._introduce, name="worker-start", daemon=True).start()
 
     def carried(self, at: Time, command: Command) -> None:
+        """Note that the simulation carried out a command, as a step to replay."""
         if not self.lost:
             with self._telling:
                 self._steps.append(Carried(at, command))
 
     def reached(self, now: Time, digest: int) -> bool:
-        """Send the simulation's progress to the worker, unless it is busy. Never blocks."""
+        """Send the simulation's progress to the worker, unless it is busy. Never blocks.
+
+        Returns True if the replica differs from the simulation: call `begin` with its saved state.
+        """
         if self.lost:
             return False
         with self._telling:
@@ -140,6 +144,7 @@ class WorkerClient:
         return self._wants_anew()
 
     def begin(self, state: bytes, digest: int) -> None:
+        """Rebuild the replica from a saved simulation, with the next request."""
         self.begun += 1
         with self._telling:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
@@ -178,6 +183,7 @@ class WorkerClient:
         self._reply(Expect(), seen)
 
     def answer(self, question: Question | NextPiece | AskForecast, seen: ObservedCluster | None) -> Answered:
+        """Send a request and wait for its result. Raises WorkerError."""
         reply = self._reply(question, seen)
         match reply:
             case (
@@ -215,7 +221,7 @@ class WorkerClient:
         self._settle()
         known, self._shown = self._shown, None
         if known is not None and known.cluster is seen.cluster and known.snapshot.time > seen.snapshot.time:
-            # While this question waited for its turn, another one showed more.
+            # While this question waited for the pipe, another one sent a newer Snapshot.
             seen = known
         before = known.snapshot if known is not None and known.cluster is seen.cluster else None
         events = diff.change_events(before or EMPTY, seen.snapshot, without=UNDECIDED)
