@@ -135,11 +135,11 @@ class SessionPlacement:
         self._stirred = True
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """None: a session never starts a gang partially."""
+        """None: these engines never start a gang partially."""
         return None
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """None: scores in a session depend on its other decisions."""
+        """None: an engine with a score table overrides this."""
         return None
 
     def prepare(self) -> None:

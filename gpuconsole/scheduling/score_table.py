@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class ScoreColumn(Struct, frozen=True):
-    """A plugin that scores nodes, and how much its score counts."""
+    """A plugin that scores nodes, and its weight; for KAI its score band, the most that it gives."""
 
     plugin: str
     weight: int
@@ -24,9 +24,11 @@ class NodeScore(Struct, frozen=True):
 
     raw: int
     normalised: int
-    """0 to 100."""
+    """kube-scheduler: 0 to 100. KAI: percentage of the plugin's score band. Volcano: the raw score."""
     weighted: int
-    """The normalised score times the plugin's weight."""
+    """What the total sums up. kube-scheduler and Volcano: the normalised score times the weight, for Volcano in
+    hundredths. KAI: the raw score in hundredths.
+    """
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
@@ -63,11 +65,11 @@ class ScoreTable(Struct, frozen=True, kw_only=True):
     filters: tuple[FilterColumn, ...]
     plugins: tuple[ScoreColumn, ...]
     rows: tuple[NodeRow, ...]
-    """In the order of the search; on ties the first is chosen."""
+    """All nodes; in the order of the search, for KAI by rank with the nodes that do not fit last."""
     tie: tuple[str, ...] = ()
-    """The other nodes with the same total, in order; kube-scheduler picks among all of them at random."""
+    """The other nodes that rank the same as the chosen one, in order; kube-scheduler picks among them at random."""
     message: str = ""
-    """Message of the FailedScheduling event; empty if a node is chosen."""
+    """Why no node fits, as in the scheduler's event; empty if a node is chosen."""
 
     @property
     def chosen(self) -> str:
