@@ -1,6 +1,6 @@
 """Requests and held quota of a workload, computed once and shared by all forks (Kueue 0.19 pkg/workload Info).
 
-A `Request` belongs to a workload that waits, a `Holding` to one that holds quota. Both are frozen: a change of the
+A `WorkloadRequest` belongs to a pending workload, a `Holding` to one that holds quota. Both are frozen: a change of the
 workload makes a new one.
 """
 
@@ -44,7 +44,7 @@ Order = tuple[int, Time, str]
 
 @cache
 def resource_rank(name: str) -> tuple[int, str]:
-    """The order in which Kueue visits resources: by the 64-bit FNV-1a hash of their name."""
+    """Sort key of resources in Kueue's order: the 64-bit FNV-1a hash of the name."""
     value = 0xCBF29CE484222325
     for byte in name.encode():
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -52,7 +52,7 @@ def resource_rank(name: str) -> tuple[int, str]:
 
 
 class PodSetRequest(Struct, frozen=True):
-    """One pod set's needs; `total` is `per_pod` times `count`, in the order in which resources are visited."""
+    """The requests of one pod set; `total` is `per_pod` times `count`, in the order in which resources are visited."""
 
     pod_set: PodSet
     count: int
@@ -60,7 +60,7 @@ class PodSetRequest(Struct, frozen=True):
     total: Resources
 
     def scaled(self, count: int) -> Resources:
-        """The needs of another number of pods; a pod set without pods stays without."""
+        """Return the requests of another number of pods; `total` for a pod set without pods."""
         return self.total if count == self.count or not self.count else scale(self.per_pod, count)
 
 
@@ -107,11 +107,11 @@ class WorkloadRequest:
             for pod_set in adjusted_sets(workload.pod_sets, limits, overheads)
         )
         self.allowed = workload.annotations.get(ALLOWED_FLAVORS) if config.enabled("ConcurrentAdmission") else None
-        """The flavors that a variant is kept to, as its annotation lists them."""
+        """The flavors to which a variant is restricted, as its annotation lists them."""
         asked = (pod_set.topology for pod_set in workload.pod_sets)
         self.asks_for_topology = any(request is not None and request.explicit for request in asked)
         self.given: tuple[PodSetAssignment, ...] = ()
-        """In a second pass: what its pod sets have already, in their order."""
+        """In a second pass: the assignments of its pod sets, in their order."""
         self.pinned = False
         """In a second pass: its pods cannot move to other nodes."""
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
@@ -119,11 +119,11 @@ class WorkloadRequest:
         self._needs: tuple[PodSetNeeds, ...] | None = None
         self._judged: tuple[Limits, str] | None = None
         self.skippable_in: object = None
-        """The setup under which it was found that nothing but quota, and who uses it, decides about it."""
+        """The `CompiledConfig` with which only quota and its holders were found to decide about it."""
         self.current_for: object = None
-        """The proposal of which the workload's conditions tell already."""
+        """The `CachedNomination` that the workload's condition shows already."""
         self.current_message = ""
-        """What they tell, but for how much is missing."""
+        """The message that its condition shows, without amounts."""
 
     def updated(self, workload: Workload) -> "WorkloadRequest":
         """Return the same request for a workload whose change does not matter to scheduling."""
@@ -168,7 +168,7 @@ class WorkloadRequest:
         if self._shape is None:
             shapes = [_pod_set_hash_input(request) for request in self.pod_sets]
             text = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
-            # As in Kueue a hash: there may be a hundred thousand of them.
+            # A hash, as in Kueue, since there may be 100,000 requests.
             self._shape = blake2b(text, digest_size=16).digest()
         return self._shape
 
@@ -182,16 +182,17 @@ class Holding(Struct, frozen=True, kw_only=True):
     priority: int
     timestamp: Time
     reserved_at: Time
-    """When its quota was reserved; the scheduler's assumption has the time of its cycle."""
+    """Time of the quota reservation; of the cycle, if the scheduler assumed it."""
     evicted: bool
     uses: tuple[tuple[int, int], ...]
     columns: frozenset[int]
     rank: tuple[bool, int, Time, str]
-    """Among the victims of one queue: already evicted, lowest priority, newest, uid."""
+    """Preemption order in a queue: already evicted, lowest priority, newest reservation, uid."""
     places: "tuple[TopologyUsage, ...]" = ()
 
     @property
     def key(self) -> str:
+        """Key of the workload."""
         return self.workload.key
 
     @property
@@ -201,7 +202,7 @@ class Holding(Struct, frozen=True, kw_only=True):
 
 
 class TopologyUsage(Struct, frozen=True):
-    """Pods of one pod set in one topology domain: what they use there, with `pods` counted."""
+    """Pods of one pod set in one topology domain, with the requests of each."""
 
     flavor: str
     values: tuple[str, ...]
@@ -210,7 +211,7 @@ class TopologyUsage(Struct, frozen=True):
 
 
 def effective_priority(workload: Workload, config: KueueConfig) -> int:
-    """spec.priority, plus the boost annotation where that gate is on; one that is no number boosts nothing."""
+    """Return spec.priority plus the priority boost (gate PriorityBoost); an invalid boost counts as 0."""
     try:
         return workload.priority + priority_boost(workload, config)
     except ValueError:
@@ -230,7 +231,7 @@ def priority_boost(workload: Workload, config: KueueConfig) -> int:
 def priority_changed(old: Workload, new: Workload, config: KueueConfig) -> bool:
     """True if a workload with a WorkloadPriorityClass got another class or effective priority (PriorityChanged).
 
-    The priorities of pods do not change.
+    Priorities from a PriorityClass of pods do not count.
     """
     if old.priority_kind == "PriorityClass" or new.priority_kind != WORKLOAD_PRIORITY_CLASS:
         return False
@@ -240,7 +241,12 @@ def priority_changed(old: Workload, new: Workload, config: KueueConfig) -> bool:
 
 
 def queue_timestamp(workload: Workload, config: KueueConfig) -> Time:
-    """When the workload counts as queued: its creation, or the eviction that sent it back (GetQueueOrderTimestamp)."""
+    """Return the time that orders the workload in its queue: its creation, or that of an eviction
+    (GetQueueOrderTimestamp).
+
+    Evictions by PodsReadyTimeout (unless configured otherwise) and by admission checks count; without
+    PrioritySortingWithinCohort also preemptions by reclamation while borrowing.
+    """
     timeout = evicted_by(workload, PODS_READY_TIMEOUT) if config.requeuing_timestamp == "Eviction" else None
     evicted = timeout or evicted_by(workload, ADMISSION_CHECK)
     if evicted is not None:
@@ -253,24 +259,25 @@ def queue_timestamp(workload: Workload, config: KueueConfig) -> Time:
 
 
 def current_count(workload: Workload, pod_set: PodSet, config: KueueConfig) -> int:
-    """How many pods still need quota: those reported as reclaimable do not."""
+    """Return how many pods need quota: reclaimable pods do not."""
     if not workload.reclaimable or not config.enabled("ReclaimablePods"):
         return pod_set.count
     return pod_set.count - reclaimed(workload, workload.reclaimable).get(pod_set.name, 0)
 
 
 def reserved_at(workload: Workload, now: Time) -> Time:
+    """Return the time of the quota reservation; `now` if the condition does not show it yet."""
     condition = workload.condition(QUOTA_RESERVED)
     return condition.since if condition is not None and condition.status else now
 
 
 def ordered(resources: Mapping[str, int]) -> dict[str, int]:
-    """The same amounts in the order in which Kueue visits resources."""
+    """Return the same amounts in the order in which Kueue visits resources."""
     return {name: resources[name] for name in sorted(resources, key=resource_rank)}
 
 
 def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple[PodSetAssignment, int, Resources]]:
-    """Return for each assignment the running pods and their usage; reclaimable pods are left out."""
+    """Yield each assignment with the number and the usage of its pods, without reclaimable ones."""
     if workload.admission is None:
         return
     counts = {pod_set.name: current_count(workload, pod_set, config) for pod_set in workload.pod_sets}
@@ -283,7 +290,7 @@ def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple
 
 
 def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[str, str, int]]:
-    """(flavor, resource, amount) that a workload with quota uses; what needs no quota has no flavor."""
+    """Yield (flavor, resource, amount) of a workload with quota; the flavor is empty for what needs no quota."""
     for assignment, _, usage in admitted_requests(workload, config):
         for resource in {**assignment.flavors, **usage}:
             yield assignment.flavors.get(resource, ""), resource, usage.get(resource, 0)
@@ -302,12 +309,12 @@ def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, d
 
 @lru_cache(maxsize=4096)
 def _needed(amounts: tuple[tuple[str, int], ...]) -> Resources:
-    """What one pod needs, in order; pods that ask for the same share one vector."""
+    """Return one pod's requests in order; pods with equal requests share one mapping."""
     return ordered(not_negative(dict(amounts)))
 
 
 def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overheads) -> tuple[PodSet, ...]:
-    """The pod sets with what their pods ask for without saying it."""
+    """Return the pod sets with RuntimeClass overhead and LimitRange defaults."""
     if not limits and not overheads:
         return pod_sets
     return tuple(replace(pods, template=adjusted(pods.template, limits, overheads)) for pods in pod_sets)

@@ -77,8 +77,8 @@ def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Ite
 def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
     """True if a refusal names only some flavors of the ClusterQueue and the search may start again repeatedly.
 
-    The next cycles go on with the others. With one pod set that is over within moments; with several, one may begin
-    anew whenever another comes to its end, and the workload stays the head meanwhile.
+    The next cycles try the other flavors. With one pod set that takes moments; with several, one may start again
+    whenever another reaches its last flavor, and the workload stays the head meanwhile.
     """
     condition = request.workload.condition(QUOTA_RESERVED)
     named = (

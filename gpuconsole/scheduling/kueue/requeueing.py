@@ -1,7 +1,7 @@
-"""When an evicted workload may be tried again: its requeue state, which only ever moves forward.
+"""The requeue state of evicted workloads: the number of retries, and the time before which they are not retried.
 
-Kueue 0.19 pkg/workload/workload.go (SetRequeueState, UpdateRequeueState), pkg/util/wait (Backoff). Kueue adds up to a
-ten-thousandth by chance; here a backoff is exact.
+The time never moves back. Kueue 0.19 pkg/workload/workload.go (SetRequeueState, UpdateRequeueState), pkg/util/wait
+(Backoff). Kueue adds a random jitter of up to 0.01%; here a backoff is exact.
 """
 
 from msgspec.structs import replace
@@ -15,9 +15,10 @@ _FACTOR = 2
 
 
 def backoff(first: Span, most: Span, attempt: int, factor: int = _FACTOR) -> Span:
-    """How long to wait after an attempt, counted from 1: the first span, then `factor` times the last, up to `most`.
+    """Return the backoff after an attempt, counted from 1: `first`, then `factor` times the previous one, at most
+    `most`.
 
-    The first span is never cut.
+    `first` itself may exceed `most`. The backoff before any attempt is 0.
     """
     if attempt <= 1:
         return first if attempt == 1 else 0
@@ -30,7 +31,7 @@ def backoff(first: Span, most: Span, attempt: int, factor: int = _FACTOR) -> Spa
 
 
 def wait_until(workload: Workload, moment: Time, *, count: bool = False) -> Workload:
-    """Keep the workload from being tried before a moment; a later one that is set already stands.
+    """Set the time before which the workload is not retried; a later time that is already set stays.
 
     With `count` it is one more retry. Returns the same object if nothing changes.
     """
@@ -41,13 +42,15 @@ def wait_until(workload: Workload, moment: Time, *, count: bool = False) -> Work
 
 
 def count_retry(workload: Workload, strategy: RequeuingStrategy, now: Time) -> Workload:
-    """Note that pods were not ready in time: one more retry, after a backoff that grows with their number."""
+    """Count a PodsReady timeout: one more retry, after a backoff that grows with their number."""
     base, most = strategy.backoff_base_seconds * SECOND, strategy.backoff_max_seconds * SECOND
     return wait_until(workload, now + backoff(base, most, workload.requeue.count + 1), count=True)
 
 
 def awaited(workload: Workload, now: Time) -> Time | None:
-    """The moment for which its checks make the workload wait longer than it does already (NeedsRequeueAtUpdate)."""
+    """Return the time until which checks in state Retry delay the workload, if it is later than its present one
+    (NeedsRequeueAtUpdate).
+    """
     moment = retry_at(workload)
     if moment is None or moment <= now:
         return None

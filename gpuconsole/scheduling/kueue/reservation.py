@@ -15,7 +15,9 @@ def can_always_reclaim(rules: ClusterQueueConfig) -> bool:
 
 
 def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment: Assignment) -> list[tuple[int, int]]:
-    """What to count as used: within the nominal quota, or up to the borrowing limit if the entry borrows."""
+    """Return (column, amount) to count as used: within the nominal quota, or up to the borrowing limit if it
+    borrows.
+    """
     return [
         (column, _reserve(usage, rules, column, amount, assignment.borrowing))
         for column, amount in assignment.usage.items()

@@ -1,4 +1,4 @@
-"""Records how searches for victims proceeded, where the caller asks for it."""
+"""Records of searches for victims, kept if the caller requests them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,6 +22,7 @@ class SearchTrace:
         self.verdicts = {candidate.id: (candidate, CandidateVerdict.NOT_NEEDED) for candidate in candidates}
 
     def record(self, candidate: Holding, verdict: CandidateVerdict) -> None:
+        """Record the verdict on a candidate."""
         self.verdicts[candidate.id] = candidate, verdict
 
 
@@ -30,10 +31,12 @@ class FinishedTrace(Struct, frozen=True):
 
     victims: frozenset[int]
     by_share: str
+    """Share of the preemptor's ClusterQueue before the preemption."""
     shares: Mapping[str, str]
-    """ClusterQueue → its share before anybody left."""
+    """ClusterQueue of a victim → its share before the preemption."""
     considered: tuple[ConsideredCandidate, ...]
     left_out: int
+    """Number of workloads that `considered` omits."""
 
 
 SearchTraces = dict[int, list[FinishedTrace]]

@@ -1,8 +1,8 @@
-"""The second pass: workloads that hold quota and still lack a place in the topology, or lost a part of theirs.
+"""The second pass: workloads that hold quota but still need a topology assignment, or lost a node of theirs.
 
-Kueue 0.19 pkg/cache/queue/second_pass_queue.go and workload.NeedsSecondPass. A place is chosen late where a
-ProvisioningRequest makes the nodes first, and again where a node failed. Until that succeeds it is tried again and
-again, with growing pauses; the quota stays reserved.
+Kueue 0.19 pkg/cache/queue/second_pass_queue.go and workload.NeedsSecondPass. The topology is assigned late if a
+ProvisioningRequest provisions the nodes first, and again if a node failed. Failed attempts are repeated with growing
+delays; the quota stays reserved.
 """
 
 from gpuconsole.model.clock import SECOND, Span
@@ -22,8 +22,8 @@ def pause(round: int) -> Span:
 def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
     """Note a workload that needs a second pass; True if it was not noted before.
 
-    After an attempt (`round`) a workload that needs none any more is forgotten. Before the first one it is kept, and
-    left out when its turn comes, so that a pause that has begun is not begun again (QueueSecondPassIfNeeded).
+    After an attempt (`round`) a workload that needs none any more is dropped. Before the first attempt it stays noted,
+    and `take_due` leaves it out, so that its delay does not start again (QueueSecondPassIfNeeded).
     """
     if not needs_second_pass(workload):
         if round:
@@ -41,7 +41,7 @@ def has_due(state: KueueState) -> bool:
 
 
 def take_due(state: KueueState) -> list[tuple[Holding, int]]:
-    """Take out the workloads whose second pass is due, by name, each with the number of its attempt."""
+    """Take out the workloads whose second pass is due, sorted by key, each with the number of its attempt."""
     due = [(number, waits.round) for number, waits in state.second_passes.items() if waits.at <= state.now]
     found = []
     for number, round in due:

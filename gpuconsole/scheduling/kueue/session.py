@@ -33,12 +33,12 @@ from gpuconsole.scheduling.kueue.workloads import backoff_ended, leave, place
 
 
 class KueueSession:
-    """Kueue's scheduler with its queues and its cache. Mutates; `fork` gives an independent twin."""
+    """Kueue's scheduler with its queues and its cache. Mutates; `fork` returns an independent copy."""
 
     def __init__(self, config: KueueConfig = DEFAULT) -> None:
         self._state = KueueState(config)
         self.assumptions = NO_ASSUMPTIONS
-        """How many pending workloads Kueue is assumed to try, or not to, where this one goes on from a live cluster."""
+        """Refused workloads assumed to be inadmissible, or retried, if the session continues from a live cluster."""
 
     @property
     def config(self) -> KueueConfig:
@@ -88,7 +88,7 @@ class KueueSession:
         report: ReportRefusals = ReportRefusals.EVERY,
         stays_open: bool = False,
     ) -> list[AdmissionDecision]:
-        """Run one scheduling cycle; returns the decisions in the order in which they were made.
+        """Run one scheduling cycle; returns admissions and evictions in processing order, then refusals.
 
         With `choices` preemptions include how their victims were chosen, and `report` selects the refusals that are
         returned; both change no other decision. With `stays_open` a cycle in which waitForPodsReady blocks admission
@@ -137,14 +137,15 @@ class KueueSession:
         return cycle.examine(self.fork()._at(now), first)
 
     def heads_in_processing_order(self, now: Time) -> list[CycleEntry]:
-        """Return the head of each open queue after all inadmissible workloads are requeued, in processing order.
+        """Return the head of each active ClusterQueue, as if all inadmissible workloads were requeued, in processing
+        order.
 
         Nothing changes: it happens in a fork.
         """
         return cycle.heads_in_processing_order(self.fork()._at(now))
 
     def rejected_claims(self) -> list[Refuse]:
-        """Return the refusals of workloads that cannot be queued because of their claims, each once."""
+        """Return the refusals of workloads that cannot be queued because of their resource claims, each once."""
         state = self._settled
         found = [r for n, r in state.rejected_claims.items() if isinstance(state.workload_index.records[n], Workload)]
         state.rejected_claims.clear()
@@ -162,16 +163,16 @@ class KueueSession:
 
     @property
     def flavors_left(self) -> int:
-        """Return the number of flavors that the heads still have to try in turn; 0 if no head has any left.
+        """Upper bound of the number of flavors that the heads still have to try; 0 if no head has any left.
 
-        Kueue tries such a head in every cycle, and each cycle goes on where the last one stopped, until something of
-        its ClusterQueue changes (LastAssignment and AllocatableResourceGeneration).
+        Kueue tries such a head in every cycle, and each cycle continues where the last one stopped, until its
+        ClusterQueue changes (LastAssignment and AllocatableResourceGeneration).
         """
         return self._state.setup.most_flavors if self._state.progress else 0
 
     @property
     def has_active(self) -> bool:
-        """True if any open queue has a head, or a second pass is due."""
+        """True if any active ClusterQueue has a head, or a second pass is due."""
         state = self._settled
         return has_due(state) or has_head(state)
 
@@ -256,11 +257,12 @@ class KueueSession:
         return min(self._state.samples.values(), default=None)
 
     def sample(self, now: Time) -> None:
-        """Sample the usage of LocalQueues whose interval is over."""
+        """Sample the usage of the LocalQueues that are due."""
         afs_charges.sample(self._at(now))
 
     def look_at_local_queue(self, key: str, now: Time) -> Span | None:
-        """Reconcile a LocalQueue as Kueue's controller does; returns the time to the next one, None if none is due.
+        """Reconcile a LocalQueue as Kueue's controller does; returns the time to the next sample, None if it is not
+        sampled.
 
         For admission fair sharing where the caller schedules these samples.
         """
@@ -272,14 +274,14 @@ class KueueSession:
 
     @property
     def next_requeue(self) -> Time | None:
-        """The earliest end of a backoff, or the next second pass, if any."""
+        """The earliest end of a backoff or time of a second pass; None if there is none."""
         state = self._state
         return min([*state.backoffs.values(), *(again.at for again in state.second_passes.values())], default=None)
 
     def is_stale(self, now: Time) -> bool:
-        """True if a new session of the same objects would differ by now because time has passed.
+        """True if a new session of the same objects may differ by now because time has passed.
 
-        A backoff has ended, or usage has decayed.
+        A backoff has ended, or admission fair sharing is configured, whose usage decays.
         """
         due = self.next_requeue
         return self.config.admission_fair_sharing is not None or (due is not None and due <= now)
@@ -319,26 +321,28 @@ class KueueSession:
         return look_up_queues(self._settled, workload)
 
     def requested(self, workload: str) -> dict[str, dict[str, int]]:
-        """Pod set → resources that a waiting workload asks for in all (status.resourceRequests)."""
+        """Return pod set → total requests of a pending workload (status.resourceRequests); empty if it is not
+        pending.
+        """
         record = self._settled.workload_index.get(workload)
         if not isinstance(record, WorkloadRequest):
             return {}
         return {request.pod_set.name: dict(request.total) for request in record.pod_sets}
 
     def active_condition(self, cluster_queue: str) -> ActiveCondition:
-        """The Active condition of a ClusterQueue: whether it can admit, and why not."""
+        """Return the Active condition of a ClusterQueue: whether it can admit, and why not."""
         objects = self._state.objects
         queue = objects.cluster_queues.get(cluster_queue)
         return active_condition(queue, objects, topologies=self.config.enabled("TopologyAwareScheduling"))
 
     @property
     def setup(self) -> CompiledConfig:
-        """The configuration as the engine compiled it; to be read, not changed."""
+        """The compiled configuration; read-only."""
         return self._settled.setup
 
     @property
     def tree(self) -> UsageTree:
-        """Usage and quotas by node and column; to be read, not changed."""
+        """Usage and quotas by node and column; read-only."""
         return self._settled.snapshot.usage
 
     def available(self, cluster_queue: str, flavor: str, resource: str) -> int:
@@ -410,7 +414,7 @@ class KueueSession:
 
 
 def _queues_of(state: KueueState, trees: Iterable[str]) -> list[str]:
-    """The ClusterQueues of trees that are named as in `KueueState.due`, each once."""
+    """Return the ClusterQueues of trees that are named as in `KueueState.due`, each once."""
     tree = state.setup.tree
     found: dict[str, None] = {}
     for due in trees:

@@ -17,10 +17,10 @@ class ClusterQueueState(Struct, frozen=True):
 
     inadmissible: tuple[str, ...] = field(default=(), name="parked")
     closed: tuple[tuple[bytes, str], ...] = ()
-    """Shapes that were refused, with the reason."""
+    """Scheduling hashes of inadmissible classes, with the granular reason."""
     sticky: str = ""
     brought_back: tuple[str, ...] = ()
-    """Workloads that are tried though their shape was refused."""
+    """Workloads that are tried although their class is inadmissible."""
 
 
 class SessionState(Struct, frozen=True, kw_only=True):
@@ -33,13 +33,14 @@ class SessionState(Struct, frozen=True, kw_only=True):
     generations: Mapping[str, int] = {}
     progress: Mapping[str, FlavorScanProgress] = {}
     asked: tuple[str, ...] = ()
+    """Victims whose evictions were not applied yet."""
     second_passes: Mapping[str, SecondPass] = {}
     queues: Mapping[str, ClusterQueueState] = {}
     ledgers: Mapping[str, LocalQueueUsage] = {}
     samples: Mapping[str, Time] = {}
-    """LocalQueue → when it is looked at."""
+    """LocalQueue → time of its next usage sample."""
     next_sample: Time | None = None
-    """The next of these looks, as 0.1 wrote it."""
+    """Next sample of all LocalQueues, in states that version 0.1 wrote."""
 
 
 def dump(state: KueueState) -> SessionState:
@@ -80,7 +81,7 @@ def dump(state: KueueState) -> SessionState:
 def load_queues(state: KueueState, other: KueueState) -> None:
     """Copy the inadmissible workloads and preemptors of a session that got the same objects earlier.
 
-    Those whose backoff has ended since then are pending again.
+    Workloads whose backoff has ended since then are admissible.
     """
     config_events.recompile(state)
     kept = dump(other).queues

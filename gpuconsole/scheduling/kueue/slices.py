@@ -1,7 +1,7 @@
-"""Elastic jobs: a job that grows gets a second Workload, a slice that takes over from the first when it is admitted.
+"""Elastic jobs: a job that grows gets a second Workload, a slice that replaces the first when it is admitted.
 
-The new slice needs quota only for what it adds, in the flavors that the old one has; then the old one is finished. A
-job that shrinks, or that still waits, is edited in place. Kueue 0.19 pkg/workloadslicing.
+The new slice needs quota only for what it adds, in the flavors of the old one; then the old one is finished. A job that
+shrinks, or is still pending, is changed in place. Kueue 0.19 pkg/workloadslicing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
 
 
 class ReplacedPodSet(Struct, frozen=True):
-    """What the old slice has for one pod set."""
+    """An admitted pod set of the slice that is replaced."""
 
     pod_set: str
     count: int
@@ -59,22 +59,22 @@ class SlicePlan(Struct, frozen=True, kw_only=True):
 
 
 def is_elastic(annotations: Mapping[str, str], config: KueueConfig) -> bool:
-    """True for jobs (and Workloads) that may scale while they run."""
+    """True for jobs (and Workloads) that may scale while they run (gate ElasticJobsViaWorkloadSlices)."""
     return annotations.get(ELASTIC) == ELASTIC_VALUE and config.enabled(GATE)
 
 
 def replacement_for(workload: Workload) -> str | None:
-    """Return the key of the slice that this one replaces."""
+    """Return the key of the slice that this one replaces; None if it replaces none."""
     return workload.annotations.get(REPLACEMENT_FOR)
 
 
 def slice_name(workload: Workload) -> str:
-    """Name of the first slice of the chain; pods keep it from slice to slice."""
+    """Return the name of the first slice of the chain; pods keep it from slice to slice."""
     return workload.annotations.get(SLICE_NAME, workload.name)
 
 
 def prepared(workload: Workload, old: Workload | None) -> Workload:
-    """A new slice of an elastic job, with what says so: the first of its chain, or the one that replaces `old`."""
+    """Return a new slice of an elastic job with its annotations: the first of its chain, or the successor of `old`."""
     notes = {**workload.annotations, ELASTIC: ELASTIC_VALUE, SLICE_NAME: workload.name}
     if old is not None:
         notes |= {REPLACEMENT_FOR: old.key, SLICE_NAME: slice_name(old)}
@@ -90,7 +90,7 @@ def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueCon
 
 
 def replaced_pod_sets(holding: Holding | None, config: KueueConfig) -> tuple[ReplacedPodSet, ...]:
-    """What a slice has: its pod sets are those of the slice that replaces it, in the same order."""
+    """Return the admitted pod sets of a replaced slice, in the order of its successor's; empty without one."""
     if holding is None:
         return ()
     held = admitted_requests(holding.workload, config)
@@ -109,7 +109,7 @@ def scaled_down(old: Counts, new: Counts) -> bool:
 
 
 def not_finished(workloads: Iterable[Workload], owner: str) -> list[Workload]:
-    """The slices of a job that are not finished, oldest first."""
+    """Return the slices of a job that are not finished, oldest first."""
     slices = [workload for workload in workloads if workload.owner == owner and not workload.finished]
     return sorted(slices, key=lambda workload: (workload.created, workload.uid))
 
@@ -120,7 +120,7 @@ def latest_active(slices: Sequence[Workload]) -> Workload | None:
 
 
 def ensure(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> SlicePlan:
-    """What to do with the slices of a job, oldest first and none finished, so that they stand for its pod sets."""
+    """Plan the changes that make a job's slices match its pod sets; `slices` are oldest first and not finished."""
     endings: tuple[Ending, ...] = ()
     selected = slices[0] if len(slices) == 1 else None
     if len(slices) > 1:
@@ -138,10 +138,10 @@ def ensure(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> SlicePlan:
 
 
 def normalize(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[Ending, ...]]:
-    """The slice that stands for a job of several, and the ends of those that are superfluous.
+    """Return the slice that represents a job with several, and the endings of the superfluous ones.
 
-    One slice with quota stays, and beside it the one that waits to replace it. Without one that has quota the newest
-    stays; one that is being evicted never does.
+    One slice with quota stays, and the pending one that is to replace it. If none has quota, the newest stays; one that
+    is being evicted never does.
     """
     living = [workload for workload in slices if not workload.is_true(EVICTED)]
     successors = _successors(living)
@@ -165,7 +165,7 @@ def normalize(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[Ending
 
 
 def _successors(living: Iterable[Workload]) -> dict[str, Workload]:
-    """Key → the slice that replaces it; of two that claim to, the first that has quota."""
+    """Key → the slice that replaces it; of several, the first with quota."""
     found: dict[str, Workload] = {}
     for workload in living:
         key = replacement_for(workload)

@@ -1,6 +1,6 @@
 """The state of a session, its forks, and its update after configuration changes.
 
-`State` mutates; the modules beside it change it: `workloads` for workloads, `changes` for everything else.
+`KueueState` mutates; `workloads` changes it for workloads, `config_events` for configuration objects.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,10 +41,10 @@ class FlavorScanProgress(Struct, frozen=True):
 
     resume: Resume
     generation: int
-    """Of its ClusterQueue: grows with every change of who holds quota there, or of quotas in its tree."""
+    """That of its ClusterQueue: grows when a quota holder there changes or leaves, or quotas in its tree change."""
     cycle: int
     scheduling_hash: bytes = field(name="shape")
-    """Of the workload; empty where that is not known."""
+    """That of the workload; empty if not known."""
 
     def outdated(self, generation: int, cycle: int, shape: bytes, *, preserve: bool) -> bool:
         """True if the search must start from the first flavor (lastAssignmentOutdated).
@@ -61,7 +61,7 @@ class FlavorScanProgress(Struct, frozen=True):
 
 
 class SecondPass(Struct, frozen=True):
-    """Time of the next attempt of a workload that has quota but no topology assignment; `round` counts attempts."""
+    """The next attempt of a workload that has quota but needs a topology assignment; `round` counts attempts from 1."""
 
     at: Time
     round: int
@@ -119,9 +119,9 @@ class KueueState:
         self.stale = False
         """The objects changed since they were compiled; `config_events.recompile` compiles them."""
         self.nodes_stale = False
-        """Only nodes changed."""
+        """Nodes changed since they were compiled."""
         self.devices_stale = False
-        """What claims can ask for changed."""
+        """Device classes, claim templates or devices changed since they were compiled."""
         self.rejected_claims: dict[int, Refuse] = {}
         """Id → refusal of a workload that cannot be queued, until it is reported."""
         self.non_tas_pods = NonTasPodUsage()
@@ -129,17 +129,17 @@ class KueueState:
         self.snapshot = self._empty_snapshot()
         self.workload_index = WorkloadIndex()
         self.cohort_cache = CohortCache()
-        """What cycles found, of trees in which nothing has happened since."""
+        """Results of cycles, for trees that have not changed since."""
         self.unchanged_cohorts: dict[int, UnchangedCohort] = {}
-        """Root → tree in which another cycle would change nothing; forks find their own."""
+        """Root → tree in which another cycle would change nothing; not copied to forks."""
         self.batches: dict[str, InadmissibleBatch] = {}
-        """ClusterQueue → batch of heads that are inadmissible already, whose cycles are only counted."""
+        """ClusterQueue → batch of heads that are marked inadmissible already; their cycles are only counted."""
         self.cached_batches: dict[str, CachedBatch] = {}
-        """By ClusterQueue, heads that could pass like that."""
+        """ClusterQueue → heads that may form a batch, cached."""
         self.progress: dict[int, FlavorScanProgress] = {}
-        """By workload id, only where flavors are left to try."""
+        """Workload id → position of its search, while flavors are left to try."""
         self.generations: dict[str, int] = {}
-        """ClusterQueue → how often what it can give changed."""
+        """ClusterQueue → number of changes of its capacity (AllocatableResourceGeneration)."""
         self.due: dict[str, None] = {}
         """Cohort trees and ClusterQueues whose inadmissible workloads are to be requeued, as `notify` names them."""
         self.noted: dict[str, None] = {}
@@ -149,7 +149,7 @@ class KueueState:
         self.quotas_changed: dict[str, None] = {}
         """ClusterQueues in whose trees quotas changed since the setup was compiled."""
         self.second_passes: dict[int, SecondPass] = {}
-        """By id of a workload with quota."""
+        """Workload id → its next second pass."""
         self.evictions_in_flight: set[int] = set()
         """Victims whose evictions were decided and not applied yet, by id."""
         self.backoffs: dict[int, Time] = {}
@@ -157,7 +157,7 @@ class KueueState:
         self.charging = config.usage_based is not None
         """Admission fair sharing is on; then `afs_charges` keeps the next four."""
         self.local_queue_usage: dict[str, LocalQueueUsage] = {}
-        """LocalQueue → what it is charged with."""
+        """LocalQueue → recorded usage and entry penalties."""
         self.charged: dict[str, str] = {}
         """Workload with an entry penalty → its LocalQueue."""
         self.charges_changed: dict[str, None] = {}
@@ -167,18 +167,19 @@ class KueueState:
         self.observed: ObservedWorkloads | None = None
         """Workloads whose pending reason must be kept exact; None = all."""
         self.open_cycle: Iterator[tuple[list[AdmissionDecision], bool]] | None = None
-        """A cycle that waits until all are ready. A fork does not have it: its heads are back in their queues there."""
+        """Cycle that waits for admitted workloads to be ready; a fork drops it and requeues its heads."""
         self.in_flight: set[int] = set()
-        """Heads that an open cycle has not put back, by id."""
+        """Ids of the heads that an open cycle has not requeued."""
         self.woken_in_flight: set[str] = set()
-        """ClusterQueues that were woken while a cycle was open: its heads are tried again at once."""
+        """ClusterQueues that were requeued while a cycle was open: its heads are retried at once."""
         self.cycles = 0
         self.idle = 0
-        """How many cycles in a row decided nothing."""
+        """Number of consecutive cycles that decided nothing."""
         self.now: Time = 0
         """The latest time that was passed in."""
 
     def fork(self) -> "KueueState":
+        """Return an independent copy; an open cycle is dropped, and its heads return to their queues."""
         twin = KueueState.__new__(KueueState)
         twin.config, twin.gates = self.config, self.gates
         twin.objects = self.objects
@@ -273,7 +274,7 @@ class KueueState:
         return isinstance(record, WorkloadRequest) and record.cluster_queue == request.cluster_queue
 
     def hold(self, holding: Holding) -> None:
-        """Record that a workload holds quota, or changed quota."""
+        """Record that a workload holds quota; callers remove its previous holding from the usage first."""
         old = self.workload_index.records[holding.id]
         self.snapshot.add(holding)
         self.workload_index.hold(holding)
@@ -282,7 +283,7 @@ class KueueState:
         self.mark_changed(holding.cluster_queue)
 
     def mark_changed(self, cluster_queue: str) -> None:
-        """Note that a quota holder of a ClusterQueue changed, so that its tree is evaluated again."""
+        """Note that a quota holder of a ClusterQueue changed, so that its tree takes part in the next cycle."""
         node = self.setup.tree.queues.get(cluster_queue)
         if node is not None:
             self.unchanged_cohorts.pop(self.setup.tree.root(node), None)
@@ -299,7 +300,7 @@ class KueueState:
             setup=self.setup,
             accounts=self.snapshot.for_cycle(overlapping=self.gates.layouts.overlapping),
             held_by=self._heaviest_first() if self.charging else self.workload_index.ranked,
-            # Usage by LocalQueue changes with time, and places in topologies with pods that admission does not know.
+            # Not cached: LocalQueue usage changes with time, and topology capacity with pods that are not workloads.
             cache=None if self.charging or self.setup.topologies else self.cohort_cache,
             shared_cache=self.cohort_cache.shared_cache,
             unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.workload_index.holders),
@@ -321,15 +322,15 @@ class KueueState:
     def notify(self, cluster_queue: str) -> None:
         """Note that the inadmissible workloads of a ClusterQueue's tree are to be requeued.
 
-        The tree is the current one, whatever becomes of it until then. A tree with a cycle of cohorts is left alone
-        (Kueue 0.19 pkg/cache/queue/inadmissible_workloads.go: notifyRetryInadmissibleWithoutLock).
+        It is the tree at the time of the call. A tree with a cycle of cohorts is left alone (Kueue 0.19
+        pkg/cache/queue/inadmissible_workloads.go: notifyRetryInadmissibleWithoutLock).
         """
         name = self.tree_name(cluster_queue)
         if name:
             self.due[name] = None
 
     def tree_name(self, cluster_queue: str) -> str:
-        """Return the name of a ClusterQueue's tree as used in `due`; empty if there is no such queue."""
+        """Return the name of a ClusterQueue's tree as used in `due`; empty if the queue is not in the tree."""
         tree = self.setup.tree
         node = tree.queues.get(cluster_queue)
         if node is None:
@@ -338,21 +339,21 @@ class KueueState:
         return f"{QUEUE if root == node else COHORT}{tree.names[root]}"
 
     def notify_cohort(self, cohort: str) -> None:
-        """`notify` of a cohort's tree."""
+        """Note that the inadmissible workloads of a cohort's tree are to be requeued."""
         tree = self.setup.tree
         node = tree.cohorts.get(cohort)
         if node is not None:
             self.due[f"{COHORT}{tree.names[tree.root(node)]}"] = None
 
     def notify_about(self, workload: Workload) -> None:
-        """`notify` for the ClusterQueue of a workload's LocalQueue, unless that is stopped.
+        """Note that the tree of a workload's ClusterQueue is to be requeued, unless its LocalQueue is stopped.
 
         Kueue 0.19 manager.go: QueueAssociatedInadmissibleWorkloadsAfter.
         """
         self.notify(self.setup.cluster_queue_of(workload.local_queue))
 
     def tree_of(self, cluster_queue: str) -> Iterable[str]:
-        """All ClusterQueues in the tree of one, itself included."""
+        """Return all ClusterQueues in the tree of one, itself included."""
         tree = self.setup.tree
         node = tree.queues.get(cluster_queue)
         if node is None:

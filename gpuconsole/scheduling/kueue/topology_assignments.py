@@ -37,12 +37,12 @@ def lost_pods(workload: Workload, assignment: PodSetAssignment) -> bool:
 
 
 def on_node(assignment: PodSetAssignment, node: str) -> bool:
-    """True if the assignment puts pods on a node, where its topology reaches down to nodes."""
+    """True if the assignment puts pods on a node and its lowest level is nodes."""
     return any(node_of(assignment.levels, domain.values) == node and domain.count for domain in assignment.topology)
 
 
 def node_of(levels: Sequence[str], values: Sequence[str]) -> str | None:
-    """Return the node of a domain, if the lowest level is that of nodes."""
+    """Return the node of a domain if the lowest level is nodes; None otherwise."""
     return values[-1] if levels and levels[-1] == HOSTNAME else None
 
 
@@ -58,5 +58,5 @@ def used_nodes(workload: Workload) -> Iterator[str]:
 
 
 def owned_by_one_pod(workload: Workload) -> bool:
-    """True if the workload stands for one pod, which cannot move and which it does not outlive."""
+    """True if the workload represents a single pod, not a pod group: its pod cannot be replaced on another node."""
     return workload.owner.startswith("Pod/") and workload.annotations.get(POD_GROUP) != "true"

@@ -27,8 +27,7 @@ class Transformation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     multiply_by: str = ""
     """A resource of the same pod whose quantity multiplies the outputs, where the pod asks for it."""
     outputs: Mapping[str, str] = {}
-    """Resource → its quantity, as it is written, for one whole unit (one core) of the input. Below zero it is an
-    allowance."""
+    """Resource → quantity, as written, per whole unit (one core) of the input; negative ones reduce other outputs."""
 
 
 _HAMI = {
@@ -39,28 +38,27 @@ _HAMI = {
         input=HAMI_MEMORY, strategy=REPLACE, multiply_by=GPU, outputs={"nvidia.com/total-gpumem": "1"}
     ),
 }
-"""Resource that quotas are given in → how HAMi's vGPUs count as it (Kueue's documentation, tasks/run/using_hami)."""
+"""Quota resource → transformation of HAMi's vGPUs into it (Kueue's documentation, tasks/run/using_hami)."""
 
 
 def hami_transformations(objects: Iterable[object]) -> dict[str, Transformation]:
-    """Kueue's documented transformations of HAMi's vGPUs, as far as quotas are given in their outputs; by input."""
+    """Return Kueue's documented transformations of HAMi's vGPUs whose outputs have quotas, keyed by input."""
     queues = [obj for obj in objects if isinstance(obj, (ClusterQueue, Cohort))]
     covered = {resource for queue in queues for _, resource in queue.quotas()}
     return {rule.input: rule for output, rule in _HAMI.items() if output in covered}
 
 
 def without_excluded(requests: Resources, prefixes: tuple[str, ...]) -> Resources:
-    """The requests whose names start with none of the prefixes."""
+    """Return the requests whose names start with none of the prefixes."""
     return (
         {name: amount for name, amount in requests.items() if not name.startswith(prefixes)} if prefixes else requests
     )
 
 
 def transformed(requests: Resources, transformations: Mapping[str, Transformation]) -> Resources:
-    """One pod's requests with the outputs of the transformations, which are keyed by their inputs.
+    """Return one pod's requests after the transformations, which are keyed by input.
 
-    Outputs of one name are summed, allowances included; what they come to is never below zero, so that an allowance
-    reduces nothing that the pod asked for itself.
+    Outputs for one resource are summed; a negative sum counts as 0, so that it does not reduce the pod's own requests.
     """
     if not transformations or transformations.keys().isdisjoint(requests):
         return requests

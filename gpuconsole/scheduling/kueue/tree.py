@@ -1,7 +1,7 @@
 """The quota tree, numbered: nodes and (flavor, resource) columns are small integers, quotas are flat lists.
 
-A tree is frozen. It is built anew when a quota, a cohort or a queue changes, and shared by all forks until then.
-Amounts of node `n` in column `c` stand at index `n * width + c`. Columns keep their numbers when a tree is rebuilt.
+A tree is frozen. It is rebuilt when a quota, a cohort or a queue changes, and shared by all forks until then. The
+amount of node `n` in column `c` is at index `n * width + c`. Columns keep their numbers when a tree is rebuilt.
 Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
 """
 
@@ -15,7 +15,7 @@ Column = tuple[str, str]
 
 
 class QuotaTree:
-    """Cohorts and ClusterQueues with what their quotas add up to. Frozen after construction."""
+    """Cohorts and ClusterQueues with their quotas, summed over subtrees. Frozen after construction."""
 
     __slots__ = (
         "borrowing_limit",
@@ -66,7 +66,7 @@ class QuotaTree:
         """Ancestors of each node, parent first, root last."""
         self.height = [0] * len(self.names)
         objs: list[ClusterQueue | Cohort | None] = [*(cohorts.get(n) for n in names), *(queues[n] for n in sound)]
-        # A cohort that nobody declared has no weight; it is a root, so its share is nothing anyway.
+        # A cohort without an object has weight 0; it is a root, so its share is 0 anyway.
         self.weights = [obj.fair_weight if obj is not None else 0.0 for obj in objs]
         quotas = [obj.quotas() if obj is not None else {} for obj in objs]
         self.columns = list(dict.fromkeys([*columns, *(column for quota in quotas for column in quota)]))
@@ -74,17 +74,17 @@ class QuotaTree:
         self.width = len(self.columns)
         self._add_up(quotas)
         self.named = self._name_columns(quotas)
-        """Columns that the quotas at and below each node speak of."""
+        """Columns in which each node, or one below it, has a quota."""
         self.lendable = [self._lendable(node) for node in range(len(names))]
-        """For each cohort: resource → what it could give at most, over all flavors."""
+        """For each cohort: resource → most that it could provide, over all flavors."""
 
     def root(self, node: int) -> int:
-        """The root of a node's tree; itself where it has no parent."""
+        """Return the root of a node's tree; the node itself if it has no parent."""
         path = self.paths[node]
         return path[-1] if path else node
 
     def subtree_queues(self, node: int) -> Iterable[int]:
-        """The ClusterQueues at and below a node, child cohorts first, each level by name."""
+        """Yield the ClusterQueues at and below a node, child cohorts first, each level by name."""
         if node >= len(self.cohorts):
             yield node
             return
@@ -114,9 +114,10 @@ class QuotaTree:
     def _add_up(self, quotas: list[dict[Column, Quota]]) -> None:
         size = len(self.names) * self.width
         self.nominal, self.subtree, self.local, self.potential = [0] * size, [0] * size, [0] * size, [0] * size
+        """Own nominal quota; that of the subtree; the part of it that is never lent; the most that can be used."""
         self.borrowing_limit: list[int | None] = [None] * size
         self.ceiling: list[int | None] = [None] * size
-        """Most that a node may hold in its parent: what it lends there plus its borrowing limit; None = unlimited."""
+        """Most usage of a node that may count in its parent: lent quota plus borrowing limit; None = unlimited."""
         downward = self._downward()
         for node in reversed(downward):
             self._add_up_node(node, quotas[node])
@@ -124,7 +125,7 @@ class QuotaTree:
             self._reach(node, quotas[node])
 
     def _downward(self) -> list[int]:
-        """All nodes, parents before their children."""
+        """Return all nodes, parents before their children."""
         return sorted(range(len(self.names)), key=lambda node: len(self.paths[node]))
 
     def _add_up_node(self, node: int, quotas: Mapping[Column, Quota]) -> None:
@@ -160,7 +161,7 @@ class QuotaTree:
 
 
 def _parents(queues: Mapping[str, ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, str]:
-    """Cohort → its parent; a cohort that is only named has none."""
+    """Cohort → its parent; empty for a root and for a cohort that is only referenced."""
     parents = {name: cohort.parent for name, cohort in cohorts.items()}
     for name in [cohort.parent for cohort in cohorts.values()] + [queue.cohort for queue in queues.values()]:
         if name:

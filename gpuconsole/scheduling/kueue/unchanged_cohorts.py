@@ -1,8 +1,8 @@
 """Unchanged cohort trees, in which the next cycle would have the same outcome as the last one.
 
-All their heads were refused, stand in their queues as before, and nothing happened to these queues, or to anybody who
-holds quota in the tree. Such heads are not even taken out of their queues: they are told the same once more, as long as
-no other queue of the tree has a head that takes part in the cycle.
+All their heads were refused and returned to their queues unchanged, and since then these queues and the tree's quota
+holders are the same. Such heads stay in their queues and their refusal is repeated, as long as no other queue of the
+tree has a head in the cycle.
 """
 
 from collections.abc import Container
@@ -21,7 +21,7 @@ class UnchangedCohort(Struct, frozen=True):
 
     entries: list[CycleEntry]
     versions: list[int]
-    """Of the queues of its heads."""
+    """Versions of the heads' queues."""
 
 
 def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:

@@ -1,7 +1,7 @@
-"""Quota usage of the tree and the quota that is left: `UsageTree` mutates, everything else reads it.
+"""Quota usage of the tree, and the quota that is left: `UsageTree` mutates, everything else reads it.
 
-A node's usage beyond what it never lends counts in its parent. Removing quota never evicts, so what is left may be
-negative. Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
+The usage of a node beyond its quota that is never lent counts in its parent. Removing quota never evicts, so the quota
+that is left may be negative. Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
 """
 
 from collections.abc import Iterable
@@ -22,10 +22,11 @@ class UsageTree:
         self.usage = usage if usage is not None else [0] * len(tree.nominal)
 
     def copy(self) -> "UsageTree":
+        """Return a copy that shares the tree."""
         return UsageTree(self.tree, self.usage[:])
 
     def add(self, node: int, uses: Uses) -> None:
-        """Count amounts at a node; what exceeds its own unlent quota counts in its ancestors too."""
+        """Count amounts at a node; what exceeds its unused quota that is never lent counts in its ancestors too."""
         tree, usage, width = self.tree, self.usage, self.tree.width
         for column, amount in uses:
             at = node
@@ -53,7 +54,7 @@ class UsageTree:
                 amount = min(amount, beyond)
 
     def available(self, node: int, column: int) -> int:
-        """How much the node could still take, by its own quota and by borrowing; negative when over-admitted."""
+        """Return how much more the node can use, by its own quota and by borrowing; negative if usage exceeds quota."""
         tree, usage = self.tree, self.usage
         index = node * tree.width + column
         parent = tree.parent[node]
@@ -67,19 +68,20 @@ class UsageTree:
         return above + own if own > 0 else above
 
     def fits(self, node: int, uses: Uses) -> bool:
-        """True if every amount is available; nothing is available in an over-admitted tree, not even 1."""
+        """True if every amount is available; amounts of 0 always are."""
         return not any(amount > 0 and amount > self.available(node, column) for column, amount in uses)
 
     def used(self, node: int, column: int) -> int:
+        """Return the usage of a node in a column."""
         return self.usage[node * self.tree.width + column]
 
     def unlent(self, node: int, column: int) -> int:
-        """Unused quota of the node that its parent never sees."""
+        """Return the unused part of the node's quota that is never lent."""
         index = node * self.tree.width + column
         return max(0, self.tree.local[index] - self.usage[index])
 
     def over(self, node: int, column: int, amount: int = 0) -> bool:
-        """True if the node uses more than its subtree's quota, or would with `amount` more: it borrows."""
+        """True if the node borrows: it uses more than its subtree's quota, or would with `amount` more."""
         index = node * self.tree.width + column
         return self.usage[index] + amount > self.tree.subtree[index]
 

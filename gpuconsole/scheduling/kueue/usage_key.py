@@ -11,9 +11,9 @@ class UsageKey:
 
     def __init__(self, rows: int) -> None:
         self.number = rows
-        """Stands for what is used on the way from the queue up to its root."""
+        """Number that stands for the usage on the path from the queue to its root."""
         self.max_available: dict[tuple[int, Time, int], int] = {}
-        """(priority, age, column) → what could be had at most, by quota and evictions; added to."""
+        """(priority, age, column) → most that is available after preemption; filled on demand."""
 
 
 def usage_key_for(context: Context, node: int) -> UsageKey:

@@ -22,6 +22,7 @@ GATE = "kueue.x-k8s.io/concurrent-admission"
 
 
 def is_parent(workload: Workload) -> bool:
+    """True if the workload has variants."""
     return workload.labels.get(PARENT) == "true"
 
 
@@ -38,7 +39,7 @@ def parents_of(queue: str, local_queues: Iterable[tuple[str, str]], workloads: I
 
 
 def variant_of(parent: Workload, flavor: str) -> Workload:
-    """A new variant: the parent's spec, bound to one flavor, with the gate closed. It has no uid yet."""
+    """Return a new variant: the parent's spec, restricted to one flavor, with the gate closed. It has no uid yet."""
     gates = parent.preemption_gates
     if all(gate.name != GATE for gate in gates):
         gates = (*gates, PreemptionGate(name=GATE))
@@ -61,14 +62,14 @@ def variant_of(parent: Workload, flavor: str) -> Workload:
 
 
 def _name(parent: Workload, flavor: str) -> str:
-    """`NAME-variant-FLAVOR-HASH`, where the hash takes the place of the parent's own (GetWorkloadNameForVariant)."""
+    """Return `NAME-variant-FLAVOR-HASH`; the hash replaces that of the parent's name (GetWorkloadNameForVariant)."""
     base = parent.name.rpartition("-")[0] or parent.name
     digest = sha1(f"\n\n{parent.name}\n{parent.uid}\n{flavor}".encode(), usedforsecurity=False).hexdigest()[:5]
     return f"{f'{base}-variant-{flavor}'[: MAX_NAME - 1 - len(digest)]}-{digest}"
 
 
 def allowed_flavors(workload: Workload) -> tuple[str, ...]:
-    """What the annotation lists; nothing without it."""
+    """Return the flavors that the annotation lists; empty without it."""
     listed = workload.annotations.get(ALLOWED_FLAVORS, "").split(",")
     return tuple(flavor.strip() for flavor in listed if flavor.strip())
 
@@ -84,7 +85,7 @@ def flavor_of(variant: Workload) -> str:
 
 
 def ranking(queue: ClusterQueue) -> Mapping[str, int]:
-    """Flavor → its place in the queue's order of preference, 0 the best."""
+    """Flavor → its position in the queue's order of preference, 0 the most preferred."""
     groups = queue.resource_groups[:1]
     return {flavor.name: place for group in groups for place, flavor in enumerate(group.flavors)}
 
@@ -100,7 +101,7 @@ NO_SIBLINGS = Siblings()
 
 
 def admitted_siblings(variant: Workload, queue: ClusterQueue, held: Iterable[Holding]) -> Siblings:
-    """The first admitted sibling on a more favorable flavor, and the first on a less favorable one."""
+    """Return the first admitted sibling on a more favorable flavor, and the first on a less favorable one."""
     ranks = ranking(queue)
     own = ranks.get(flavor_of(variant))
     if own is None:
@@ -111,7 +112,7 @@ def admitted_siblings(variant: Workload, queue: ClusterQueue, held: Iterable[Hol
 
 
 def _rank(variant: Workload, other: Workload, ranks: Mapping[str, int]) -> int | None:
-    """The place of an admitted sibling's flavor; None for any other workload."""
+    """Return the rank of an admitted sibling's flavor; None for any other workload."""
     if other.parent != variant.parent or other.key == variant.key or not other.admitted:
         return None
     return ranks.get(flavor_of(other))

@@ -1,6 +1,7 @@
-"""Every workload of a session by integer id: who waits in which queue, who holds quota.
+"""Every workload of a session by integer id: the pending ones by queue, and the quota holders.
 
-`Roster` mutates. A fork shares everything and copies a queue, or a queue's holdings, only when it first changes it.
+`WorkloadIndex` mutates. A fork shares everything and copies a queue, or a queue's quota holders, only before it first
+changes them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +14,7 @@ from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
 
 Record = WorkloadRequest | Holding | Workload
-"""A workload that waits, one that holds quota, or one that can do neither now (no queue takes it)."""
+"""A pending workload, a quota holder, or a workload that is in no queue."""
 _rank = attrgetter("rank")
 
 
@@ -43,6 +44,7 @@ class WorkloadIndex:
         self._ranked: dict[str, tuple[Holding, ...]] = {}
 
     def fork(self) -> "WorkloadIndex":
+        """Return an independent copy; both sides copy shared queues and holdings before they change them."""
         twin = WorkloadIndex()
         twin._ids = self._ids
         twin._ids_shared = self._ids_shared = True
@@ -54,7 +56,7 @@ class WorkloadIndex:
         return twin
 
     def id_of(self, key: str) -> int:
-        """The number of a workload; one that is new gets the next."""
+        """Return the id of a workload; a new one gets the next number."""
         number = self._ids.get(key)
         if number is None:
             if self._ids_shared:
@@ -64,10 +66,11 @@ class WorkloadIndex:
         return number
 
     def knows(self, key: str) -> bool:
-        """True if the workload ever waited or held quota."""
+        """True if the workload was ever pending or held quota."""
         return key in self._ids
 
     def get(self, key: str) -> Record | None:
+        """Return the record of a workload; None if it is unknown or gone."""
         number = self._ids.get(key)
         return None if number is None else self.records[number]
 
@@ -89,6 +92,7 @@ class WorkloadIndex:
         return found
 
     def hold(self, holding: Holding) -> None:
+        """Add or replace a quota holder."""
         self.records[holding.id] = holding
         name = holding.cluster_queue
         held, ranked = self._held(name), self._ranked.pop(name, None)
@@ -102,6 +106,7 @@ class WorkloadIndex:
         held[holding.id] = holding
 
     def drop_holding(self, holding: Holding) -> None:
+        """Remove a quota holder and its record."""
         name = holding.cluster_queue
         held, ranked = self._held(name).pop(holding.id), self._ranked.pop(name, None)
         if ranked is not None:
@@ -117,12 +122,14 @@ class WorkloadIndex:
         return self._holdings[name]
 
     def add_queue(self, name: str, queue: ClusterQueueHeap) -> None:
+        """Add the queue of a ClusterQueue, or replace it."""
         self._queues[name] = queue
         self._own_queues.add(name)
         self._maybe_newly_inadmissible.add(name)
         self._changed.add(name)
 
     def drop_queue(self, name: str) -> None:
+        """Remove the queue of a deleted ClusterQueue."""
         self._queues.pop(name, None)
         self._changed.add(name)
 
@@ -157,17 +164,19 @@ class WorkloadIndex:
         return self._active_queues
 
     def peek(self, name: str) -> ClusterQueueHeap | None:
-        """Return a ClusterQueue's queue, read-only."""
+        """Return a ClusterQueue's queue, read-only; None if there is none."""
         return self._queues.get(name)
 
     @property
     def has_pending(self) -> bool:
+        """True if any workload is in a queue."""
         return any(len(queue) for queue in self._queues.values())
 
     def all(self) -> Iterable[Record]:
+        """Yield the records of all workloads."""
         return (record for record in self.records if record is not None)
 
 
 def _place(ranked: tuple[Holding, ...], holding: Holding) -> int:
-    """Where a holding stands among those of its queue."""
+    """Return the position of a holding in the preemption order of its queue."""
     return ranked.index(holding, bisect_left(ranked, holding.rank, key=_rank))

@@ -53,7 +53,7 @@ def _place(state: KueueState, workload: Workload) -> None:
 
 
 def leave(state: KueueState, key: str) -> None:
-    """Remove a workload that finished, stopped or was deleted, and requeue its tree's inadmissible workloads."""
+    """Remove a workload that finished, stopped or was deleted, and note that its tree is to be requeued."""
     if state.workload_index.get(key) is not None:
         number = state.workload_index.id_of(key)
         _detach(state, number)
@@ -75,7 +75,7 @@ def assume(state: KueueState, request: WorkloadRequest, admission: Admission) ->
 
 
 def _hold(state: KueueState, number: int, workload: Workload) -> None:
-    """Count the workload's admission as used; also takes in a change of one that holds quota already."""
+    """Count the workload's admission as used, also if it holds quota already."""
     old = state.workload_index.records[number]
     queue = workload.admission.cluster_queue if workload.admission is not None else ""
     if queue not in state.setup.queues or _has_variants(state, workload, queue):
@@ -96,7 +96,9 @@ def _hold(state: KueueState, number: int, workload: Workload) -> None:
 
 
 def enqueue(state: KueueState, request: WorkloadRequest, *, brought_back: bool = False) -> None:
-    """Queue a workload; before its backoff ends it is inadmissible, unless its LocalQueue brought it back."""
+    """Queue a workload; before its backoff ends it is inadmissible, unless a change of its LocalQueue brought
+    it back.
+    """
     state.workload_index.records[request.id] = request
     queue = state.workload_index.queue(request.cluster_queue)
     if brought_back:
@@ -145,7 +147,10 @@ def request_of(
 
 
 def renew(state: KueueState, old: WorkloadRequest) -> None:
-    """Recompute the request of an unchanged pending workload; a changed request makes it admissible again."""
+    """Recompute the request of an unchanged pending workload; a changed request makes it admissible again.
+
+    A workload whose devices cannot be charged any more leaves its queue.
+    """
     new = _wanted(state, old.id, old.workload, old.cluster_queue)
     if new is None:
         _turn_away(state, old, old.workload)
@@ -160,7 +165,7 @@ def _turn_away(state: KueueState, old: WorkloadRequest, workload: Workload) -> N
 
 
 def backoff_ended(workload: Workload, now: Time) -> bool:
-    """False while the workload waits to be requeued after an eviction."""
+    """False while the workload waits for the end of its backoff, or to be requeued after an eviction."""
     requeued = workload.condition(REQUEUED)
     if requeued is not None and not requeued.status:
         return False
@@ -241,7 +246,7 @@ def _replace(state: KueueState, old: WorkloadRequest, new: WorkloadRequest) -> N
 
 
 def same_for_scheduling(old: Workload, new: Workload) -> bool:
-    """True if no change could make an inadmissible workload admissible."""
+    """True if nothing changed that could make an inadmissible workload admissible."""
     return (
         (old.pod_sets is new.pod_sets or old.pod_sets == new.pod_sets)
         and (old.priority, old.priority_class, old.queue, old.created, old.uid)
@@ -285,7 +290,7 @@ def _holding(state: KueueState, number: int, workload: Workload) -> Holding:
 
 
 def _places(state: KueueState, workload: Workload, admission: Admission) -> Iterator[TopologyUsage]:
-    """Where the admitted pods stand in the topologies."""
+    """Yield the topology usage of an admission."""
     templates = {pod_set.name: pod_set.template for pod_set in workload.pod_sets}
     for assignment in admission.pod_sets:
         for flavor in set(assignment.flavors.values()) & state.setup.topologies.keys():
