@@ -12,7 +12,7 @@ from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.model.clock import Time
 
 SHOWN = 3
-"""Most missing permissions named in a line."""
+"""Maximum missing permissions named in a line."""
 
 
 class ConsoleMode(StrEnum):

@@ -1,4 +1,4 @@
-"""Takes over an existing cluster: groups its pods, and resumes the work and the waits that are under way."""
+"""Takes over an existing cluster: groups its pods, and resumes running work, evictions, deadlines and other timers."""
 
 from collections.abc import Iterable
 
@@ -35,7 +35,7 @@ from gpuconsole.sim.world import World
 AT_ONCE = 200
 """Groups of pods adopted per step, which takes some milliseconds."""
 MOST_OWNERS = 8
-"""Most levels of owner references to follow; they come from outside, and may be cyclic."""
+"""Maximum levels of owner references to follow; they come from outside, and may be cyclic."""
 
 
 def begin_with(world: World, objects: Iterable[Object]) -> None:

@@ -293,7 +293,7 @@ class World:
         self.families[workload.parent or workload.key] = None
 
     def _note_flavors(self, queue: ClusterQueue) -> None:
-        """A ClusterQueue whose flavors changed has other variants, too."""
+        """If the flavors of a ClusterQueue change, mark its workloads for reconciliation of their variants."""
         old = self.cluster_queue(queue.name)
         if old is None or same_flavors(old, queue):
             return
@@ -402,7 +402,7 @@ class World:
             self.parents[key] = None
 
     def tell(self, what: HistoryEventKind, **fields: Any) -> None:
-        """Add a line to the history."""
+        """Add an event to the history."""
         line = HistoryEvent(time=self.now, what=what, **fields)
         self.state.apply(line)
         self.out.append(line)

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
 COUNTED = "(what in ('admitted', 'preempted') or lost_gpu_seconds > 0 or lost_unknown > 0)"
-"""Events of which there are totals; SQLite uses the index for queries that say it in the same words. Part of
-a migration: never edited."""
+"""Condition of the events that totals count; part of a migration, so never edited.
+
+SQLite uses the index only for queries with the same condition in the same words.
+"""
 _SET = "gpuconsole"
 _MIGRATIONS = "_sqlite_migrations"
 _FIRST = ("sessions", "events", "audit")
@@ -181,13 +183,13 @@ def _refuse_foreign(path: Path, known: Collection[str]) -> None:
         raise HistoryError(f"{path}: this is a directory; {ELSEWHERE}")
     if not path.exists() or path.stat().st_size == 0:
         return
-    # A reader of a file in WAL mode leaves files beside it, unless it knows that nobody writes.
+    # Reading a file in WAL mode creates files beside it, unless it is opened as immutable.
     unwritten = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unwritten}", uri=True, timeout=5.0)) as db:
         tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")}
         applied = _applied(db) if _MIGRATIONS in tables else {}
         ours = applied.pop(_SET, set())
-        # Another console may be about to make the tables of a new history.
+        # Another console may be about to create the tables of a new history.
         if not ours and (applied or tables - {_MIGRATIONS}):
             raise HistoryError(f"{path}: not a history of gpuconsole; {ELSEWHERE}")
         if ours - set(known):

@@ -12,7 +12,7 @@ from gpuconsole.workers.protocol import ENCODER, REQUESTS
 
 LESS_URGENT = 5
 IDLE = 0.05
-"""Seconds without a request, after which there is time for other things."""
+"""Seconds without a request after which garbage is collected and the next question is prepared."""
 
 
 def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:

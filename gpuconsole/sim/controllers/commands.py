@@ -57,7 +57,7 @@ from gpuconsole.sim.world import World
 
 
 def carry(world: World, command: Command, place: str = "") -> None:
-    """Carry a command out; a refusal becomes a line of history that begins with the command's position."""
+    """Carry a command out; a refusal becomes a history event, whose message begins with the command's position."""
     refusal = _carry(world, command, place)
     if refusal:
         what = HistoryEventKind.COMMAND_NEEDLESS if isinstance(refusal, NoChange) else HistoryEventKind.COMMAND_REFUSED

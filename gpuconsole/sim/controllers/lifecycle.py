@@ -16,7 +16,7 @@ from gpuconsole.sim.kernel import ReconcileWorkload
 from gpuconsole.sim.world import World
 
 MOST_STEPS = 8
-"""Marked for deactivation, deactivated, evicted: a workload goes through few states at one moment."""
+"""Maximum reconciles of a workload at one moment: it is marked for deactivation, deactivated, evicted …"""
 
 
 def look_again(world: World, timer: ReconcileWorkload) -> None:

@@ -22,7 +22,7 @@ from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
 
 MOST = 10_000
-"""Most nodes that may join at once."""
+"""Maximum nodes that one command adds."""
 TAINTED, DIVIDED = "TaintManagerEviction", "GpusDivided"
 
 

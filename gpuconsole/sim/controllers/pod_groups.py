@@ -1,4 +1,4 @@
-"""PodGroups that are made for pods: of a Workload's pod groups (scheduling.k8s.io/v1alpha1), and by KubeRay's operator.
+"""PodGroups created for pods: of a Workload's pod groups (scheduling.k8s.io/v1alpha1), and as by KubeRay's operator.
 
 kube-scheduler 1.35 has no such objects: each pod group, and each replica of it, is a gang of its own.
 """

@@ -55,7 +55,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
 
 
 def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
-    """Create the missing pods of a running group; the others work on meanwhile."""
+    """Create the missing pods of a running group; the others continue to work."""
     present: dict[tuple[str, int], str] = {}
     for pod in pods_of(world, group):
         if pod.done:

@@ -52,7 +52,7 @@ def waiting_in(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]
 
 
 def holders(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
-    """Workloads that hold quota in a ClusterQueue, or that came through a LocalQueue."""
+    """Workloads that hold quota in a ClusterQueue, or those of a LocalQueue that hold quota."""
     if isinstance(queue, ClusterQueue):
         return [w for w in _workloads(world) if w.cluster_queue == queue.name and w.reserved and not w.finished]
     return [w for w in _workloads(world) if w.local_queue == queue.key and w.reserved and not w.finished]

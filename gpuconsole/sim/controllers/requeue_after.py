@@ -10,7 +10,7 @@ from gpuconsole.sim.world import World
 
 
 def watch(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
-    """Set the timer of a workload's next change by time alone; an earlier timer covers the rest.
+    """Set the timer of a workload's next change by time alone, unless an earlier timer is set.
 
     `looked` is the result of a reconcile just now, if any.
     """

@@ -176,7 +176,7 @@ def _borrowed(world: World, workload: Workload) -> int:
 
 
 def tell(world: World, what: HistoryEventKind, workload: Workload, **more: object) -> None:
-    """Add a workload's line to the history."""
+    """Add an event of a workload to the history."""
     world.tell(
         what,
         workload=workload.key,

@@ -15,7 +15,7 @@ from gpuconsole.sim.world import World
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _SPARK = "SparkApplication"
 MOST_MISSED = 10_000
-"""Most missed times to consider; a schedule that missed more continues from now."""
+"""Maximum missed times to consider; a schedule that missed more continues from now."""
 
 
 def arm(world: World, job: Job) -> None:

@@ -18,7 +18,7 @@ def group_key(job: Job) -> str:
 
 
 def ensure(world: World, job: Job) -> PodGroup:
-    """Create or update the PodGroup of a job. A scheduler without PodGroups enqueues it at once."""
+    """Create or update the PodGroup of a job. Without Volcano's scheduler it starts as Inqueue."""
     classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
     found: PodGroup | None = world.state.get(PodGroup, group_key(job))
     if found is not None:
