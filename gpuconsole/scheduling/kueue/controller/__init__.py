@@ -1,1 +1,3 @@
-"""Kueue's workload controller: what a Workload's conditions, checks, queues and the time call for, as pure steps."""
+"""Kueue's workload controller: reconciles a Workload from its conditions, checks, queues and the time, as pure
+functions.
+"""

@@ -17,18 +17,18 @@ class PlannedEviction(Struct, frozen=True):
 
 
 class ReconcileResult(Struct, frozen=True):
-    """The Workload after a reconciliation, and the time until the next one."""
+    """The Workload after a reconciliation, its events, and the time until the next one."""
 
     workload: Workload | None
     """None: it is deleted."""
     events: tuple[KueueEvent, ...] = ()
     again: Span = 0
-    """Look again after this span; 0 = when something changes."""
+    """Time until the next reconciliation; 0 = only after a change."""
     eviction: PlannedEviction | None = None
-    """`workload` is to be evicted; it is not marked yet, because its work has to be stopped first."""
+    """Eviction of `workload`; it is not marked yet, because its job must be stopped first. None = no eviction."""
 
     def marked(self, now: Time) -> Workload | None:
-        """Return the Workload with the conditions of its eviction."""
+        """Return the Workload with the conditions of its eviction, if there is one."""
         if self.workload is None or self.eviction is None:
             return self.workload
         why = self.eviction
@@ -36,6 +36,6 @@ class ReconcileResult(Struct, frozen=True):
 
 
 def evicted(workload: Workload, why: PlannedEviction) -> ReconcileResult:
-    """Return the result for a workload to evict, with an event if it had quota."""
+    """Return the result for a workload to evict, with an event if it has an admission."""
     said = recorder_events.evicted(workload, why.reason, why.message, why.cause)
     return ReconcileResult(workload, (said,) if workload.admission is not None else (), eviction=why)

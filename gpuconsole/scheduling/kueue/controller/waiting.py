@@ -28,7 +28,7 @@ def target_deactivation(workload: Workload, reason: str, message: str, now: Time
 
 
 def wait_for_checks(workload: Workload, now: Time) -> ReconcileResult | None:
-    """Set the requeue time that checks in state Retry ask for."""
+    """Set the requeue time that checks in state Retry require; None if no action is due."""
     moment = awaited(workload, now)
     return None if moment is None else ReconcileResult(wait_until(workload, moment))
 
@@ -78,7 +78,7 @@ def deactivation_left(workload: Workload, kept: Span, now: Time) -> Span | None:
 
 
 def restarted(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
-    """Requeue a workload that was evicted by a stopped queue once the queue runs again."""
+    """Requeue a workload that was evicted by a stopped queue once the queue runs again; None if no action is due."""
     waits = workload.condition(conditions.REQUEUED)
     if waits is None or waits.status or waits.reason not in _RESTARTED:
         return None

@@ -1,7 +1,7 @@
-"""Candidates of classical preemption: the own queue's, and those that use quota out of the preemptor's reach.
+"""Candidates of classical preemption: workloads in the preemptor's ClusterQueue, and in queues of its tree that borrow.
 
-A preemptor has a hierarchical advantage over workloads outside a subtree in whose own quota it would fit: they borrow
-what is nearer to it. Kueue 0.19 preemption/classical.
+A preemptor has a hierarchical advantage over workloads outside a subtree if it fits in the quota of that subtree: they
+borrow quota that is closer to it. Kueue 0.19 preemption/classical.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -37,7 +37,9 @@ RULES = {
 
 
 class PreemptionCandidate(Struct, frozen=True):
-    """A workload that may be preempted; `below` are its queue and the cohorts below the common ancestor."""
+    """A workload that may be preempted; `below` are its queue and cohorts below the common ancestor, from the bottom
+    up.
+    """
 
     holding: Holding
     variant: PreemptionVariant
@@ -57,19 +59,19 @@ class OrderedCandidates(Struct, frozen=True):
     """The preemption candidates of equivalent preemptors, in order."""
 
     ordered: list[PreemptionCandidate]
-    """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
+    """Already evicted ones first; within both parts: with a hierarchical advantage, other queues', own queue's."""
     while_borrowing: list[PreemptionCandidate]
-    """Those of them who count, too, where the preemptor's queue borrows afterwards."""
+    """Those of them that may be preempted even if the preemptor's queue borrows afterwards."""
     hierarchical: bool
-    """Whether there are any of that kind."""
+    """True if there are candidates with a hierarchical advantage."""
     others: bool
-    """Whether there are any of other queues."""
+    """True if there are candidates in other queues."""
     failures: list[dict[int, int]]
-    """Amounts for which none of them made room, by column; added to."""
+    """Amounts by column that these candidates could not free; extended by failed searches."""
 
 
 def collect(search: PreemptionSearch) -> OrderedCandidates:
-    """Collect all candidates of the preemptor; shared by preemptors with the same advantages and priority, or age."""
+    """Return all candidates of the preemptor; shared by preemptors with the same advantages, and priority or age."""
     preemption, node = search.rules.queue.preemption, search.rules.node
     own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
     advantages = tuple(_advantages(search))
@@ -94,7 +96,7 @@ def _collect(search: PreemptionSearch, advantages: Sequence[bool]) -> OrderedCan
         counting = [*hierarchical, *same_queue]
     else:
         counting = [c for c in everything if c.variant is not _WITHOUT_BORROWING]
-    # By rank those already evicted stand first in each part.
+    # Rank puts those already evicted first in each part.
     ranked = search.context.config.usage_based is None
     if not ranked or any(part[0].holding.evicted for part in (hierarchical, priority, same_queue) if part):
         everything.sort(key=_not_evicted)
@@ -111,7 +113,7 @@ def _together(search: PreemptionSearch, parts: list[list[PreemptionCandidate]]) 
 
 
 def _advantages(search: PreemptionSearch) -> Iterator[bool]:
-    """For each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
+    """Yield for each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
     if search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
         return
     node, advantage, rest = search.rules.node, False, dict(search.uses)
@@ -136,7 +138,7 @@ def _in_cohort(
 
 
 def _fits_in_quota(search: PreemptionSearch, node: int, amounts: dict[int, int]) -> tuple[bool, dict[int, int]]:
-    """True if the node would not borrow with these amounts, and what of them reaches its parent."""
+    """Return whether the node would not borrow with these amounts, and what of them counts in its parent."""
     usage = search.usage
     fits = not any(usage.over(node, column, amount) for column, amount in amounts.items())
     return fits, {column: max(0, amount - usage.unlent(node, column)) for column, amount in amounts.items()}
@@ -166,7 +168,9 @@ def _collect_subtree(
     key: Hashable,
     found: list[PreemptionCandidate],
 ) -> None:
-    """Gather candidates under a cohort, leaving out all that borrow nothing needed; `key` stands for what is asked."""
+    """Gather candidates under a cohort, except in nodes that borrow nothing needed; `key` is the cache key of the
+    query.
+    """
     usage, tree = search.usage, search.usage.tree
     for child in tree.children[cohort]:
         if not usage.within(child, search.columns):

@@ -25,7 +25,7 @@ def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
     if not candidates.ordered or _too_much(search, candidates):
         return []
     for borrowing in _attempts(search, candidates):
-        # Those who do not count are only gone through where somebody wants to know why.
+        # Candidates that do not count while borrowing are only visited for a trace.
         is_traced = search.trace is not None or not borrowing
         targets = _attempt(search, candidates.ordered if is_traced else candidates.while_borrowing, borrowing)
         if targets:
@@ -53,9 +53,9 @@ def _at_least(uses: dict[int, int], others: dict[int, int]) -> bool:
 
 
 def _attempts(search: PreemptionSearch, candidates: OrderedCandidates) -> tuple[bool, ...]:
-    """Whether to let the preemptor borrow, in the order of the attempts.
+    """Return for each attempt, in order, whether the preemptor may borrow.
 
-    Without borrowing there may be more candidates (those that only a queue within its quota may reclaim from).
+    Attempts without borrowing may have more candidates (RECLAIM_WITHOUT_BORROWING).
     """
     forbidden = search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER
     if not candidates.others or (forbidden and not _under_nominal(search)):

@@ -1,4 +1,4 @@
-"""Preemption under fair sharing: take from the node with the highest share while that is fair by the strategy.
+"""Preemption under fair sharing: preempts in the queue with the highest share, as long as the strategy allows it.
 
 Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
 """
@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.requests import Holding
 
 
 def fair_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
-    """Return the fewest victims that free enough quota under fair sharing; empty if there are none."""
+    """Return a minimal set of victims that frees enough quota under fair sharing; empty if there is none."""
     candidates = _candidates(search)
     if not candidates:
         return []
@@ -34,7 +34,7 @@ def fair_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
 
 
 def _candidates(search: PreemptionSearch) -> list[Holding]:
-    """The own queue's, and those of every queue of the tree that borrows something needed, in order."""
+    """Return the own queue's, and those of every queue of the tree that borrows something needed, in order."""
     usage, own = search.usage, search.rules.node
     preemption = search.rules.queue.preemption
     found = list(candidates_of(search, search.rules.name, preemption.within_cluster_queue))
@@ -54,10 +54,13 @@ class FairPreemption:
         self._strategies = search.context.config.strategies
         self.targets: list[PreemptionTarget] = []
         self._retry: list[Holding] = []
-        """Candidates that the first strategy spared."""
+        """Candidates that the first strategy skipped."""
 
     def first_strategy(self) -> bool:
-        """Choose victims until the preemptor fits; False if it does not."""
+        """Choose victims by the first strategy until the preemptor fits; False if it does not.
+
+        Shares are not compared for the own queue's candidates, or if the preemptor stays within nominal quota.
+        """
         order = self._order
         entitled = self._within_nominal()
         for node in order.turns():
@@ -74,7 +77,9 @@ class FairPreemption:
         return False
 
     def second_strategy(self) -> bool:
-        """Try the skipped candidates again: at most one more victim of each queue."""
+        """Try the skipped candidates again, at most one of each queue; False without a second strategy or if it still
+        does not fit.
+        """
         if len(self._strategies) < 2:
             return False
         order = self._order = TargetClusterQueueOrdering(self._search, self._retry)
@@ -92,7 +97,7 @@ class FairPreemption:
     def _take_fair(self, node: int) -> bool:
         """Choose the queue's first candidate that the strategy allows; skips the others for now."""
         mine, theirs = self._order.shares(node)
-        # Beyond every weighted share: whoever left, the target's share would not reach it.
+        # An infinite share exceeds every weighted one, whichever candidate is preempted.
         unfixable = mine.infinite and not theirs.infinite
         judged: list[ShareComparison] | None = [] if fair_sharing_log.is_enabled() else None
         taken = None
@@ -130,7 +135,7 @@ class FairPreemption:
         theirs: DominantResourceShare,
         judged: list[ShareComparison] | None,
     ) -> bool:
-        """True if the first strategy allows the candidate; recorded if the log or a trace is on."""
+        """True if the first strategy allows the candidate; `judged` collects the comparison for the log."""
         initial = self._strategies[0] is PreemptionStrategy.LESS_THAN_INITIAL_SHARE
         if initial and judged is None:
             return mine.key < theirs.key
@@ -146,7 +151,7 @@ class FairPreemption:
         return mine.key <= after.key
 
     def _take(self, victim: Holding, rule: PreemptionRule) -> bool:
-        """Make it a victim; True if the preemptor fits now."""
+        """Make it a victim; returns True if the preemptor fits now."""
         self._search.context.snapshot.remove(victim)
         self._order.removed(victim)
         self._note(victim, CandidateVerdict.CHOSEN)

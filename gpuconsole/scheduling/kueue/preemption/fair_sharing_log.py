@@ -1,7 +1,7 @@
 """Logs the shares that fair sharing compared before it skipped or chose a victim (Kueue 0.19 fair_sharing_log.go).
 
-At level DEBUG there is one record for each ClusterQueue that the first strategy looks at, with all that it judged
-there, and one for each that the second looks at. Nothing is gathered while that level is off.
+There is one DEBUG record for each ClusterQueue that the first strategy visits, with its comparisons, and one for each
+that the second visits. Nothing is gathered while that level is off.
 """
 
 import logging
@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 
 
 class ShareComparison(Struct, frozen=True):
-    """A candidate, the share of its branch without it, and whether it may be preempted."""
+    """A candidate, the share of its branch without it, and whether the strategy allows it."""
 
     workload: str
     share: str
@@ -25,18 +25,18 @@ class ShareComparison(Struct, frozen=True):
 
 
 class LogRecord(Struct, frozen=True):
-    """One record of the log."""
+    """One record of the log: one visit to a ClusterQueue."""
 
     queue: str
     """The ClusterQueue that may lose workloads."""
     preemptor_share: str
-    """The preemptor's share, the incoming workload included."""
+    """Share of the preemptor's branch, the incoming workload included."""
     target_share: str
     comparisons: tuple[ShareComparison, ...] = ()
-    """Comparisons of the first strategy; empty if none of the candidates could pass."""
+    """Comparisons of the first strategy; empty if its shares rule out all candidates."""
     is_second_strategy: bool = False
     passed: bool = False
-    """Whether the second strategy takes its next workload."""
+    """True if the second strategy chooses the queue's next candidate."""
 
     def __str__(self) -> str:
         head = f"fair sharing: {self.preemptor_share} against {self.target_share} of ClusterQueue {self.queue}: "
@@ -46,7 +46,7 @@ class LogRecord(Struct, frozen=True):
 
 
 def share_text(share: DominantResourceShare) -> str:
-    """A share as Kueue writes it: `+Inf` for one that borrows with weight 0 (PreciseWeightedShareSerialized)."""
+    """Return a share as Kueue writes it: `+Inf` for one that borrows with weight 0 (PreciseWeightedShareSerialized)."""
     return "+Inf" if share.infinite else format(share.weighted, "f").rstrip("0").rstrip(".")
 
 
@@ -56,4 +56,5 @@ def is_enabled() -> bool:
 
 
 def log_record(weighed: LogRecord) -> None:
+    """Write a record to the log."""
     LOG.debug("%s", weighed)

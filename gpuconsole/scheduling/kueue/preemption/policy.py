@@ -16,7 +16,7 @@ _BUFFER = 5 * MINUTE
 
 
 def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
-    """Return a test of whether the policy lets the preemptor preempt a candidate (SatisfiesPreemptionPolicy)."""
+    """Return a test of whether the policy allows a candidate to be preempted (SatisfiesPreemptionPolicy)."""
     mine = search.request.priority
     match policy:
         case PreemptionPolicy.ANY:
@@ -30,9 +30,9 @@ def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Hold
 
 
 def candidates_of(search: PreemptionSearch, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
-    """Workloads of a queue that the policy allows and that use something that is needed, in order of rank.
+    """Return the workloads of a queue that the policy allows and that use a needed column, in preemption order.
 
-    Preemptors of one priority mostly get the same answer, so it is kept.
+    Cached, as preemptors of equal priority mostly have the same candidates.
     """
     if policy == PreemptionPolicy.NEVER:
         return ()
@@ -64,10 +64,10 @@ def considered_in_order(search: PreemptionSearch, holding: Holding) -> tuple[boo
 
 
 def in_turn(search: PreemptionSearch, found: Iterable[T], holding_of: Callable[[T], Holding]) -> list[T]:
-    """Candidates of several queues in the order in which they are considered; those of one queue come together.
+    """Return candidates of several queues in preemption order; `found` has those of one queue together.
 
-    Where LocalQueues take turns, those of one queue keep their order, which is by usage before priority: then the
-    queues are merged by their next candidates, as there is no order of all of them that agrees with each queue's.
+    Under admission fair sharing those of one queue keep their order, by LocalQueue usage before priority, and the
+    queues are merged by their next candidates: no order of all candidates agrees with that of each queue.
     """
 
     def key(candidate: T) -> tuple[bool, bool, tuple[bool, int, int, str]]:

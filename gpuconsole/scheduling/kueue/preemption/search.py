@@ -1,4 +1,6 @@
-"""One search for victims: who needs what, whether it fits by now, and the set of victims made minimal."""
+"""A search for victims: the preemptor's request, the check whether it fits, and the reduction to a minimal set of
+victims.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -22,7 +24,7 @@ class PreemptionTarget(Struct, frozen=True):
 
 
 class PreemptionSearch:
-    """The request of a preemptor and the columns in which it needs preemption."""
+    """The request of a preemptor and the columns in which it needs preemption; `uses` are (column, amount) pairs."""
 
     __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
 
@@ -41,13 +43,13 @@ class PreemptionSearch:
         self.columns = columns
         self.uses = uses
         self.demands = demands or {}
-        """What has to have room in the topologies."""
+        """Flavor → topology requests that must fit, too."""
         self.trace: SearchTrace | None = None
         """Record of the candidates, if a trace is requested."""
 
     @property
     def key(self) -> Hashable:
-        """Equal for searches with equal results, as long as the accounts are the same."""
+        """Equal for searches that have the same result while the usage is the same."""
         wanted = tuple((flavor, d.pod_set.name, d.count) for flavor, group in self.demands.items() for d in group)
         return self.request.id, self.columns, tuple(self.uses), wanted
 
@@ -68,8 +70,8 @@ class PreemptionSearch:
 def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
     """Put victims back, last chosen first, as long as the preemptor still fits; the last one chosen stays a victim.
 
-    The accounts must have all targets removed. The last target takes the place of one that is put back, so the order
-    changes as in Kueue; the set is what matters.
+    All targets must be removed from the usage. The last target takes the place of one that is put back, so the order
+    changes as in Kueue; only the set matters.
     """
     accounts = search.context.snapshot
     targets = targets[:]

@@ -1,4 +1,4 @@
-"""Order in which fair sharing picks the ClusterQueues that lose workloads: the highest share first, level by level.
+"""Order in which fair sharing picks the ClusterQueues to preempt in: the highest share first, level by level.
 
 Kueue 0.19 preemption/fairsharing/ordering.go and least_common_ancestor.go.
 """
@@ -44,10 +44,11 @@ class TargetClusterQueueOrdering:
                 return
 
     def has(self, node: int) -> bool:
+        """True if the ClusterQueue has candidates left."""
         return bool(self._waiting.get(node))
 
     def take(self, node: int) -> Holding:
-        """The queue's next candidate; it is not offered again."""
+        """Return the queue's next candidate; it is not offered again."""
         return self._waiting[node].pop()
 
     def drop(self, node: int) -> None:
@@ -68,12 +69,12 @@ class TargetClusterQueueOrdering:
         return found
 
     def shares(self, node: int) -> tuple[DominantResourceShare, DominantResourceShare]:
-        """Shares of the preemptor's and the target's branch, just below their lowest common cohort."""
+        """Return the shares of the preemptor's and the target's branch, just below their lowest common cohort."""
         mine, other = self._branches(node)
         return self._share(mine), self._share(other)
 
     def share_without(self, node: int, candidate: Holding) -> DominantResourceShare:
-        """The share of the target's branch if the candidate were gone."""
+        """Return the share of the target's branch without the candidate."""
         key = node, candidate.uses
         found = self._shares_without.get(key)
         if found is None:
@@ -93,7 +94,7 @@ class TargetClusterQueueOrdering:
         raise AssertionError("candidates are in the preemptor's tree")
 
     def _next(self, cohort: int) -> int | None:
-        """The target below a cohort, or None if this only pruned nodes."""
+        """Return the target below a cohort, or None if this only pruned nodes."""
         queue, queue_key = self._highest_queue(cohort)
         child, child_key = self._highest_cohort(cohort)
         if queue is None and child is None:
@@ -116,14 +117,16 @@ class TargetClusterQueueOrdering:
         return highest, highest_key
 
     def _goes_first(self, current: DominantResourceShare, node: int, highest: int) -> bool:
-        """Among equal shares the queue goes first whose next candidate does."""
+        """True if the shares are equal and the next candidate of `node` precedes that of `highest`."""
         if current.key != self._share(highest).key:
             return False
         first, second = self._waiting[node][-1], self._waiting[highest][-1]
         return considered_in_order(self._search, first) < considered_in_order(self._search, second)
 
     def _highest_cohort(self, cohort: int) -> tuple[int | None, tuple[bool, float]]:
-        """The last of the child cohorts with the highest share; those on the preemptor's path need not borrow."""
+        """Return the last of the child cohorts with the highest share; those on the preemptor's path need not
+        borrow.
+        """
         highest, highest_key = None, LEAST
         for node in self._tree.children[cohort]:
             if node in self._pruned:

@@ -1,4 +1,4 @@
-"""A search for victims with its story: who else was considered, who could not be, and how the shares stood."""
+"""Searches for victims with a trace: the other workloads considered, the verdict on each, and the shares."""
 
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
@@ -14,11 +14,11 @@ from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.search_trace import FinishedTrace, SearchTrace, SearchTraces
 
 MAX_CANDIDATES_IN_TRACE = 24
-"""So many of those considered are told; victims always are."""
+"""Maximum number of workloads in a trace; victims are always included."""
 
 
 def find_targets_with_trace(search: PreemptionSearch, traces: SearchTraces) -> Sequence[PreemptionTarget]:
-    """Return the result of `find_targets`, and add its record to the traces."""
+    """Return the result of `find_targets`, and add its trace to `traces` if it found victims."""
     search.trace = trace = SearchTrace()
     targets = find_targets(search)
     if targets:
@@ -29,7 +29,9 @@ def find_targets_with_trace(search: PreemptionSearch, traces: SearchTraces) -> S
 def trace_of_victim(
     traces: SearchTraces, request: WorkloadRequest, targets: Sequence[PreemptionTarget], victim: Holding
 ) -> PreemptionTrace | None:
-    """How a victim was chosen: the last search of the preemptor that ended with just these victims."""
+    """Return how a victim was chosen: the trace of the preemptor's last search with exactly these victims; None if
+    there is none.
+    """
     victims = _ids(targets)
     for finished in reversed(traces.get(request.id, ())):
         if finished.victims == victims:
@@ -52,7 +54,7 @@ def _finish_trace(search: PreemptionSearch, trace: SearchTrace, targets: Sequenc
     chosen = sum(one.verdict is CandidateVerdict.CHOSEN for one in found)
     room = max(0, MAX_CANDIDATES_IN_TRACE - chosen)
     ruled_out = list(_non_candidates(search, trace))
-    # There may be ten thousand of them, and only a few are told.
+    # There may be ten thousand of them, and only a few are kept.
     first = nsmallest(room, ruled_out, key=lambda one: considered_in_order(search, one[0]))
     found += [_candidate_entry(holding, verdict) for holding, verdict in first]
     finished: list[ConsideredCandidate] = []
@@ -77,7 +79,7 @@ def _candidate_entry(holding: Holding, verdict: CandidateVerdict) -> ConsideredC
 
 
 def _non_candidates(search: PreemptionSearch, trace: SearchTrace) -> Iterator[tuple[Holding, CandidateVerdict]]:
-    """The workloads of the tree that use what is short, and were no candidates."""
+    """Yield the workloads of the tree that use a short column and were no candidates, with the reason."""
     tree, context = search.usage.tree, search.context
     for node in tree.subtree_queues(tree.root(search.rules.node)):
         queue = tree.names[node]

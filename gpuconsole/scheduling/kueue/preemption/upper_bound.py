@@ -26,9 +26,9 @@ def cannot_fit(search: PreemptionSearch) -> bool:
 
 
 def max_available(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int) -> int:
-    """Return an upper bound of a column after preemption; shared by workloads of one priority, or age.
+    """Return the most that preemption could make available in a column; shared by workloads of one priority, or age.
 
-    Under classical preemption only.
+    It is an upper bound, for classical preemption only.
     """
     return _cached_max_available(usage_key_for(context, rules.node), context, rules, request, column)
 
@@ -36,10 +36,10 @@ def max_available(context: Context, rules: ClusterQueueConfig, request: Workload
 def exceeds_bound(
     context: Context, rules: ClusterQueueConfig, wanted: Iterable[tuple[WorkloadRequest, int, int]]
 ) -> bool:
-    """True if no head of the queue can get its amount of a column, even by preemption: (head, column, amount)."""
+    """True if no head can get its amount of a column, even by preemption; `wanted` has (head, column, amount)."""
     node, ground, available = rules.node, usage_key_for(context, rules.node), context.snapshot.usage.available
     for request, column, amount in wanted:
-        # What is there is found out faster than what could be there.
+        # The available quota is computed faster than the bound.
         if amount <= available(node, column) or amount <= _cached_max_available(
             ground, context, rules, request, column
         ):
@@ -91,7 +91,8 @@ def _compute_max_available(search: PreemptionSearch, column: int) -> int:
 def _only_own_candidates(search: PreemptionSearch, column: int) -> bool:
     """True if only workloads of its own queue are candidates: it may not preempt others while it borrows.
 
-    Then any amount is borrowed, and there is no hierarchical advantage.
+    No node on its path below the root has unused quota of the column, so it borrows any amount and has no hierarchical
+    advantage.
     """
     usage, rules = search.usage, search.rules
     if rules.queue.preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER:
@@ -136,7 +137,7 @@ def _members(search: PreemptionSearch, cohort: int) -> list[int]:
 
 
 def _candidate_amounts(search: PreemptionSearch, queue: str, column: int, *, own: bool) -> list[int]:
-    """How much of a column each candidate in a queue uses."""
+    """Return the amount of a column that each candidate in a queue uses."""
     preemption = search.rules.queue.preemption
     policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
     if policy == PreemptionPolicy.NEVER:
