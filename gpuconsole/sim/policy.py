@@ -48,8 +48,11 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are created at once."""
     substitute: Substitute | None = None
-    """Without Kueue, jobs that name a LocalQueue start at once under this scheduler, in its queue of the ClusterQueue's
-    name, with the number of their WorkloadPriorityClass as their pods' priority; None leaves them as they are."""
+    """Scheduler of jobs that name a LocalQueue, without Kueue; None leaves them as they are.
+
+    They start at once, in the scheduler's queue of the ClusterQueue's name, and the value of their
+    WorkloadPriorityClass becomes their pods' priority.
+    """
     placement: PlacementPolicy | VolcanoPolicy | KaiPolicy = PlacementPolicy()
     second_scheduler: VolcanoPolicy | None = field(default=None, name="beside")
     """Volcano as a second scheduler, for the pods that name it."""

@@ -10,8 +10,9 @@ from gpuconsole.sim.world import World
 
 
 def refresh(world: World) -> None:
-    """Set the condition of every ProvisioningRequest check: its config must exist. Checks of other controllers are not
-    changed.
+    """Set the Active condition of every ProvisioningRequest check: its config must exist.
+
+    Checks of other controllers are not changed.
     """
     configs = world.state.table(TABLES[ProvisioningRequestConfig]).freeze()
     for check in list(world.state.table(TABLES[AdmissionCheck]).all()):
