@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 def row_changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[Row], list[Row]]:
     """Return removed rows and added rows; a changed row is in both, and a moved one may be.
 
-    The rows of tables are shared between Snapshots, so comparing identities is enough, and quick.
+    The rows of tables are shared between Snapshots, so comparing identities is sufficient and fast.
     """
     shorter = min(len(old), len(new))
     differ = different(old, new)
@@ -32,7 +32,7 @@ def different(old: Sequence[Row | None], new: Sequence[Row | None]) -> list[int]
 def change_events(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applied | Deleted]:
     """Return the events that turn one Snapshot's objects into another's; faster the more they share.
 
-    `without` names a table that is left out.
+    The table `without` is left out.
     """
     events: list[Applied | Deleted] = []
     for name in TABLES.values():

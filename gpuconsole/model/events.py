@@ -1,8 +1,8 @@
 """Events: the one stream that updates the state, the history and the event log.
 
-Three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `HistoryEvent` tells
-what a change meant (a workload was admitted, preempted by another, …); it changes no object, and is what history keeps
-and `simulate -o jsonl` prints.
+There are three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `HistoryEvent`
+describes the meaning of a change (a workload was admitted, preempted by another, …); it changes no object. The history
+keeps it, and `simulate -o jsonl` prints it.
 """
 
 from enum import StrEnum
@@ -21,19 +21,20 @@ class HistoryEventKind(StrEnum):
 
     SUBMITTED = "submitted"
     PENDING = "pending"
-    """The reason why a workload or a pod waits changed; `message` is the scheduler's own text."""
+    """The reason why a workload or a pod is pending changed; `message` is the scheduler's own text."""
     RESERVED = "reserved"
     ADMITTED = "admitted"
     PREEMPTED = "preempted"
     """A victim was chosen: `workload` is the victim, `by` the preemptor, `reason` the rule."""
     RECONSTRUCTED = "reconstructed"
-    """How a victim was chosen, by our engine in hindsight, where the one who decided did not tell it: in `choice`."""
+    """How a victim was chosen (`choice`), reconstructed by our engine because the scheduler did not report it."""
     EVICTED = "evicted"
-    """It lost its place; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
+    """It lost its quota; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
     REQUEUED = "requeued"
     PLACES = "places"
-    """A workload with quota gets places in the topology late or anew, or waits for them; `reason` says which
-    (UnhealthyNode, NodeReplaced, SecondPassFailed)."""
+    """A workload with quota gets a topology assignment late or again, or waits for one; `reason` says which
+    (UnhealthyNode, NodeReplaced, SecondPassFailed).
+    """
     STARTED = "started"
     """All its pods run."""
     FINISHED = "finished"
@@ -43,20 +44,20 @@ class HistoryEventKind(StrEnum):
     POD_EVICTED = "pod-evicted"
     POD_FAILED = "pod-failed"
     GANG_WAITING = "gang-waiting"
-    """A gang could not be placed whole, so none of its pods was."""
+    """A gang was not scheduled: not all of its pods fit, so none was placed."""
     DEADLOCK = "deadlock"
-    """Pods of several half-placed jobs hold GPUs and wait for each other."""
+    """Partially scheduled gangs hold GPUs and wait for each other."""
     NODE_DOWN = "node-down"
     NODE_UP = "node-up"
     NODE_CHANGED = "node-changed"
     CAPACITY = "capacity"
-    """What an autoscaler or the cloud says; `reason` and `message` are its own words."""
+    """Message of an autoscaler or the cloud, with its own `reason` and `message`."""
     QUEUE_CHANGED = "queue-changed"
     COMMAND_REFUSED = "command-refused"
     COMMAND_NEEDLESS = "command-needless"
-    """What was asked for is so already; `message` says what."""
+    """The command changes nothing, because its effect exists already; `message` says which."""
     COMMAND_DONE = "command-done"
-    """A real API server took a command; `message` says what it did."""
+    """A live API server carried a command out; `message` says what it did."""
 
 
 class Applied(Struct, frozen=True, tag="applied"):
@@ -98,10 +99,10 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="h
     time: Time
     what: HistoryEventKind
     workload: str = ""
-    """The subject: a workload (`ns/name`), or a job where no Workload stands for it."""
+    """Subject: a workload (`ns/name`), or a job without a Workload."""
     pod: str = ""
     queue: str = ""
-    """ClusterQueue; of pods that no Workload stands for, their queue of Volcano or KAI."""
+    """ClusterQueue; for pods without a Workload, their queue of Volcano or KAI."""
     by: str = ""
     by_queue: str = ""
     reason: str = ""
@@ -109,24 +110,24 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="h
     node: str = ""
     flavor: str = ""
     gpus: int = 0
-    """GPUs, or what `unit` names."""
+    """GPUs, or accelerators in the unit of `unit`."""
     borrowed: int = 0
-    """Of these, those of this admission that its ClusterQueue borrows from the cohort."""
+    """GPUs of this admission that its ClusterQueue borrows from the cohort."""
     priority: int = 0
     by_priority: int = 0
     lost_gpu_seconds: float = 0.0
     cost: float = 0.0
     """USD of the lost work."""
     lost_unknown: bool = False
-    """It lost what it had done before anybody looked: nobody knows how much."""
+    """The amount of lost work is unknown, because it was done before the observation began."""
     unit: str = WHOLE_GPU.noun
-    """What `gpus` counts, in the singular, such as `MIG 1g.10gb instance`."""
+    """Unit of `gpus` in the singular, such as `MIG 1g.10gb instance`."""
     waited: int = 0
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
     told: tuple[KueueEvent, ...] = ()
-    """The events that Kueue's recorder writes of it."""
+    """Events that Kueue's recorder writes about it."""
     choice: PreemptionTrace | None = None
-    """Of a preemption: how the victim was chosen, where the one who decided told it."""
+    """How the victim of a preemption was chosen, if the scheduler reported it."""
 
 
 Event = Union[Applied, Deleted, HistoryEvent]

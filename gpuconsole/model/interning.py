@@ -1,7 +1,7 @@
 """Shares equal parts of objects to save memory: 100,000 workloads have a few dozen different pod templates.
 
-What is decoded is made anew each time, down to the last mapping; nobody changes it, so those who say the same can hold
-the same. Mappings in another order stay what they are.
+Decoding creates each part anew, but objects are immutable, so equal parts can be shared. Mappings in a different order
+are not equal.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.workloads import Admission, Condition, PodSetNeeds, Workload
 
 MOST = 4096
-"""Different values of a type that are known at once."""
+"""Most values of a type that are kept."""
 LARGEST = 4096
-"""Bytes; what is larger is hardly there twice, and is not kept."""
+"""Largest value in bytes that is kept; larger ones are rarely repeated."""
 _ENCODER = msgspec.msgpack.Encoder()
 _T = TypeVar("_T")
 

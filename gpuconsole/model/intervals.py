@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 Interval = tuple[int, int]
-"""First and last, both inside."""
+"""First and last number, both inclusive."""
 
 
 def parse_intervals(text: str) -> list[Interval]:

@@ -1,4 +1,4 @@
-"""Jobs of every kind, reduced to their pod sets."""
+"""Jobs of all kinds, reduced to their pod sets."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -26,6 +26,8 @@ from gpuconsole.model.volcano_jobs import NO_STATUS, VolcanoSpec, VolcanoStatus
 
 
 class JobPhase(StrEnum):
+    """Phase of a job of any kind."""
+
     SUSPENDED = "Suspended"
     PENDING = "Pending"
     RUNNING = "Running"
@@ -34,7 +36,9 @@ class JobPhase(StrEnum):
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Anything that makes pods: a Job, JobSet, RayJob, PyTorchJob, Deployment, pod group …, reduced to its pod sets."""
+    """Anything that creates pods: a Job, JobSet, RayJob, PyTorchJob, Deployment, pod group …, reduced to its pod
+    sets.
+    """
 
     kind: str = "Job"
     namespace: str = "default"
@@ -44,34 +48,34 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     queue: str = ""
-    """LocalQueue by label; empty means that Kueue does not manage it."""
+    """LocalQueue by label; empty if Kueue does not manage it."""
     workload_priority_class: str = ""
     pod_sets: tuple[PodSet, ...] = ()
     owner: str = ""
-    """`Kind/namespace/name` of the job that made it."""
+    """`Kind/namespace/name` of the job that created it."""
     rules: JobRules | None = None
-    """What its kind says beyond its pods; None for a kind whose pods do one work together."""
+    """Rules of its kind; None for a kind whose pods work together."""
     batch: BatchStatus = NO_PROGRESS
-    """How far a batch/v1 Job is."""
+    """Progress of a batch/v1 Job."""
     min_available: int | None = None
     suspended: bool = False
     duration: Span | None = None
-    """How long its work takes (`gpuconsole.io/duration`); None is drawn from the scenario's distribution."""
+    """Duration of its work (`gpuconsole.io/duration`); None to sample it from the scenario's distribution."""
     checkpoint_interval: Span | None = None
-    """An eviction loses at most this much work (`gpuconsole.io/checkpoint-interval`); None loses all."""
+    """An eviction loses at most this much work (`gpuconsole.io/checkpoint-interval`); None for all work."""
     max_execution_time: Span | None = None
     backoff_limit: int = 6
     phase: JobPhase = JobPhase.PENDING
     started: Time = 0
     finished: Time = 0
     done: Span = 0
-    """Work that is safe: checkpointed before the last eviction."""
+    """Work that was checkpointed before the last eviction, and is not lost."""
     failures: int = 0
     volcano: VolcanoSpec | None = None
-    """What a Volcano Job says beyond its pods; None for every other kind."""
+    """Fields of a Volcano Job beyond its pods; None for other kinds."""
     volcano_status: VolcanoStatus = NO_STATUS
     ray_group: RayGroup | None = None
-    """The PodGroup that KubeRay's operator makes for its pods; None where it makes none."""
+    """PodGroup that KubeRay's operator creates for its pods, or None."""
 
     @property
     def key(self) -> str:
@@ -100,7 +104,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 def again(job: Job, name: str) -> Job:
-    """Return a copy of a job that has not started."""
+    """Return a copy of a job under another name, as it was before it started."""
     return replace(
         job,
         name=name,

@@ -1,4 +1,4 @@
-"""Rules of each kind of job: when it is complete, what follows a failure, and which jobs it creates."""
+"""Rules of each kind of job: when it is complete, the effect of a failure, and the jobs that it creates."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -19,9 +19,9 @@ class FailureRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """FailJob, FailIndex, Ignore or Count."""
     exit_codes: tuple[int, ...] = ()
     excluded: bool = False
-    """The exit codes are those that do not match (NotIn)."""
+    """The rule matches all other exit codes (NotIn)."""
     conditions: tuple[str, ...] = ()
-    """Conditions of the pod, any of them: DisruptionTarget is true of one that was evicted."""
+    """Conditions of the pod, one of which must be true; DisruptionTarget is true for an evicted pod."""
 
 
 class SuccessRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,47 +30,47 @@ class SuccessRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     indexes: str = ""
     """As `0-3,7`; empty means all of them."""
     count: int | None = None
-    """How many of them; None means each."""
+    """How many of them must succeed; None for all."""
 
 
 class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="batch"):
     """Rules of a batch/v1 Job: parallelism, and the number of pods that must succeed."""
 
     completions: int | None = None
-    """None: it is done when all its pods have ended, and none is made again after the first success."""
+    """None: it is complete when all its pods have ended, and no pod is replaced after the first success."""
     indexed: bool = False
     deadline: Span | None = None
     """activeDeadlineSeconds."""
     ttl: Span | None = None
-    """How long it is kept when it has ended (ttlSecondsAfterFinished)."""
+    """Time for which it is kept after it has ended (ttlSecondsAfterFinished)."""
     limit_per_index: int | None = None
     most_failed: int | None = None
     """maxFailedIndexes."""
     failure_rules: tuple[FailureRule, ...] = ()
     success_rules: tuple[SuccessRule, ...] = ()
     pod_duration: Span | None = None
-    """How long one pod takes; None shares out what the whole job takes."""
+    """Duration of one pod; None to divide that of the whole job."""
     synced: bool = False
     """Completions follow parallelism when fewer pods are admitted."""
     replaces_failed: bool = False
-    """It makes no new pod beside one that terminates (`podReplacementPolicy: Failed`, or a podFailurePolicy)."""
+    """It creates no new pod while one terminates (`podReplacementPolicy: Failed`, or a podFailurePolicy)."""
     together: bool = False
-    """Its pods do one work all together after all: they form a gang, or the job is elastic."""
+    """Its pods work together after all: they are a gang, or the job is elastic."""
 
 
 class BatchStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Progress of a Job. Its units of work are numbered like the indexes of an Indexed Job."""
 
     completed: str = ""
-    """Pieces that succeeded: `0-3,7`."""
+    """Indexes that succeeded: `0-3,7`."""
     failed: str = ""
-    """Pieces that failed for good."""
+    """Indexes that failed permanently."""
     failures: Mapping[str, int] = {}
-    """Piece → how often its pod failed, where that matters (backoffLimitPerIndex)."""
+    """Index → number of failures of its pod, if they count (backoffLimitPerIndex)."""
     saved: Mapping[str, Span] = {}
-    """Piece → work that is safe: checkpointed before its pod was lost."""
+    """Index → work that was checkpointed before its pod was lost."""
     since: Time | None = None
-    """Since when the job is active, where it may be so for a limited time only."""
+    """Start of the time that the job is active, if that time is limited."""
 
 
 NO_PROGRESS = BatchStatus()
@@ -80,7 +80,7 @@ class ReplicaRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="r
     """Rules of a service: its pods run until it is deleted, and a lost pod is replaced alone."""
 
     ordered: bool = False
-    """A pod is made when the one before it runs (a StatefulSet's podManagementPolicy OrderedReady)."""
+    """Each pod is created when the previous one runs (a StatefulSet's podManagementPolicy OrderedReady)."""
 
 
 class GroupRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="groups"):
@@ -88,7 +88,7 @@ class GroupRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gro
 
     replicas: int = 1
     recreate: bool = True
-    """A group whose pod fails is made again as a whole (RecreateGroupOnPodRestart)."""
+    """All pods of a group are recreated when one fails (RecreateGroupOnPodRestart)."""
 
 
 class MemberRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="member"):
@@ -96,7 +96,7 @@ class MemberRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="me
 
     index: int = 0
     recreate: bool = False
-    """All its pods are made again when one fails."""
+    """All its pods are recreated when one fails."""
 
 
 class LaunchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="launch"):
@@ -143,25 +143,25 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
 
     schedule: str
     makes: str = "Job"
-    """Kind of the jobs that it makes: `Job`, `RayJob`, `VolcanoJob` or `SparkApplication`."""
+    """Kind of the jobs that it creates: `Job`, `RayJob`, `VolcanoJob` or `SparkApplication`."""
     time_zone: str = ""
     concurrency: Concurrency = Concurrency.ALLOW
     starting_deadline: Span | None = None
     keep_succeeded: int = 3
     keep_failed: int = 1
     queue: str = ""
-    """LocalQueue of the Jobs that it makes."""
+    """LocalQueue of the jobs that it creates."""
     priority_class: str = ""
     """Their WorkloadPriorityClass."""
     max_execution_time: Span | None = None
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     batch: BatchRules = BatchRules()
-    """Of the Jobs of batch/v1."""
+    """Rules of the batch/v1 Jobs that it creates."""
     volcano: VolcanoSpec | None = None
-    """What the Volcano Jobs that it makes say beyond their pods."""
+    """Fields, beyond their pods, of the Volcano Jobs that it creates."""
     last: Time | None = None
-    """When it made a Job last."""
+    """Time of the last job that it created."""
 
 
 class TemplateRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="template"):
@@ -176,7 +176,7 @@ class Flow(Struct, frozen=True, omit_defaults=True):
     template: str
     """Name of its JobTemplate."""
     targets: tuple[str, ...] = ()
-    """Flows that are completed before it begins."""
+    """Flows that must be completed before it begins."""
 
 
 class FlowRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="flow"):
@@ -184,7 +184,7 @@ class FlowRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="flow
 
     flows: tuple[Flow, ...] = ()
     deletes: bool = False
-    """Once all are completed it deletes them (jobRetainPolicy: delete)."""
+    """The Jobs are deleted once all of them are completed (jobRetainPolicy: delete)."""
 
 
 JobRules = Union[

@@ -9,21 +9,21 @@ from gpuconsole.model.labels import NO_LABELS
 
 UNLIMITED = -1.0
 NODE_POOL_LABEL = "kai.scheduler/node-pool"
-"""The label by which nodes, queues and pod groups belong to a SchedulingShard (nodePoolLabelKey)."""
+"""Label that assigns nodes, queues and pod groups to a SchedulingShard (nodePoolLabelKey)."""
 BINPACK, SPREAD = "binpack", "spread"
 UNSCHEDULABLE_ON_NODE_POOL = "UnschedulableOnNodePool"
-"""Type of the condition that says why a pod group cannot be scheduled."""
+"""Type of the condition with the reason why a pod group cannot be scheduled."""
 
 
 class QueueResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One resource of a queue: CPU in millicores, memory in megabytes, GPUs. -1 is unlimited."""
 
     quota: float = 0
-    """What the queue is given before anybody gets more."""
+    """Deserved quota, which is allocated before any over-quota resources."""
     over_quota_weight: float = 0
-    """Its part of what is left when all quotas are given; 0 gets nothing of it."""
+    """Weight for its share of the resources beyond all quotas; 0 gets none."""
     limit: float = 0
-    """What it never exceeds."""
+    """Maximum allocation."""
 
 
 EVERYTHING = QueueResource(quota=UNLIMITED, over_quota_weight=1, limit=UNLIMITED)
@@ -41,11 +41,11 @@ class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     cpu: QueueResource = QueueResource()
     memory: QueueResource = QueueResource()
     priority: int = 100
-    """Surplus goes to queues of higher priority first."""
+    """Over-quota resources go to queues of higher priority first."""
     preempt_min_runtime: Span | None = None
-    """How long a job of the queue runs at least before one of its own queue may preempt it."""
+    """Minimum runtime of a job before a job of the same queue may preempt it."""
     reclaim_min_runtime: Span | None = None
-    """The same against jobs of other queues."""
+    """The same for jobs of other queues."""
     labels: Mapping[str, str] = NO_LABELS
 
     @property
@@ -58,7 +58,7 @@ class ShardSetting(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     enabled: bool | None = None
     priority: int | None = None
-    """Those of a higher priority run first."""
+    """Plugins or actions of higher priority run first."""
     arguments: Mapping[str, str] | None = None
 
 
@@ -69,12 +69,12 @@ class SchedulingShard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     uid: str = ""
     created: Time = 0
     partition: str = ""
-    """partitionLabelValue; empty is what does not have the label."""
+    """partitionLabelValue; empty for objects without the label."""
     gpu_strategy: str = BINPACK
     """placementStrategy.gpu: `binpack` or `spread`."""
     cpu_strategy: str = BINPACK
     queue_depth: Mapping[str, int] = {}
-    """At most so many jobs of each queue are tried, by action (queueDepthPerAction)."""
+    """Action → most jobs of each queue that it tries (queueDepthPerAction)."""
     k_value: float | None = None
     preempt_min_runtime: str = ""
     """minRuntime.preemptMinRuntime, as a duration."""
@@ -107,14 +107,14 @@ class KaiSubGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KaiCondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a pod group cannot be scheduled on the nodes of a pool (schedulingConditions)."""
+    """Condition with the reason why a pod group cannot be scheduled on the nodes of a pool (schedulingConditions)."""
 
     type: str
     reason: str = ""
     message: str = ""
     since: Time = 0
     reasons: tuple[tuple[str, str], ...] = ()
-    """(reason, message) of everything that was tried: OverLimit, NonPreemptibleOverQuota, PodSchedulingErrors …"""
+    """(reason, message) of each attempt: OverLimit, NonPreemptibleOverQuota, PodSchedulingErrors …"""
 
 
 class KaiPodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -127,17 +127,17 @@ class KaiPodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     min_member: int = 1
-    """How many pods start together; more than that are taken as they fit."""
+    """Number of pods that start together; further ones are placed as they fit."""
     queue: str = ""
     priority_class: str = ""
     preemptibility: str = ""
-    """`preemptible` or `non-preemptible`; empty goes by the priority."""
+    """`preemptible` or `non-preemptible`; empty to derive it from the priority."""
     constraint: KaiTopology | None = None
     sub_groups: tuple[KaiSubGroup, ...] = ()
     mark_unschedulable: bool | None = None
-    """Whether pods are told why they wait; None is yes."""
+    """Whether its pods get a condition with the reason; None means true."""
     backoff: int | None = None
-    """Scheduling cycles until it is called unschedulable: 1, or -1 for no end (schedulingBackoff)."""
+    """Scheduling cycles until it is marked unschedulable: 1, or -1 for never (schedulingBackoff)."""
     conditions: tuple[KaiCondition, ...] = ()
 
     @property

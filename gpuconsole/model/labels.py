@@ -7,13 +7,13 @@ from msgspec import Struct
 
 HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label of every namespace that holds its name."""
+"""Label of every namespace with its name."""
 NO_LABELS: Mapping[str, str] = {}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
 
 class Taint(Struct, frozen=True, omit_defaults=True):
-    """Taint of a node (or flavor): pods that do not tolerate it are kept off."""
+    """Taint of a node or flavor, which repels pods that do not tolerate it."""
 
     key: str
     value: str = ""
@@ -76,6 +76,7 @@ class LabelSelector(Struct, frozen=True, omit_defaults=True):
     match_expressions: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
+        """True if all labels and expressions match."""
         return all(labels.get(k) == v for k, v in self.match_labels.items()) and all(
             requirement.matches(labels) for requirement in self.match_expressions
         )

@@ -1,4 +1,4 @@
-"""MultiKueue's objects on the manager: worker clusters, and the lists of them that admission checks use."""
+"""MultiKueue's objects on the manager: worker clusters, and the lists of them in configurations of admission checks."""
 
 from msgspec import Struct
 

@@ -82,7 +82,7 @@ Object = Union[
     Pod,
     NodeTelemetry,
 ]
-"""Everything that a cluster holds, in the order in which objects are created when a file names them all."""
+"""Kinds of all objects in a cluster, in the order in which they are created."""
 
 TABLES: dict[type, str] = {
     Namespace: "namespaces",

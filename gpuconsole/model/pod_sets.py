@@ -36,7 +36,7 @@ class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
     template: PodTemplate = PodTemplate()
     topology: TopologyRequest | None = None
     pod_names: tuple[str, ...] = ()
-    """Names of its first pods where they had names before (a pod group's); the others are numbered."""
+    """Names of its first pods, if they had names before (a pod group's); the others are numbered."""
 
     @property
     def requests(self) -> dict[str, int]:

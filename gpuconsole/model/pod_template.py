@@ -16,7 +16,7 @@ class HostPort(Struct, frozen=True, omit_defaults=True):
     port: int
     protocol: str = "TCP"
     ip: str = "0.0.0.0"
-    """The address of the node; 0.0.0.0 is all of them."""
+    """Address of the node; 0.0.0.0 means all of them."""
 
 
 class Container(Struct, frozen=True, omit_defaults=True):
@@ -28,9 +28,9 @@ class Container(Struct, frozen=True, omit_defaults=True):
     limits: Resources = EMPTY
     sidecar: bool = False
     fractions: Mapping[str, str] = NO_LABELS
-    """Requested devices that are no whole number, as quantities; `requests` has them rounded up."""
+    """Requested device amounts that are not integers, as quantities; `requests` has them rounded up."""
     ports: tuple[HostPort, ...] = ()
-    """Those that it takes of its node."""
+    """Its host ports."""
 
     @property
     def effective(self) -> Resources:
@@ -60,11 +60,11 @@ class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
     selector: LabelSelector | None = None
     min_domains: int | None = None
     honors_affinity: bool = True
-    """False counts nodes too that the pod's node affinity forbids (nodeAffinityPolicy: Ignore)."""
+    """False also counts nodes that the pod's node affinity excludes (nodeAffinityPolicy: Ignore)."""
     honors_taints: bool = False
-    """True leaves out nodes whose taints the pod does not tolerate (nodeTaintsPolicy: Honor)."""
+    """True excludes nodes whose taints the pod does not tolerate (nodeTaintsPolicy: Honor)."""
     match_label_keys: tuple[str, ...] = ()
-    """Labels in which a pod has to be like this one, besides what the selector asks for."""
+    """Labels that counted pods must share with this pod, in addition to the selector."""
 
 
 class PodTerm(Struct, frozen=True, omit_defaults=True):
@@ -72,18 +72,18 @@ class PodTerm(Struct, frozen=True, omit_defaults=True):
 
     topology_key: str
     selector: LabelSelector | None = None
-    """Which pods; None is none of them, an empty one all."""
+    """Selects the pods; None selects none, an empty one all."""
     namespaces: tuple[str, ...] = ()
-    """Where they are; together with `namespace_selector`. Where neither is given, the pod's own namespace."""
+    """Their namespaces, in addition to `namespace_selector`; without both, the pod's own namespace."""
     namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    """Labels in which a pod has to be like the one that asks, besides what the selector asks for."""
+    """Labels that they must share with the pod, in addition to the selector."""
     mismatch_label_keys: tuple[str, ...] = ()
-    """Labels in which it has to differ."""
+    """Labels in which they must differ from the pod."""
 
 
 class PodAffinity(Struct, frozen=True, omit_defaults=True):
-    """Pod affinity, or (anti-affinity) pods to keep away from."""
+    """Pod affinity or anti-affinity."""
 
     required: tuple[PodTerm, ...] = ()
     preferred: tuple[tuple[int, PodTerm], ...] = ()
@@ -103,9 +103,9 @@ class PodVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     claim: str = ""
-    """Empty for a claim that is made for the pod, and goes with it: `POD-NAME`."""
+    """Empty for a claim that is created for the pod and deleted with it: `POD-NAME`."""
     storage_class: str | None = None
-    """What a claim of its own asks for."""
+    """Storage class of a claim that is created for the pod."""
     storage: int = 0
     access_modes: tuple[str, ...] = ()
 
@@ -118,17 +118,17 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     resources: PodResources | None = None
-    """What the pod asks for as a whole; None where only its containers ask."""
+    """Pod-level resources; None if it has none."""
     overhead: Resources = EMPTY
     node_selector: Mapping[str, str] = NO_LABELS
     affinity: tuple[NodeTerm, ...] | None = None
-    """Required node affinity: any of the terms; None means no affinity at all."""
+    """Required node affinity: any of the terms; None without affinity."""
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority_class: str = ""
     priority: int | None = None
     preemption_policy: str = ""
-    """`Never` or `PreemptLowerPriority`; empty takes the priority class's."""
+    """`Never` or `PreemptLowerPriority`; empty for that of the priority class."""
     restart_policy: str = ""
     active_deadline: Span | None = None
     """activeDeadlineSeconds of the pod itself, which makes it Terminating for a ResourceQuota."""
@@ -139,14 +139,14 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hostname: str = ""
     subdomain: str = ""
     scheduling_group: str = ""
-    """Name of its PodGroup of scheduling.k8s.io; of a replica of a Workload's pod group WORKLOAD-GROUP-REPLICA."""
+    """Name of its PodGroup of scheduling.k8s.io; WORKLOAD-GROUP-REPLICA for a replica of a Workload's pod group."""
     scheduling_workload: str = ""
-    """`WORKLOAD/GROUP` of the Workload that the PodGroup is made from (spec.workloadRef)."""
+    """`WORKLOAD/GROUP` of the Workload from which the PodGroup is created (spec.workloadRef)."""
     resource_claims: tuple[PodClaim, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
-    """Those of its volumes that are claims."""
+    """Its volumes with a claim."""
     local_volumes: tuple[str, ...] = ()
-    """Names of those that lie on the node's own disk, and are lost with the pod (emptyDir, hostPath)."""
+    """Names of its volumes on the node's disk, which are lost with the pod (emptyDir, hostPath)."""
     spread: tuple[SpreadConstraint, ...] = ()
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
@@ -155,8 +155,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def requests(self) -> dict[str, int]:
         """Effective requests of one pod: max(init containers in turn, all containers and sidecars) + overhead.
 
-        What the pod asks for as a whole replaces what its containers come to. Sidecars run from their place on, so
-        each later init container runs beside them (k8s.io/component-helpers/resource PodRequests).
+        Pod-level requests replace the sum of the containers. Sidecars run from their position on, so each later init
+        container runs in addition to them (k8s.io/component-helpers/resource PodRequests).
         """
         if len(self.containers) == 1 and not self.init_containers and not self.overhead and self.resources is None:
             return dict(self.containers[0].effective)
@@ -174,7 +174,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return add(needs, {name: amount for name, amount in self.overhead.items() if needs.get(name)})
 
     def _at_most(self, containers: Sequence[Resources], init_containers: Sequence[Resources]) -> dict[str, int]:
-        """max(init containers in turn, all containers and sidecars), of these amounts of the containers."""
+        """Return max(init containers in turn, all containers and sidecars) of the containers' amounts."""
         running = add(*containers)
         sidecars: dict[str, int] = {}
         starting: dict[str, int] = {}

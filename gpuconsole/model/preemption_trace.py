@@ -12,19 +12,19 @@ class CandidateVerdict(StrEnum):
 
     CHOSEN = "chosen"
     PUT_BACK = "put-back"
-    """It was chosen, and the others turned out to be enough."""
+    """It was chosen at first, but the other victims were enough."""
     NOT_NEEDED = "not-needed"
-    """There was room before its turn came."""
+    """There was enough capacity without it."""
     NOT_BORROWING = "not-borrowing"
-    """Its queue, or a cohort on the way to it, uses no more than its own quota of what is short."""
+    """Its ClusterQueue, or a cohort above it, is within nominal quota of the contended resources."""
     NOT_WHILE_BORROWING = "not-while-borrowing"
-    """It may only go for one that does not borrow itself."""
+    """The rule allows it only for a preemptor that does not borrow."""
     FAIR_SHARE = "fair-share"
-    """Its queue's share is not above that of the preemptor by the strategy of fair sharing."""
+    """Its ClusterQueue's share is not above the preemptor's by the fair sharing strategy."""
     PRIORITY = "priority"
-    """The policy takes lower priorities only, or also newer ones of the same."""
+    """The policy allows only lower priorities, or also newer workloads of equal priority."""
     POLICY_NEVER = "policy-never"
-    """The preemptor's queue may not take from that queue at all."""
+    """The policies of the preemptor's ClusterQueue allow no victims in that queue."""
 
 
 class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
@@ -40,14 +40,14 @@ class PreemptionTrace(Struct, frozen=True, omit_defaults=True):
     """Search for victims. Shares are Kueue's weighted shares in thousandths, before any preemption."""
 
     share: str = "0"
-    """Of the victim's ClusterQueue; `+Inf` for one that borrows with weight 0."""
+    """Share of the victim's ClusterQueue; `+Inf` for one that borrows with weight 0."""
     by_share: str = "0"
-    """Of the preemptor's."""
+    """Share of the preemptor's ClusterQueue."""
     considered: tuple[ConsideredCandidate, ...] = ()
-    """Those that the rules allow in the order in which they were looked at, then those that they do not."""
+    """Candidates that the rules allow, in the order in which they were examined, then the others."""
     left_out: int = 0
-    """So many more were considered."""
+    """Number of candidates that are not listed."""
     as_of: Time = 0
-    """Of when the cluster is on which our engine was asked, where the one who decided told nothing; 0 = it was told."""
+    """Time of the cluster state from which our engine reconstructed the trace; 0 if the scheduler reported it."""
     differs: bool = False
-    """Our engine, asked so, would not have chosen this victim for that preemptor: nothing else is told then."""
+    """Our engine would not have chosen this victim in that state; the rest of the trace is empty then."""

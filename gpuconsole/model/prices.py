@@ -1,4 +1,4 @@
-"""GPU prices: the GPU type that labels name, and a price table in USD per GPU-hour."""
+"""GPU prices: GPU types by labels, and a price table in USD per GPU-hour."""
 
 import math
 import re
@@ -25,7 +25,7 @@ _INSTANCE_LABELS = (
     "beta.kubernetes.io/instance-type",
     "karpenter.k8s.aws/instance-family",
 )
-"""The last holds what stands before the dot of the others: `p5` of `p5.48xlarge`."""
+"""The last one has the part before the dot of the others: `p5` of `p5.48xlarge`."""
 _SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",
     "cloud.google.com/gke-spot": "true",
@@ -40,9 +40,9 @@ _MODEL = re.compile(
 _MEMORY = re.compile(r"(?<![a-z0-9.])(\d{2,3})gb(?![a-z0-9])")
 _MIG_PRODUCT = re.compile(r"-MIG-([1-9])g\.(\d{1,3})gb")
 _FEW_SLICES = {"a30": 4}
-"""Compute slices of the models that have no seven."""
+"""Compute slices of the models that do not have seven."""
 _SIZES = {"a100": (40, 80), "h100": (80, 94)}
-"""GB of the models that are priced by size; the first where no label tells (GKE's `nvidia-tesla-a100` has 40)."""
+"""GB of the models that are priced by size; the first is the default (GKE's `nvidia-tesla-a100` has 40)."""
 _INSTANCES = (
     ("p4de.", "a100-80gb"),
     ("p4d.", "a100-40gb"),
@@ -81,8 +81,8 @@ class PricesError(ValueError):
 def gpu_type(labels: Mapping[str, str], name: str = "") -> str:
     """Name the GPU type that the labels of a node or flavor describe, such as `a100-80gb`; empty if unknown.
 
-    Looked at in this order: the device plugin's product, `accelerator`, the clouds' own labels, the instance type, and
-    last `name` (of a flavor, say). MIG and time-slicing suffixes do not matter: the slice is of that GPU.
+    Checked in this order: the device plugin's product, `accelerator`, the clouds' own labels, the instance type, and
+    `name` (such as that of a flavor). MIG and time-slicing suffixes are ignored, because the type is that of the GPU.
     """
     texts = [labels[label] for label in _TYPE_LABELS if label in labels]
     for text in texts:
@@ -111,7 +111,7 @@ def _read_type(text: str, memory: float) -> str:
 
 
 def _labelled_memory(labels: Mapping[str, str]) -> float:
-    """GB by the labels that hold MiB; 0 where there are none."""
+    """Return GB by the labels in MiB; 0 if there are none."""
     text = next((labels[label] for label in _MEMORY_LABELS if label in labels), "")
     return int(text) / 1024 if text.isascii() and text.isdigit() and len(text) < 9 else 0
 
@@ -140,19 +140,19 @@ def part_offered(labels: Mapping[str, str]) -> float:
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """A price table, in USD per GPU-hour."""
+    """Price table, in USD per GPU-hour."""
 
     gpu_hour: Mapping[str, float] = field(default_factory=_GPU_HOUR.copy)
-    """GPU type as `gpu_type` names it → price."""
+    """GPU type of `gpu_type` → price."""
     other: float = 2.00
     """Price of every other type."""
     spot: float = 0.35
-    """Part of the price that a spot GPU costs."""
+    """Price of a spot GPU as a fraction of the full price."""
 
     def hourly(self, labels: Mapping[str, str], name: str = "") -> float:
         """USD per GPU-hour on a node (or in a flavor `name`) with these labels; per replica of a shared GPU.
 
-        Of a node with the MIG strategy `single`, for an instance.
+        On a node with the MIG strategy `single`, per MIG instance.
         """
         price = self.gpu_hour.get(gpu_type(labels, name), self.other) * part_offered(labels)
         return price * self.spot if is_spot(labels) else price
@@ -163,9 +163,9 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 
 def gpu_hourly(node: Node | None, prices: Prices) -> float:
-    """USD per GPU-hour on a node: its share of the machine's own price, if the node has one.
+    """USD per GPU-hour on a node: its share of the node's own price, if it has one.
 
-    On a node that is gone it is that of any.
+    None, for a node that no longer exists, has the default price.
     """
     if node is None:
         return prices.hourly({})
@@ -176,8 +176,8 @@ def gpu_hourly(node: Node | None, prices: Prices) -> float:
 def load(text: str, source: str = "prices") -> Prices:
     """Read a price table from YAML.
 
-    Keys: `gpu-hour` (type → USD), `other`, `spot`; what is left out keeps its default, and `gpu-hour` replaces the
-    whole list. Raises PricesError that names every wrong line of `source`.
+    Keys: `gpu-hour` (type → USD), `other`, `spot`; missing keys keep their defaults, and `gpu-hour` replaces the whole
+    list. Raises PricesError that names every invalid line of `source`.
     """
     if len(text) > _MAX_TEXT:
         raise PricesError(f"{source}: a price table has at most {_MAX_TEXT} characters, this one has {len(text)}")

@@ -25,12 +25,12 @@ class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults
     provisioning_class: str = ""
     parameters: Mapping[str, str] = NO_LABELS
     managed_resources: tuple[str, ...] = ()
-    """Only pod sets that ask for one of these are requested; none means all."""
+    """Only pod sets that request one of these are included; empty means all."""
     retry: RetryStrategy = RetryStrategy()
     node_selectors: tuple[tuple[str, str], ...] | None = None
     """(node label, provisioning class detail that is its value) for the pods; None without podSetUpdates."""
     merge_policy: str = ""
-    """`IdenticalPodTemplates` or `IdenticalWorkloadSchedulingRequirements`: pod sets that are requested as one."""
+    """`IdenticalPodTemplates` or `IdenticalWorkloadSchedulingRequirements`: pod sets that are merged in the request."""
 
     @property
     def key(self) -> str:
@@ -52,13 +52,13 @@ class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
     created: Time = 0
     labels: Mapping[str, str] = NO_LABELS
     owners: tuple[str, ...] = ()
-    """Names of its owners, in its namespace: the workload that it is for."""
+    """Names of its owners, in its namespace: the workload that needs the capacity."""
     provisioning_class: str = ""
     parameters: Mapping[str, str] = NO_LABELS
     pod_sets: tuple[RequestedPods, ...] = ()
     conditions: tuple[Condition, ...] = ()
     details: Mapping[str, str] = NO_LABELS
-    """provisioningClassDetails: what the autoscaler says of the capacity that it gave."""
+    """provisioningClassDetails: the autoscaler's details of the provisioned capacity."""
 
     @property
     def key(self) -> str:

@@ -6,13 +6,13 @@ from fractions import Fraction
 from functools import lru_cache
 
 MAX = 2**63 - 1
-"""The largest amount; as a quota or a sum of quotas it stands for more than can be counted."""
+"""Largest amount, at which sums saturate; a quota of this amount counts as infinite."""
 MIN = -(2**63)
 BILLIONTH = 10**9
-"""As many parts of a unit are the finest that a quantity tells apart."""
+"""Parts of a unit in the finest resolution of a quantity."""
 CPU = "cpu"
 MILLI = frozenset((CPU, "requests.cpu", "limits.cpu"))
-"""What is counted in thousandths: CPU, also under its names in quotas."""
+"""Resources that are counted in thousandths: CPU, also under its names in quotas."""
 MEMORY = "memory"
 PODS = "pods"
 EPHEMERAL_STORAGE = "ephemeral-storage"
@@ -28,13 +28,13 @@ _SUFFIXES: dict[str, Fraction] = {
     **{name: Fraction(1024**power) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
 }
 LONGEST = 64
-"""Characters of a quantity; nothing longer is one."""
+"""Most characters of a quantity."""
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)")
 
 
 @lru_cache(4096, typed=True)
 def parse_quantity(value: str | int | float) -> Fraction:
-    """Read a quantity exactly (`500m`, `1.5Gi`, `2e3`, `8`). Raises ValueError for anything else."""
+    """Parse a quantity exactly (`500m`, `1.5Gi`, `2e3`, `8`). Raises ValueError for anything else."""
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is not a quantity")
     text = str(value).strip()
@@ -59,7 +59,7 @@ def bounded(value: int) -> int:
 
 
 def amount(resource: str, value: str | int | float) -> int:
-    """Read a quantity of `resource` straight into base units. Raises ValueError."""
+    """Parse a quantity of `resource` to base units. Raises ValueError."""
     return to_int(resource, parse_quantity(value))
 
 
@@ -76,11 +76,11 @@ def is_binary(resource: str) -> bool:
 
 
 def format_quantity(resource: str, value: int) -> str:
-    """Write base units in Kubernetes' canonical form: the largest suffix that leaves an integer.
+    """Format base units in Kubernetes' canonical form: the largest suffix that leaves an integer.
 
     CPU is a milli-quantity (`1500m`, `2`), memory, ephemeral-storage and hugepages take binary suffixes, everything
-    else decimal ones (resource.Quantity.String). Bytes that are no multiple of 1Ki are written with decimal suffixes,
-    `1500M` (Kueue 0.19 ResourceFormatter).
+    else decimal ones (resource.Quantity.String). Bytes that are not a multiple of 1Ki have decimal suffixes, `1500M`
+    (Kueue 0.19 ResourceFormatter).
     """
     if resource in MILLI:
         if value % 1000:
@@ -106,11 +106,11 @@ _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 
 @lru_cache(4096, typed=True)
 def canonical(value: str | int | float) -> str:
-    """Write a quantity as Kubernetes writes it back: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
+    """Format a quantity as Kubernetes writes it back: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
 
-    The largest suffix that leaves an integer, of the kind that stood there (decimal, binary or exponent). Finer than
-    a billionth is rounded up. There is no suffix beyond E, so `1000E` comes back as `1`; of more than 18 digits no
-    more is kept than MaxInt64 (resource.Quantity). Raises ValueError.
+    The suffix is the largest that leaves an integer, of the same kind as in the input (decimal, binary or exponent).
+    Fractions finer than a billionth are rounded up. There is no suffix beyond E, so `1000E` becomes `1`; quantities of
+    more than 18 digits are limited to MaxInt64 (resource.Quantity). Raises ValueError.
     """
     text = str(value).strip()
     number = parse_quantity(value) if sum(map(str.isdigit, text)) <= _EXACT_DIGITS else capped(value)
@@ -130,5 +130,5 @@ def canonical(value: str | int | float) -> str:
 
 
 def capped(value: str | int | float) -> Fraction:
-    """Read a quantity as Kubernetes stores it: at most MaxInt64. Raises ValueError."""
+    """Parse a quantity as Kubernetes stores it: at most MaxInt64. Raises ValueError."""
     return max(-_MOST, min(_MOST, parse_quantity(value)))

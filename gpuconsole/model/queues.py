@@ -10,17 +10,23 @@ from gpuconsole.model.labels import NO_LABELS, LabelSelector, Taint, Toleration
 
 
 class QueueingStrategy(StrEnum):
+    """Order in which a ClusterQueue admits its pending workloads."""
+
     STRICT_FIFO = "StrictFIFO"
     BEST_EFFORT_FIFO = "BestEffortFIFO"
 
 
 class StopPolicy(StrEnum):
+    """Whether a queue admits workloads, only holds pending ones, or also drains admitted ones."""
+
     NONE = "None"
     HOLD = "Hold"
     HOLD_AND_DRAIN = "HoldAndDrain"
 
 
 class PreemptionPolicy(StrEnum):
+    """Which workloads may be preempted."""
+
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
     LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
@@ -28,13 +34,15 @@ class PreemptionPolicy(StrEnum):
 
 
 class Fungibility(StrEnum):
-    """What to do when a flavor fits only by borrowing or preempting (v1beta1: Borrow and Preempt are the first)."""
+    """Action when a flavor fits only by borrowing or preemption (v1beta1's Borrow and Preempt are MayStopSearch)."""
 
     MAY_STOP_SEARCH = "MayStopSearch"
     TRY_NEXT_FLAVOR = "TryNextFlavor"
 
 
 class FungibilityPreference(StrEnum):
+    """Preference between a flavor that needs borrowing and one that needs preemption."""
+
     BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
     PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
 
@@ -86,17 +94,23 @@ def _quotas(groups: tuple[ResourceGroup, ...]) -> dict[tuple[str, str], Quota]:
 
 
 class FlavorFungibility(Struct, frozen=True, omit_defaults=True):
+    """Choice between the flavors of a resource group."""
+
     when_can_borrow: Fungibility = Fungibility.MAY_STOP_SEARCH
     when_can_preempt: Fungibility = Fungibility.TRY_NEXT_FLAVOR
     preference: FungibilityPreference | None = None
 
 
 class BorrowWithinCohort(Struct, frozen=True, omit_defaults=True):
+    """Preemption in the cohort by a workload that borrows."""
+
     policy: PreemptionPolicy = PreemptionPolicy.NEVER
     max_priority_threshold: int | None = None
 
 
 class ClusterQueuePreemption(Struct, frozen=True, omit_defaults=True):
+    """Preemption policies of a ClusterQueue."""
+
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
@@ -121,18 +135,18 @@ class ConcurrentAdmission(Struct, frozen=True, omit_defaults=True):
 
     mode: MigrationMode = MigrationMode.TRY_PREFERRED_FLAVORS
     last_acceptable_flavor: str = ""
-    """An admitted variant only moves to this flavor or one before it; empty is any that is better."""
+    """An admitted variant only moves to this flavor or one before it; empty for any better one."""
 
 
 class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A pool of quota that LocalQueues use."""
+    """Pool of quota that LocalQueues use."""
 
     name: str
     uid: str = ""
     created: Time = 0
     cohort: str = ""
     namespace_selector: LabelSelector | None = None
-    """None selects no namespace, so it admits nobody; an empty selector selects all."""
+    """None selects no namespace, so that no workload is admitted; an empty selector selects all."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     resource_groups: tuple[ResourceGroup, ...] = ()
     fungibility: FlavorFungibility = FlavorFungibility()
@@ -144,7 +158,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     """`UsageBasedAdmissionFairSharing` or empty."""
     concurrent_admission: ConcurrentAdmission | None = None
     terminating: bool = False
-    """Its deletion was asked for; it admits nobody, and goes when nobody holds quota in it any more."""
+    """Its deletion was requested; it admits no workloads, and is deleted once none holds quota in it."""
 
     @property
     def key(self) -> str:
@@ -161,7 +175,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
 
 class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A node of the quota tree; its own quota is a pool that its subtree shares."""
+    """Node of the quota tree; its own quota is shared by its subtree."""
 
     name: str
     uid: str = ""
@@ -187,15 +201,17 @@ class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
     cluster_queue: str = ""
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight: float = 1.0
-    """Among the LocalQueues of a ClusterQueue with admission fair sharing."""
+    """Weight among the LocalQueues of a ClusterQueue with admission fair sharing."""
     consumed: Mapping[str, int] = {}
-    """What its workloads used lately, older use counting less, in billionths of a core, a byte, a GPU: decayed amounts
-    are no whole numbers (status.fairSharing.admissionFairSharingStatus)."""
+    """Decayed usage of its workloads, in billionths of a core, a byte, a GPU
+    (status.fairSharing.admissionFairSharingStatus).
+    """
     sampled: Time = 0
-    """When `consumed` was looked at last."""
+    """Time of the last update of `consumed`."""
     usage: float | None = None
-    """What LocalQueues take turns by: consumption and entry penalties, weighed by resource, divided by its weight. None
-    where they take no turns."""
+    """Usage by which admission fair sharing orders LocalQueues: consumption and entry penalties, weighted by
+    resource, divided by its weight. None without admission fair sharing.
+    """
 
     @property
     def key(self) -> str:

@@ -1,8 +1,8 @@
 """Redaction of Snapshot files: names become pseudonyms, consistently within the file.
 
-Every text in an object is a name unless it is known to be something else: a word of the API, a measure, a text of a
-scheduler. What stays is what decides: sizes, times, priorities, reasons, and labels and annotations of Kubernetes' own
-vocabulary. Texts of schedulers are looked through word by word, so that they still name the same things.
+Every string in an object is a name unless it is known to be something else: a word of the API, a measure, a scheduler's
+text. Sizes, times, priorities, reasons, and labels and annotations of public APIs are kept. Names in schedulers' texts
+are replaced word by word, so that they still refer to the same objects.
 """
 
 import re
@@ -48,7 +48,7 @@ def redact(data: bytes) -> bytes:
     file = decode(data)
     policy = _kueue_of(file.policy)
     pseudonyms = _Pseudonyms(_checks(file.objects))
-    # What the objects are called comes first, so that they are called by what they are.
+    # Names of objects come first, so that their pseudonyms tell their kind.
     for obj in file.objects:
         pseudonyms.call(getattr(obj, "namespace", ""), "namespace")
         pseudonyms.call(getattr(obj, "name", ""), KINDS.get(type(obj).__name__, "name"))
@@ -93,7 +93,7 @@ class _Pseudonyms:
     def __init__(self, checks: frozenset[str]) -> None:
         self._of: dict[str, str] = {}
         self._texts: dict[str, str] = {}
-        """Texts that were looked through already; read only after the last `call`."""
+        """Text → redacted text; used only after the last `call`."""
         self._plain: set[str] = set()
         self._checks = checks
         self._referred: set[str] = set()
@@ -107,7 +107,7 @@ class _Pseudonyms:
             self._plain.add(name)
             return
         count = self._counts[word] = self._counts.get(word, 0) + 1
-        # Resources can be named by how they begin, so none may begin as another one.
+        # Settings name resources by prefix, so no pseudonym may be a prefix of another.
         self._of[name] = f"{word}-{count:03}" if word == RESOURCE else f"{word}-{count}"
 
     def refer(self, key: str, word: str) -> None:
@@ -132,11 +132,11 @@ class _Pseudonyms:
         return [pseudonym for name, pseudonym in self._of.items() if name.startswith(prefix)]
 
     def said(self, text: str) -> str:
-        """Redact a message, also addresses and the messages of admission checks."""
+        """Redact a message, including addresses and the messages of admission checks."""
         return self.text(UNKNOWN.sub("…", CHECKS.sub(self._named, text)))
 
     def _named(self, matched: re.Match[str]) -> str:
-        """Of what checks said which they are: where what one says ends, it decides itself, so nothing of it is kept."""
+        """Keep only the names of the admission checks in a list of them, because their messages are free text."""
         if matched[1] is None:
             return f"{matched[3]}…"
         names = dict.fromkeys(name for name in QUOTED.findall(matched[2]) if name in self._checks)
@@ -223,7 +223,7 @@ def _key(key: Any, pseudonyms: _Pseudonyms) -> Any:
     return key if VOCABULARY.search(key) else pseudonyms.text(key)
 
 
-# How it goes on
+# Policy
 
 
 def _kueue_of(policy: msgspec.Raw) -> Any:

@@ -12,13 +12,13 @@ VOCABULARY = re.compile(
     r"(^|[./])(kubernetes\.io|k8s\.io|x-k8s\.io|nvidia\.com|amd\.com|volcano\.sh|gpuconsole\.io|karpenter\.sh|ray\.io"
     r"|kubeflow\.org|kai\.scheduler|run\.ai)(/|$)"
 )
-"""Names whose meaning is everybody's: of labels, annotations, resources, controllers, drivers."""
+"""Public names of labels, annotations, resources, controllers and drivers."""
 NAMING = re.compile(
     r"(name|instance|part-of|component|managed-by|created-by|queue|nodepool|user|project|team|owner|class|uid|group)$"
 )
-"""Keys of that vocabulary whose values are names all the same."""
+"""Keys of that vocabulary whose values are private names."""
 ROLE = "node-role.kubernetes.io/"
-"""What comes after it is a name in a key."""
+"""The rest of a key with this prefix is a name."""
 COMMON = _words(
     """
     main worker workers master launcher leader head chief ps evaluator trainer driver executor server client default
@@ -26,7 +26,7 @@ COMMON = _words(
     control-plane ephemeral-storage default-scheduler volcano kai-scheduler kube-system kueue-system
     """
 )
-"""What people call things everywhere: it tells nothing, and would be found in every text."""
+"""Common names, which reveal nothing and occur in most texts."""
 PLAIN = re.compile(
     r"true|false|[0-9.]*|.{1,2}|hugepages-\d+[KMG]i|(requests|limits)\.(cpu|memory|storage|ephemeral-storage)",
     re.IGNORECASE,
@@ -34,11 +34,11 @@ PLAIN = re.compile(
 MEASURE = re.compile(
     r"[+-]?[0-9.]+[A-Za-z%]{0,3}|([0-9]+(ms|[dhms]))+|true|false|[A-Z][A-Za-z]+|\d{4}-\d\d-\d\dT[0-9:.]+Z"
 )
-"""Values of annotations that name nobody."""
+"""Values of annotations that are not names."""
 UNKNOWN = re.compile(r"[A-Za-z0-9_.+-]+@[A-Za-z0-9_.-]+|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
-"""Addresses in a text, which are nobody's name in the file."""
+"""Addresses in a text, which are not names in the file."""
 CHECKS = re.compile(r"(\bAdmissionChecks? in \w+ state: )(.*)|(\bupdated state from .* with message: ).*", re.DOTALL)
-"""What tells again what controllers that nobody knows said: of checks in a state, and of one whose state changed."""
+"""Texts that repeat messages of unknown controllers: of checks in a state, and of one whose state changed."""
 QUOTED = re.compile(r'"([^"]*)"')
 WORDS = {
     **dict.fromkeys(("cluster_queue", "by_queue", "cohort", "parent"), "queue"),
@@ -53,7 +53,7 @@ WORDS = {
     **dict.fromkeys(("queue",), "queue"),
     **dict.fromkeys(("parent_group",), "group"),
 }
-"""Field → the word for a pseudonym; others are called `name`."""
+"""Field → word for its pseudonyms; others get `name`."""
 KINDS = {
     **{kind: kind.lower() for kind in ("Namespace", "Node", "Topology", "Workload", "Job", "Pod", "Container")},
     "ResourceFlavor": "flavor",
@@ -64,9 +64,9 @@ KINDS = {
     "KaiPodGroup": "group",
     **dict.fromkeys(("Cohort", "ClusterQueue", "VolcanoQueue", "KaiQueue"), "queue"),
 }
-"""Type of an object → the word for the pseudonym of its name."""
+"""Type of an object → word for the pseudonym of its name."""
 OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels", "env", "parameters", "details")
-"""Mappings whose keys and values are chosen by people."""
+"""Mappings whose keys and values are chosen by users."""
 TEXTS = ("message", "selectors")
 KEPT = _words(
     """
@@ -78,11 +78,12 @@ KEPT = _words(
     time_zone topology_policy type underlying_cause version when_unsatisfiable
     """
 )
-"""Fields with words of an API, or with measures, which nobody chose."""
+"""Fields with words of an API or measures, which are not private."""
 SILENT = ("description", "image", "command", "images", "hostname", "subdomain", "source", "container", "ip")
+"""Fields that are emptied."""
 NUMBERS = frozenset({int, float, bool})
 RESOURCE = "resource"
 CHOSEN = re.compile(r"[-./]")
 PREFIXES = "exclude_resource_prefixes"
 PUBLIC_MESSAGES = ("CheckState",)
-"""Whose messages are those of controllers that nobody knows."""
+"""Types whose messages are emptied, because unknown controllers write them."""
