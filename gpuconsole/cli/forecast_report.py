@@ -65,7 +65,7 @@ def _check_as_text(said: ForecastDifferences, forecast: Forecast | None) -> list
     differing = [one for one in said.differences if one.cause is not DifferenceCause.TIMING]
     if before := sum(said.earlier.values()):
         total = len(said.differences) + before
-        listed = f"The newest {len(said.differences):,} of {total:,} differences, without those of cause timing:"
+        listed = f"The newest {len(said.differences):,} of {total:,} differences, except timing:"
         lines += ["", listed]
     for one in differing:
         lines += ["", *_difference(one)]

@@ -255,4 +255,4 @@ def _why_not_idle(nodes: _Nodes) -> str:
         return "no node matches the flavor's nodeLabels"
     if whole.idle == whole.gpus:
         return "the flavor's nodes have no more"
-    return f"{whole.gpus - whole.idle} of {whole.gpus} are allocated, nominated, or on unschedulable nodes"
+    return f"{whole.gpus - whole.idle} of {whole.gpus} are allocated, reserved for pods, or on unschedulable nodes"

@@ -97,11 +97,11 @@ def suggestion_texts(answer: WhyPending, found: Suggestions, snapshot: Snapshot)
 def _landing(landing: PlacementResult) -> Iterator[tuple[Mark, str]]:
     match landing.nodes:
         case PlacementStatus.NONE:
-            yield "⚠", f"admitted, but after 1m {landing.text}"
+            yield "⚠", f"admitted, but after 1m: {landing.text}"
         case PlacementStatus.EVICTED:
             yield "⚠", f"admitted, and {landing.text}"
         case PlacementStatus.CHECKS:
-            yield "⚠", f"reserves quota, but after 1m {landing.text}"
+            yield "⚠", f"reserves quota, but after 1m: {landing.text}"
         case PlacementStatus.UNSEEN:
             yield "⚠", "no pods after 1m: whether they find nodes is unknown"
         case PlacementStatus.FOUND | PlacementStatus.UNTRIED:

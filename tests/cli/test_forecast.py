@@ -241,7 +241,7 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
         ["120", "memory"],
         ["2", "disagreement"],
     ]
-    assert "The newest 200 of 751 differences, without those of cause timing:" in result.lines
+    assert "The newest 200 of 751 differences, except timing:" in result.lines
 
 
 def test_a_history_that_is_none_is_told_with_its_file(

@@ -30,7 +30,7 @@ def test_why_for_people(gpuconsole: Line) -> None:
         "  ✓ team/first ends (4 GPUs)",
         "  ✓ request 4 GPUs per pod instead of 8 GPUs",
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
-        f"    ⚠ admitted, but after 1m {FULL}",
+        f"    ⚠ admitted, but after 1m: {FULL}",
         "",
         "EVIDENCE",
         "  engine, 0s old and Kueue, at most 59m old: quota: couldn't assign flavors to pod set main: "

@@ -200,7 +200,7 @@ def test_an_eviction_of_a_victim_inside_a_circle_of_queues_is_counted_once_in_th
     ]
     assert total_per_day(patterns) == pytest.approx(6 * 2.0 * 12)
     lines = antipatterns_lines(patterns)
-    assert lines[0] == "2 anti-patterns, about $144.00 per day (each eviction counted once)"
+    assert lines[0] == "2 anti-patterns, about $144.00 per day (an eviction in several findings is counted once)"
     assert lines[3] == "  cost      $120.00 per day, of which $72.00 is counted in the preemption loop of its queues"
 
 

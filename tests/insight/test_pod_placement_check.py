@@ -115,7 +115,7 @@ def test_who_gets_in_anyway_may_find_no_node_either() -> None:
     )
     assert list(suggestion_texts(answer.why, answer.suggestions, snapshot)) == [
         ("", "no change needed: it is admitted as it is"),
-        ("⚠", f"admitted, but after 1m {FULL}"),
+        ("⚠", f"admitted, but after 1m: {FULL}"),
     ]
 
 
@@ -174,7 +174,7 @@ def test_checks_that_stay_open_are_named() -> None:
     answer = tried(snapshot, rehearsal_of(simulation, snapshot), new, lambda: simulation)
     assert answer.suggestions is not None
     texts = list(suggestion_texts(answer.why, answer.suggestions, snapshot))
-    assert ("⚠", "reserves quota, but after 1m budget is Pending") in texts
+    assert ("⚠", "reserves quota, but after 1m: budget is Pending") in texts
 
 
 def test_it_comes_piece_by_piece() -> None:

@@ -117,7 +117,8 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
     "pods on the nodes that no quota counts": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), pod("p", "n1", (0, 1, 2))),
         {1: 5, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0},
-        "quota allows 8 GPUs, but only 5 are idle on nodes: 3 of 8 are allocated, nominated, or on unschedulable nodes",
+        "quota allows 8 GPUs, but only 5 are idle on nodes: 3 of 8 are allocated, reserved for pods, or on "
+        "unschedulable nodes",
     ),
     "more quota than there are GPUs": (
         (cluster_queue("cq", quota=Quota(10)), node("n1")),
@@ -191,7 +192,7 @@ def test_a_gang_of_one_rack_fits_more_seldom_than_one_of_all_nodes() -> None:
     found = only(*RACKS, pod("p", "n0", tuple(range(8))), pod("q", "n1", tuple(range(8))))
     assert (found.level, found.by_nodes[16], found.by_topology) == ("rack", 1, {1: 16, 2: 8, 4: 4, 8: 2, 16: 0, 64: 0})
     assert found.text == (
-        "quota allows 32 GPUs, but only 16 are idle on nodes: 16 of 32 are allocated, nominated, or on "
+        "quota allows 32 GPUs, but only 16 are idle on nodes: 16 of 32 are allocated, reserved for pods, or on "
         "unschedulable nodes; from size 16, no rack has enough idle GPUs: at most 8 in one"
     )
 
@@ -257,7 +258,7 @@ def test_queues_of_kai_that_may_have_more_than_is_idle() -> None:
     assert (found.available, found.idle, found.now[1]) == (4, 1, 1)
     assert found.text == (
         "it uses 0 of its 2 deserved GPUs; more only while no other queue requests it; its limit allows"
-        " 4 more, but only 1 are idle on nodes: 3 of 4 are allocated, nominated, or on unschedulable nodes"
+        " 4 more, but only 1 are idle on nodes: 3 of 4 are allocated, reserved for pods, or on unschedulable nodes"
     )
 
 

@@ -41,7 +41,7 @@ def test_a_namespace_that_holds_all_gpus_while_another_one_waits_is_a_monopoly()
         AntiPattern(
             code=AntiPatternCode.MONOPOLY,
             subject="team-a",
-            text="namespace team-a holds 100% of the 8 GPUs; team-b is pending below its share",
+            text="namespace team-a holds 100% of the 8 GPUs; team-b has pending work below its share",
             evidence={"holds": 8.0, "share": 4.0, "of": 8, "others wait for": 2.0},
             gpus=4.0,
             cost_per_day=pytest.approx(4 * 2.0 * 24),  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def test_a_namespace_that_holds_all_gpus_while_another_one_waits_is_a_monopoly()
 def test_it_stands_on_the_dashboard_too() -> None:
     snapshot = world((node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2)))
     (one,) = (one for one in alerts(snapshot) if one.trouble is AlertKind.MONOPOLY)
-    assert one.text == "namespace team-a holds 100% of the 8 GPUs; team-b is pending below its share"
+    assert one.text == "namespace team-a holds 100% of the 8 GPUs; team-b has pending work below its share"
 
 
 NONE: dict[str, tuple[Object, ...]] = {
@@ -107,7 +107,7 @@ def test_a_queue_of_volcano_that_holds_all_while_another_one_deserves_half() -> 
     ]
     things = (*queues, *groups, of("t", "a-0", on="n1", gang="a"), of("t", "b-0", 4, gang="b"))
     (one,) = monopolies(node("n1", 8), *things)
-    assert (one.subject, one.text) == ("a", "queue a holds 100% of the 8 GPUs; b is pending below its share")
+    assert (one.subject, one.text) == ("a", "queue a holds 100% of the 8 GPUs; b has pending work below its share")
     assert one.evidence == {"holds": 8.0, "share": 4.0, "of": 8, "others wait for": 4.0}
 
 
@@ -151,7 +151,8 @@ def test_a_namespace_that_holds_a_shared_cluster_queue_while_another_one_waits_i
             code=AntiPatternCode.MONOPOLY,
             subject="pool",
             table="cluster_queues",
-            text="namespace lab holds 100% of the 16 GPUs of ClusterQueue pool; web is pending below an equal part",
+            text="namespace lab holds 100% of the 16 GPUs of ClusterQueue pool; "
+            "web has pending work below an equal part",
             evidence={"namespace": "lab", "holds": 16, "equal part": 8.0, "of": 16, "others wait for": 4},
             gpus=8.0,
             cost_per_day=pytest.approx(8 * 2.0 * 24),  # type: ignore[arg-type]
@@ -185,7 +186,7 @@ def test_unqueued_work_that_holds_all_gpus_while_admitted_work_of_kueue_has_no_n
     (one,) = monopolies(*things)
     assert (one.subject, one.text, one.evidence["others wait for"]) == (
         "rogue",
-        "namespace rogue holds 100% of the 8 GPUs; speech is pending below its share",
+        "namespace rogue holds 100% of the 8 GPUs; speech has pending work below its share",
         4.0,
     )
 

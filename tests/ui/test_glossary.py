@@ -169,7 +169,7 @@ async def test_the_help_opens_the_glossary_at_a_term_of_the_action_under_the_cur
         await stage.press("3", "question_mark", "slash")
         await stage.write("-w glossary")
         await stage.press("enter")
-        assert "Define the selected column head" in stage.line(" H ")
+        assert "Explain the selected column head" in stage.line(" H ")
         await stage.press("escape", "slash")
         await stage.write("-w what-if")
         await stage.press("enter", "H")

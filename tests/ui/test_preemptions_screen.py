@@ -163,5 +163,5 @@ def test_a_loop_of_25_workloads_is_told_by_its_most_frequent_pairs() -> None:
         "    3×  dev/w07 ← dev/w08",
         "    2×  dev/w03 ← dev/w04",
         *(f"    1×  dev/w{number:02} ← dev/w{number + 1:02}" for number in (0, 1, 2, 4, 5, 6, 8, 9)),
-        "        and 15 pairs more",
+        "        and 15 more pairs",
     ]

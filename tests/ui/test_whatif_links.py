@@ -134,7 +134,7 @@ async def test_what_is_asked_for_otherwise_is_submitted_anew_in_the_fork_and_is_
         await stage.write(str(file))
         await stage.press("enter")
         assert not file.exists()
-        assert "has no manifest to write" in list(stage.app._notifications)[-1].message
+        assert "has no manifest that can be written" in list(stage.app._notifications)[-1].message
 
 
 async def test_who_is_gone_meanwhile_is_said_to_be_gone() -> None:

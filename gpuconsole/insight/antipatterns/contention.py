@@ -109,13 +109,13 @@ def _shared_queues(root: QuotaNode, snapshot: Snapshot, prices: Prices) -> Itera
         for name, used in sorted(held.items()):
             if not total or used / total < MONOPOLY or used <= part or not starved:
                 continue
-            verb = "is" if len(starved) == 1 else "are"
+            verb = "has" if len(starved) == 1 else "have"
             yield AntiPattern(
                 code=AntiPatternCode.MONOPOLY,
                 subject=node.name,
                 table="cluster_queues",
                 text=f"namespace {name} holds {100 * used / total:.0f}% of the {counted(total, node.unit)} of"
-                f" ClusterQueue {node.name}; {', '.join(starved)} {verb} pending below an equal part",
+                f" ClusterQueue {node.name}; {', '.join(starved)} {verb} pending work below an equal part",
                 evidence={
                     "namespace": name,
                     "holds": used,

@@ -54,14 +54,14 @@ def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]
             continue
         beyond = team.used - shares[name]
         kind = "queue" if by_queue else "namespace"
-        verb = "is" if len(starved) == 1 else "are"
+        verb = "has" if len(starved) == 1 else "have"
         whose = "its share" if len(starved) == 1 else "their shares"
         yield AntiPattern(
             code=AntiPatternCode.MONOPOLY,
             subject=name,
             text=(
                 f"{kind} {name} holds {100 * team.used / total:.0f}% of the {total} {unit.noun}s; "
-                f"{', '.join(starved)} {verb} pending below {whose}"
+                f"{', '.join(starved)} {verb} pending work below {whose}"
             ),
             evidence={
                 "holds": round(team.used, 1),

@@ -153,8 +153,8 @@ def _shared(facts: LintFacts) -> Iterator[LintFinding]:
                         level=LintLevel.WARNING,
                         object=object_name(queue),
                         path=("spec", "resourceGroups", g, "flavors", f),
-                        problem=f"nodes of flavor {flavor.name} offer {turns} replicas per GPU under the same name: "
-                        f"its quota counts replicas, not GPUs",
+                        problem=f"nodes of flavor {flavor.name} offer {turns} time-slicing replicas of each GPU under "
+                        f"the GPU's name: its quota counts replicas, not GPUs",
                         evidence={"quota": quota.nominal, "replicas": turns, "GPUs": quota.nominal // turns},
                         fix="set renameByDefault: true and give nvidia.com/gpu.shared its own quota",
                     )

@@ -148,7 +148,8 @@ def _sla(facts: LintFacts, job: Job, name: str) -> Iterator[LintFinding]:
             level=LintLevel.WARNING,
             object=name,
             path=("metadata", "annotations", WAITING_TIME),
-            problem=f"the scheduler has no sla plugin, so the waiting time has no effect; with it, {NEVER_CANCELS}",
+            problem="the scheduler has no sla plugin, so the waiting time has no effect; with the plugin, "
+            f"{NEVER_CANCELS}",
             evidence={WAITING_TIME: waiting},
             fix="add the sla plugin to a tier before overcommit and gang",
         )

@@ -42,6 +42,6 @@ def _say_cycle(members: list[str], entries: Mapping[str, LoadedObject], field: s
     place.report.error(
         place.at("spec", field),
         f"{what} {first} is its own ancestor: {cycle}; nothing below it can be admitted",
-        f"drop one {field} of the cycle",
+        f"remove spec.{field} from one {what} of the cycle",
         f"{what}-cycle",
     )

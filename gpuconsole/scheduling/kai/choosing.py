@@ -14,8 +14,9 @@ TaskOrder = Callable[[PodInfo, PodInfo], bool]
 
 
 def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
-    """The tasks that must be placed together next: what the gang lacks, else one more task. Cached until a task
-    changes.
+    """The tasks that must be placed together next: those that the gang's minimums lack, else one more task.
+
+    Cached until a task changes. Without `really`, tasks that a trial evicted count as well.
     """
     if job.chosen is None:
         job.chosen = _choose(job, pod_sets, tasks, really)
@@ -42,8 +43,9 @@ def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: 
 def sum_to_allocate(
     job: PodGroupInfo | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
 ) -> ResourceAmounts:
-    """Total request of those tasks; GPU memory counts as a fraction of the cluster's smallest GPU. Cached like the
-    tasks.
+    """Total request of `tasks_to_allocate`, cached like them; nothing without a job.
+
+    GPU memory counts as a fraction of the cluster's smallest GPU (`least_gpu_memory` in MiB).
     """
     if job is None:
         return ResourceAmounts()
@@ -63,7 +65,7 @@ def _sum(tasks: list[PodInfo], really: bool, least_gpu_memory: int) -> ResourceA
 
 
 def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
-    """GPUs and GPU memory in MiB that tasks request, including MIG slices."""
+    """GPUs and GPU memory in MiB that tasks request; MIG slices count as GPUs, their memory with the number of GB."""
     gpus, memory = 0.0, 0
     for task in tasks:
         gpus += task.request.gpus + task.request.claimed
@@ -76,7 +78,7 @@ def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
 
 
 def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[PodInfo], bool]:
-    """The tasks that would be evicted first, and whether the job has more: one above a minimum, else the whole gang."""
+    """The tasks that are evicted first, and whether the job has more: one task above a minimum, else the whole gang."""
     sets = list(job.pod_sets.values())
     spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
     chosen: list[PodInfo] = []

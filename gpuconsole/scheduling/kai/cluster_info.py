@@ -1,4 +1,4 @@
-"""Conversion of the cluster's objects to KAI's: tasks of pods, pod groups of gangs and owners, nodes.
+"""Conversion of the cluster's objects to KAI's: pods to tasks, gangs and owners to pod groups, and nodes.
 
 KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper.
 """
@@ -33,13 +33,13 @@ TOPOLOGY = "kai.scheduler/topology"
 REQUIRED, PREFERRED = "kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement"
 DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE = 100
-"""Jobs of this priority and above are never taken back, unless they say so."""
+"""Jobs of this priority and above are not preemptible, unless they say otherwise."""
 NO_CLAIMS: Mapping[str, ResourceClaim] = {}
 NO_LIMIT_OF_PODS = 1_000_000
 
 
 def note(pod: Pod, name: str) -> str:
-    """A label or annotation of the pod or of its template."""
+    """The value of an annotation or label of the pod, else of its template; empty if there is none."""
     template = pod.template
     for place in (pod.annotations, pod.labels, template.annotations, template.labels):
         if name in place:
@@ -48,7 +48,9 @@ def note(pod: Pod, name: str) -> str:
 
 
 def group_of(pod: Pod) -> str:
-    """The pod group that the pod names; else the one that KAI's pod grouper makes for its gang, its owner or itself."""
+    """Key of the pod group that the pod names, else of the one that KAI's pod grouper creates for its gang, its owner
+    or itself.
+    """
     named = note(pod, POD_GROUP)
     if named:
         return f"{pod.namespace}/{named}"
@@ -58,7 +60,7 @@ def group_of(pod: Pod) -> str:
 
 
 def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_CLAIMS) -> PodInfo:
-    """The pod as a task; its GPUs are groups by index where it shares them."""
+    """The pod as a task; if it shares GPUs, their indices name its sharing groups."""
     request, sort = request_of(pod)
     if pod.template.resource_claims:
         request = replace(request, claims=claimed_gpus(pod, claims))
@@ -91,6 +93,7 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
 
 
 def status_of(pod: Pod) -> KaiPodStatus:
+    """KAI's status of a pod."""
     match pod.phase:
         case PodPhase.SUCCEEDED:
             return KaiPodStatus.SUCCEEDED
@@ -134,7 +137,7 @@ def request_of(pod: Pod) -> tuple[ResourceRequirements, Sort]:
 
 
 def _whole(text: str) -> int:
-    """An integer as Go reads one of 64 bits; 0 for anything else, and for values below the minimum."""
+    """A non-negative integer that fits 64 bits; 0 for anything else."""
     digits = text.removeprefix("+")
     plain = digits.isascii() and digits.isdecimal() and len(digits) < len(str(INT64))
     return int(digits) if plain else 0
@@ -150,7 +153,7 @@ def _part(text: str) -> float:
 
 
 def plain_of(needs: Resources) -> ResourceAmounts:
-    """Everything but GPUs and MIG instances."""
+    """All amounts except GPUs and MIG instances."""
     scalars = {
         name: amount
         for name, amount in needs.items()
@@ -160,12 +163,12 @@ def plain_of(needs: Resources) -> ResourceAmounts:
 
 
 def node_of(node: Node) -> KaiNodeInfo:
-    """An empty node of the cluster."""
+    """KAI's node for a Node object, without tasks."""
     return KaiNodeInfo(node, room_of(node))
 
 
 def room_of(node: Node) -> ResourceAmounts:
-    """Allocatable resources of the node."""
+    """Allocatable resources of the node; its number of pods is unlimited if it names none."""
     amounts = plain_of(node.allocatable)
     amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
     amounts.scalars.setdefault(PODS, NO_LIMIT_OF_PODS)
@@ -176,9 +179,9 @@ def room_of(node: Node) -> ResourceAmounts:
 def job_of(
     key: str, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], queue: str, stale: int | None, label: str = QUEUE_LABEL
 ) -> PodGroupInfo:
-    """The pod group that KAI makes of these pods; a gang needs all of its pods, others start pod by pod.
+    """The pod group that KAI creates for these pods: a gang needs all its pods at once, others start pod by pod.
 
-    Its queue is the one that its first pod names in the label, or `queue`.
+    Its queue is the one that its oldest pod names in the label, else `queue`.
     """
     members = list(tasks)
     first = min((pods[task.uid] for task in members), key=lambda pod: (pod.created, pod.key))
@@ -205,7 +208,7 @@ def job_of(
 def group_job(
     group: KaiPodGroup, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], priority: int, stale: int | None
 ) -> PodGroupInfo:
-    """A pod group as it was written; pods of sub-groups that it does not have are left out."""
+    """The job of a PodGroup object; pods of sub-groups that it does not have are left out."""
     members = list(tasks)
     return PodGroupInfo(
         group.key,
@@ -232,7 +235,7 @@ def preemptible(said: str, priority: int) -> bool:
 
 
 def group_priority(group: KaiPodGroup, classes: Mapping[str, PriorityClass]) -> int:
-    """The value of its priority class; the cluster's default, or KAI's, where there is no such class."""
+    """The value of its priority class, else of the cluster's default class, else KAI's default."""
     known = classes.get(group.priority_class)
     if known is None:
         known = next((found for _, found in sorted(classes.items()) if found.global_default), None)

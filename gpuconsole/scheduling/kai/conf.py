@@ -34,6 +34,7 @@ class KaiPluginArguments(Struct, frozen=True):
     texts: Mapping[str, str] = {}
 
     def text(self, name: str, base: str = "") -> str:
+        """An argument as it is written; `base` if it is missing."""
         return self.texts.get(name, base)
 
     def number(self, name: str, base: float) -> float:
@@ -44,12 +45,14 @@ class KaiPluginArguments(Struct, frozen=True):
             raise BadArgument(f"{name}: {self.texts[name]!r} is not a number") from None
 
     def integer(self, name: str, base: int) -> int:
+        """An integer; `base` if it is missing. Raises BadArgument."""
         try:
             return int(self.texts[name]) if name in self.texts else base
         except ValueError:
             raise BadArgument(f"{name}: {self.texts[name]!r} is not an integer") from None
 
     def flag(self, name: str, base: bool) -> bool:
+        """A boolean as Go's ParseBool reads it; `base` if it is missing. Raises BadArgument."""
         if name not in self.texts:
             return base
         match self.texts[name]:
@@ -60,7 +63,7 @@ class KaiPluginArguments(Struct, frozen=True):
         raise BadArgument(f"{name}: {self.texts[name]!r} is not true or false")
 
     def span(self, name: str, base: Span = 0) -> Span:
-        """A duration such as 1h30m; an invalid or negative one counts as missing, as KAI treats minimum runtimes."""
+        """A duration such as 1h30m; `base` if it is missing, 0 if it is invalid or negative, as in KAI."""
         return duration(self.texts[name]) or 0 if name in self.texts else base
 
 
@@ -80,11 +83,12 @@ class KaiPluginOption(Struct, frozen=True, kw_only=True):
 
     @property
     def read(self) -> KaiPluginArguments:
+        """The arguments as strings."""
         return KaiPluginArguments({name: str(value) for name, value in self.arguments.items()})
 
 
 class Tier(Struct, frozen=True):
-    """Plugins in evaluation order. Tiers have no further meaning to KAI."""
+    """Plugins in evaluation order; KAI gives tiers no further meaning."""
 
     plugins: tuple[KaiPluginOption, ...] = ()
 
@@ -117,7 +121,7 @@ class KaiConfiguration(Struct, frozen=True, kw_only=True):
     actions: tuple[str, ...] = ACTIONS
     tiers: Sequence[Tier] = DEFAULT_TIERS
     queue_depth: Mapping[str, int] = {}
-    """At most so many jobs of each queue are tried, by action."""
+    """Action → how many jobs of each queue it tries at most; actions without an entry try all."""
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
@@ -127,13 +131,13 @@ class Parameters(Struct, frozen=True, kw_only=True):
     restrict_nodes: bool = False
     node_pool: str = ""
     max_consolidation_victims: int = 16
-    """Jobs that consolidation looks at as victims; -1 without bound, 0 turns it off."""
+    """Most jobs that consolidation considers as victims; -1 is unlimited, 0 turns consolidation off."""
     consolidating_reclaim: bool = True
-    """Victims that find another place do not count as reclaimed."""
+    """Victims that are placed again do not count as reclaimed."""
     signatures: bool = True
-    """Skip jobs that are at least as hard to place as a like one that failed."""
+    """Skip jobs that are at least as hard to place as a similar one that failed."""
     staleness_grace: Span = 60 * SECOND
-    """How long a gang may run below its minimum; negative: for ever."""
+    """How long a gang may run below its minimum; negative: forever."""
     queue_label: str = QUEUE_LABEL
     """The label by which pods name their queue (queueLabelKey)."""
 
@@ -145,9 +149,9 @@ class _File(Struct, rename="camel"):
 
 
 def read(text: str) -> KaiConfiguration:
-    """Read a scheduler configuration; what it leaves out is KAI's default. Raises BadArgument."""
+    """Read a scheduler configuration (YAML); missing parts take KAI's defaults. Raises BadArgument."""
     try:
-        # libyaml's own reader of whole documents ends the process where lists are nested very deeply.
+        # Not libyaml's document loader, which ends the process on very deeply nested lists.
         file = convert(read_yaml(text).value or {}, _File, strict=False)
     except FormError as error:
         raise BadArgument(f"line {error.problem.line}: {error.problem.problem}") from None
@@ -157,7 +161,7 @@ def read(text: str) -> KaiConfiguration:
 
 
 def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str, int]) -> KaiConfiguration:
-    """A configuration out of its parts; empty ones are KAI's default. Raises BadArgument."""
+    """A configuration from its parts; empty actions or tiers take KAI's defaults. Raises BadArgument."""
     chosen = tuple(name.strip() for name in actions.split(",")) if actions else ACTIONS
     for name in chosen:
         if name not in ACTIONS:

@@ -1,6 +1,6 @@
 """DRA claims in a session: the GPUs that they count as, and the devices that they get on a node.
 
-Devices are allocated by the allocator that all engines share (devices/claims.py); KAI uses Kubernetes' DRA plugin.
+Devices come from the allocator that all engines share (devices/claims.py), as KAI uses Kubernetes' DRA plugin.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,13 +23,13 @@ class InventoryClaimIndex(ClaimIndex):
         super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
         unallocated = {key: replace(claim, allocation=None) for key, claim in stock.claims.items()}
         self._stock = Stock(classes=stock.classes, slices=stock.slices, claims=unallocated)
-        """With nothing allocated: what claims hold by now the session knows."""
+        """The inventory with all claims unallocated; `find` adds the allocations that claims hold now."""
         self._nodes = nodes
         self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
-        """What each claim got, in this session or before."""
+        """The latest allocation of each claim, in this session or before."""
 
     def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
-        """Devices of the node that satisfy the claim, as Kubernetes' allocator picks them."""
+        """Devices of the node that Kubernetes' allocator picks for the claim; None if it finds none."""
         if claim.key not in self._stock.claims or node not in self._nodes:
             return None
         self._stock.given = {
@@ -46,12 +46,13 @@ class InventoryClaimIndex(ClaimIndex):
 
 
 def _user(claim: ClaimInfo) -> Pod:
-    """A pod that asks for the claim alone."""
+    """A pod that uses only this claim."""
     template = PodTemplate(resource_claims=(PodClaim(name="claim", claim=claim.name),))
     return Pod(namespace=claim.namespace, name="trial", template=template)
 
 
 def claim_of(claim: ResourceClaim) -> ClaimInfo:
+    """KAI's claim for a ResourceClaim object."""
     return ClaimInfo(
         namespace=claim.namespace,
         name=claim.name,
@@ -63,6 +64,7 @@ def claim_of(claim: ResourceClaim) -> ClaimInfo:
 
 
 def devices_of(allocation: Allocation, node: str = "") -> tuple[OfferedDevice, ...]:
+    """Devices of an allocation, on `node` or else on the only node that it permits."""
     return tuple(_device(given, node or _node(allocation)) for given in allocation.devices)
 
 
@@ -77,13 +79,13 @@ def _node(allocation: Allocation) -> str:
 
 
 def references(pod: Pod) -> tuple[ClaimRef, ...]:
-    """The claims that the pod names, or that are made for it."""
+    """The claims that the pod names, or that are created for it from templates."""
     named = zip(pod.template.resource_claims, claim_keys(pod), strict=True)
     return tuple(ClaimRef(one.name, key.partition("/")[2], not one.claim) for one, key in named)
 
 
 def claimed_gpus(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, int]:
-    """GPUs that the pod gets through its claims, by device class."""
+    """GPUs that the pod requests through its claims, by device class."""
     counts: dict[str, int] = {}
     for key in claim_keys(pod):
         for request in claims[key].requests if key in claims else ():
@@ -102,7 +104,7 @@ def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
 
 
 def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
-    """Allocations of the task's claims by claim key."""
+    """(claim key, allocation) of the task's claims; empty without a device inventory."""
     if not isinstance(index, InventoryClaimIndex):
         return ()
     keys = {f"{task.namespace}/{reference.claim}" for reference in task.spec.claims}

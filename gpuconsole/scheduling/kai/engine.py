@@ -1,7 +1,7 @@
 """KAI's placement engine: each pass opens one session and runs its actions. Mutates.
 
-Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
-plugin: a pod gets GPUs close to each other (devices/gpu_topology.py), one that shares gets the GPU of its group.
+Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of whole GPUs to the device
+plugin: here a pod gets GPUs close to each other (devices/gpu_topology.py). A pod that shares gets its group's GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class KaiEngineState(Struct, frozen=True):
 
 
 class KaiPlacement(SessionPlacement):
-    """The objects relevant to KAI, GPU owners, and since when gangs are stale."""
+    """Placement by KAI: keeps objects, GPU owners and the start of gangs' staleness between sessions."""
 
     def __init__(self, policy: KaiPolicy) -> None:
         super().__init__()
@@ -61,23 +61,23 @@ class KaiPlacement(SessionPlacement):
         self._stale: dict[str, Time] = {}
         self._usage = _usage_history(policy.usage)
         self._made_way: dict[str, int] = {}
-        """Pod → how many victims of this pass go for it."""
+        """Preemptor pod → number of its victims in this pass."""
 
     @property
     def has_pending(self) -> bool:
-        """True if a pod is pending and anything changed since the last session."""
+        """True if a pod is pending or a gang is stale, and anything changed since the last session."""
         return self._stirred and (bool(self._stale) or self._store.any_waiting)
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that do not matter to KAI are ignored."""
+        """Apply an object that appeared or changed. Kinds that do not matter to KAI are ignored."""
         self._stirred = self._store.apply(obj) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
-        """An object is gone; `table` as in `objects.TABLES`."""
+        """Apply the deletion of an object; `table` as in `objects.TABLES`."""
         self._stirred = self._store.delete(table, key) or self._stirred
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
-        """Open a session and run the actions; binds and evictions are assumed."""
+        """Open a session for each shard and run its actions; binds and evictions are assumed."""
         self._stirred = False
         said: list[PlacementDecision] = []
         words: list[PlacementDecision] = []
@@ -201,7 +201,10 @@ class KaiPlacement(SessionPlacement):
         return known.slices if known is not None and known.node else ()
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """KAI's predicates and bands of scores for a pod as if it came now; scores are in hundredths."""
+        """KAI's predicates and score bands for a pod as if it were pending; None if no shard handles it.
+
+        Scores are in hundredths.
+        """
         store = self._store if pod.key in self._store.pods else self._store.fork()
         if pod.key not in store.pods:
             store.apply(pod)

@@ -17,7 +17,7 @@ NodeSet = list[KaiNodeInfo]
 
 
 class VictimJob(Struct, frozen=True):
-    """A job that loses tasks in a scenario."""
+    """A job, and the tasks that it loses in a scenario."""
 
     job: PodGroupInfo
     tasks: Sequence[PodInfo]
@@ -37,7 +37,7 @@ class NoNodes(Exception):
 
 
 class NoScore(Exception):
-    """A plugin cannot score the node; it is left out."""
+    """A plugin cannot score the node, so the node is left out."""
 
 
 Contest = Callable[
@@ -51,7 +51,7 @@ Subsets = Callable[
 
 
 class Scorer(Struct, frozen=True):
-    """A plugin's score of nodes, and the most that it gives."""
+    """A plugin's node score, with the maximum or unit of its score band."""
 
     plugin: str
     band: int
@@ -72,14 +72,17 @@ class Measure(Protocol):
 
 
 class KaiFunctions:
-    """Comparisons give a negative number if the first comes first, 0 if they cannot tell. Mutates."""
+    """The functions that plugins registered, by extension point. Mutates.
+
+    Comparisons return a negative number if the first argument comes first, 0 if they do not decide.
+    """
 
     def __init__(self) -> None:
         self.gpu_order: list[Callable[[PodInfo, KaiNodeInfo, str], float]] = []
         self.node_order: list[Scorer] = []
-        """Scores by the task's shape and the node's kind; by more than that only with a word in `standing`."""
+        """Scores may depend on the task's shape and the node's kind, and on more only if a key in `standing` covers it."""
         self.standing: list[Callable[[PodInfo], Hashable]] = []
-        """What else scores depend on: while these are equal, so are the scores."""
+        """Keys of everything else that scores depend on: while they are equal, so are the scores."""
         self.measures: list[Measure] = []
         self.job_order: list[Callable[[PodGroupInfo, PodGroupInfo], int]] = []
         self.pod_set_order: list[Callable[[PodSetInfo, PodSetInfo], int]] = []
@@ -99,9 +102,9 @@ class KaiFunctions:
         self.pre_predicates: list[Callable[[PodInfo, PodGroupInfo], str | None]] = []
         self.predicates: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], NodeError | None]] = []
         self.verdicts: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], Iterator[tuple[str, NodeError]]]] = []
-        """Everything that predicates object to, by the names of the predicates."""
+        """All errors of the predicates for a node, each with the predicate's name."""
         self.fixed_predicates: list[Callable[[PodInfo, KaiNodeInfo], bool]] = []
-        """What of the predicates never changes in a session: False for a node that can be left out."""
+        """Predicates whose result never changes in a session; False excludes the node."""
         self.before_job: list[Callable[[PodGroupInfo], None]] = []
         self.allocated: list[Callable[[PodInfo], None]] = []
         self.deallocated: list[Callable[[PodInfo], None]] = []

@@ -38,6 +38,7 @@ class KaiGpuOwners:
                 del owners[gpu]
 
     def of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the pod's GPUs; none if it is not placed."""
         return self._owned.get(pod, ())
 
     def home(self, pod: str) -> str:
@@ -50,6 +51,7 @@ class KaiGpuOwners:
         return [gpu for gpu in range(self._sizes.get(node, 0)) if gpu not in owners]
 
     def free(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of unassigned GPUs by node."""
         return {node: tuple(self.free_on(node)) for node in self._sizes}
 
     def fork(self) -> "KaiGpuOwners":

@@ -20,7 +20,10 @@ class PlacementAttempt:
         self._session, self._statement, self._job, self._waiting = session, statement, job, waiting
 
     def run(self, nodes: NodeSet) -> bool:
-        """True if all tasks that must be placed together were placed; if not, some may be left in the statement."""
+        """Place the job's next tasks; True if all that must be placed together were placed.
+
+        If not, the caller undoes the statement.
+        """
         session, job = self._session, self._job
         for prepare in session.functions.before_job:
             prepare(job)

@@ -15,7 +15,7 @@ def node_matches(spec: Spec, node: Node) -> bool:
 
 
 def untolerated(spec: Spec, node: Node) -> Taint | None:
-    """The first taint that the pod does not tolerate."""
+    """The first NoSchedule or NoExecute taint that the pod does not tolerate; None if there is none."""
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in spec.tolerations):
             return taint
@@ -23,6 +23,7 @@ def untolerated(spec: Spec, node: Node) -> Taint | None:
 
 
 def ready(node: Node) -> bool:
+    """True if the node is ready, not cordoned and under no pressure."""
     return node.ready and not node.unschedulable and not (node.conditions and conditions(node))
 
 

@@ -20,6 +20,7 @@ def digits(value: float) -> str:
 
 
 def over_limit(queue: str, name: str, limit: float, used: float, requested: float) -> str:
+    """A queue's limit of a resource does not allow the request."""
     obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
@@ -32,6 +33,7 @@ def over_limit(queue: str, name: str, limit: float, used: float, requested: floa
 
 
 def over_quota(queue: str, name: str, deserved: float, used: float, requested: float) -> str:
+    """A non-preemptible request exceeds a queue's quota of a resource."""
     obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
@@ -46,18 +48,22 @@ def over_quota(queue: str, name: str, deserved: float, used: float, requested: f
 
 
 def preempted(pod: str, by: str) -> str:
+    """Eviction by the preempt action."""
     return f"Pod {pod} was preempted by higher priority workload {by}"
 
 
 def reclaimed(pod: str, by: str) -> str:
+    """Eviction by the reclaim action."""
     return f"Pod {pod} was preempted by workload {by}."
 
 
 def consolidated(pod: str) -> str:
+    """Eviction by the consolidation action."""
     return f"Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure"
 
 
 def gang_evicted(pod: str, minimum: int, sub_group: str = "") -> str:
+    """Eviction of a stale gang's pod."""
     where = f" in sub-group {sub_group}" if sub_group else ""
     return (
         f"Workload doesn't meet the minimum required number of pods ({minimum}){where}, evicting remaining pod: {pod}"
@@ -67,6 +73,7 @@ def gang_evicted(pod: str, minimum: int, sub_group: str = "") -> str:
 def queue_use(
     queue: str, used: dict[str, float], quota: dict[str, float], fair: dict[str, float], priority: int
 ) -> str:
+    """Usage, quota, fair share and priority of a queue."""
     return (
         f"{queue} uses <{_amounts(used)}> with a quota of <{_amounts(quota)}>, fair-share of <{_amounts(fair)}>"
         f" and queue priority of <{priority}>."
@@ -80,6 +87,7 @@ def _amounts(of: dict[str, float]) -> str:
 
 
 def insufficient(obj: str, requested: str, used: str, capacity: str, gang: bool) -> str:
+    """A node has too little of a resource; without numbers for gangs."""
     if gang:
         return f"Node didn't have enough resources: {obj}, taking all considerations into account"
     return f"Node didn't have enough resources: {obj}, requested: {requested}, used: {used}, capacity: {capacity}"

@@ -13,7 +13,7 @@ _SHORT = "node(s) didn't have enough resources: "
 
 
 def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
-    """What the node lacks for the task to start now; None if only whole GPUs for sharing are missing."""
+    """What the node lacks for the task; None if its idle resources fit the request when shared GPUs are left aside."""
     if node.valid_portion(task.request) and accommodates(node.idle, task.request):
         return None
     used = node.used.clone()
@@ -24,7 +24,7 @@ def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
 def lacking(
     request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
 ) -> NodeError:
-    """Every resource of which less is left than is asked for, in short and in full."""
+    """Every resource of which less is left than requested, with short reasons and details."""
     found = [*_gpus(request, used, capacity, gpu_memory, gang), *_others(request, used, capacity, gang)]
     return NodeError(tuple(short for short, _ in found), tuple(full for _, full in found))
 

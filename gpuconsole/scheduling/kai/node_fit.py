@@ -9,7 +9,7 @@ MOST = 1_000_000
 
 
 def count_fitting_pods(node: KaiNodeInfo, task: PodInfo) -> int:
-    """Pods that could start now, all at once."""
+    """How many such pods could start on the node now, all at once."""
     if not ready(node.node) or untolerated(task.spec, node.node) or not node_matches(task.spec, node.node):
         return 0
     if not node.valid_portion(task.request):

@@ -1,6 +1,6 @@
 """Job order: down the tree of queues, then by the order of jobs (KAI 0.13).
 
-As victims they come in reverse: the last of the queue that is served last.
+Victims come in reverse order: first the last job of the queue that is served last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which jobs are included, and how many per queue (-1: all)."""
+    """Selection of jobs, and how many per queue (`depth`, -1: all); with `victims`, in reverse order."""
 
     ready: bool = False
     pending: bool = False
@@ -73,7 +73,7 @@ class JobsByQueue:
         )
 
     def push(self, job: PodGroupInfo) -> None:
-        """Add a job to its queue."""
+        """Add a job to its queue; ignored if that has child queues."""
         queue = self._session.queues[job.queue]
         if not queue.leaf:
             return
@@ -104,7 +104,7 @@ class JobsByQueue:
             self._link(parent)
 
     def pop(self) -> PodGroupInfo:
-        """The next job."""
+        """Remove and return the next job."""
         place = self._next(self._roots)
         while place.places is not None:
             place = self._next(place.places)
@@ -163,6 +163,6 @@ class JobsByQueue:
 
 
 def pending_jobs(session: KaiSession, action: str, *, preemptible: bool = False) -> JobsByQueue:
-    """Pending jobs that an action tries: those with enough pending tasks for their gangs."""
+    """Pending jobs that an action tries: those with enough tasks for the minimum of every pod set."""
     wanted = Wanted(ready=True, pending=True, preemptible=preemptible, depth=session.depth(action))
     return JobsByQueue(session, wanted, session.jobs.values())

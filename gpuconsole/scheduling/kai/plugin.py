@@ -9,5 +9,7 @@ if TYPE_CHECKING:
 
 
 class KaiPlugin(Protocol):
+    """A plugin of KAI."""
+
     def open(self, session: KaiSession) -> None:
-        """Add functions to the session."""
+        """Register the plugin's functions with the session."""

@@ -11,16 +11,16 @@ class UsagePolicy(Struct, frozen=True, kw_only=True):
 
     window: Span = 168 * HOUR
     half_life: Span = 0
-    """What lies so long ago counts half; 0: all of the window counts in full."""
+    """Age at which usage counts half; 0 counts the whole window in full."""
 
 
 class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"):
     """Pods are placed by KAI Scheduler."""
 
     conf: str = ""
-    """Text of the scheduler configuration; empty is KAI's default."""
+    """Text of the scheduler configuration; empty means KAI's default."""
     parameters: Parameters = Parameters()
     default_queue: str = "default-queue"
-    """The queue of pods without a label that names one; made without bounds if there is none of that name."""
+    """The queue of pods without a queue label; if it does not exist, it is created without limits (not in shards)."""
     usage: UsagePolicy | None = None
-    """None: past use does not count, as without a usage database."""
+    """None: past usage does not count, as without a usage database."""

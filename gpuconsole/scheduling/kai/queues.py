@@ -9,9 +9,9 @@ from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
 def queues_of(
     queues: Mapping[str, KaiQueue], default: str, usage: Mapping[str, Mapping[str, float]]
 ) -> list[QueueState]:
-    """The queues with their children; those whose parents are missing are left out with all below.
+    """The queues with their children; those without a complete path to a top queue are left out.
 
-    A queue `default` without bounds is made where there is none; none where that is empty.
+    If `default` names a queue that does not exist, it is added without limits.
     """
     known = dict(queues)
     if default and default not in known:

@@ -39,7 +39,7 @@ _MAY_BE_BYPASSED = ("", DEACTIVATED, GranularReason.PENDING_EVALUATION, Granular
 
 
 class InadmissibleReason(StrEnum):
-    """Reason for which no queue takes a workload."""
+    """Reason why a workload cannot be queued."""
 
     NOT_WAITING = "it does not wait for quota"
     NO_LOCAL_QUEUE = "its LocalQueue does not exist"

@@ -43,7 +43,7 @@ def to_billionths(amounts: Resources) -> dict[str, int]:
 
 
 def summed(*vectors: Fine) -> dict[str, int]:
-    """Sum by name, exactly."""
+    """Return the exact sums by resource name."""
     total: dict[str, int] = {}
     for vector in vectors:
         for name, value in vector.items():

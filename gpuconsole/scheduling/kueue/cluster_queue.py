@@ -170,7 +170,7 @@ class ClusterQueueHeap:
     def newly_inadmissible(self) -> list[WorkloadRequest]:
         """Return the workloads that became inadmissible since the last call, each once.
 
-        Only touched workloads and newly closed classes are visited: a class may be large.
+        Only touched workloads and newly inadmissible classes are visited: a class may be large.
         """
         ids = self._touched
         for shape in self._equivalence_queue.inadmissible_hashes.keys() - self._reported_hashes:

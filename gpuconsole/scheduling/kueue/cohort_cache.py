@@ -35,7 +35,7 @@ class SharedCache:
         self.cached_entries: CacheEntries = {}
         """State and heads of a tree → outcomes of the heads."""
         self.nominations: CacheEntries = {}
-        """Nominations that depend on amounts only."""
+        """Nominations without victims, by scheduling hash, nomination key and usage."""
         self.has_forks = False
         """The session was forked: outcomes are cached only from then on, as few repeat within one session."""
 

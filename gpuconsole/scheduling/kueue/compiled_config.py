@@ -92,7 +92,7 @@ class ClusterQueueConfig:
         self.name = queue.name
         self.active = active
         self.tas_only = tas_only
-        """Every flavor of the queue has a topology, so every workload in it is placed by topology."""
+        """Every flavor of the queue has a topology, so all its workloads get topology assignments."""
         self.multikueue = any(_controller(rule, checks) == MULTIKUEUE for rule in queue.checks)
         """Its workloads run in worker clusters, which assign their topologies."""
         self.provisioned = frozenset(

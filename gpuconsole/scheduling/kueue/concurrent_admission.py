@@ -147,7 +147,10 @@ class _VariantReconciler:
             )
 
     def follow_admission(self) -> None:
-        """Copy the variant's admission to the parent, and the parent's Finished and PodsReady to the variants."""
+        """Copy the admitted variant's admission to the parent, and the parent's Finished and PodsReady to the variants.
+
+        A parent that is admitted without an admitted variant is evicted.
+        """
         finished = self._parent.condition(conditions.FINISHED)
         if finished is not None and finished.status:
             for variant in tuple(self._variants):

@@ -66,7 +66,7 @@ class Unadmitted(Struct, frozen=True):
 
     reason: str
     cause: str = ""
-    """Reason of QuotaReserved=False; empty if quota is reserved."""
+    """Reason of QuotaReserved=False, PendingEvaluation without the condition; empty if quota is reserved."""
 
 
 def unadmitted(workload: Workload) -> Unadmitted | None:
@@ -173,8 +173,8 @@ def evict(
 ) -> Workload:
     """Mark the workload as evicted; it holds its quota until `release` (Kueue 0.19 pkg/workload/evict).
 
-    `rule` is the rule by which it was preempted; None for other evictions. `cause` is the underlying cause; for a
-    deactivation it becomes part of the condition's reason.
+    Its checks are reset and its preemption gates closed. `rule` is the rule by which it was preempted; None for other
+    evictions. `cause` is the underlying cause; for a deactivation it becomes part of the condition's reason.
     """
     if rule is not None:
         workload = workload.with_condition(Condition(PREEMPTED, True, rule.value, message, now))

@@ -1,6 +1,6 @@
 """Applies configuration changes: requeues the affected inadmissible workloads and moves workloads between queues.
 
-Objects are only stored when they change; `settle` compiles them when they are next needed, so that loading a whole
+Objects are only stored when they change; `recompile` compiles them when they are next needed, so that loading a whole
 cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controllers' event handlers.
 """
 

@@ -74,7 +74,7 @@ class CycleEntry:
 
     @property
     def replaced(self) -> Holding | None:
-        """The slice of its job that it replaces."""
+        """The slice of its job that it replaces; None if it replaces none."""
         return next((target.holding for target in self.targets if target.rule is None), None)
 
     @property

@@ -31,7 +31,10 @@ def resume(state: KueueState, request: WorkloadRequest) -> Resume | None:
 
 
 def requeue(state: KueueState, entry: CycleEntry) -> bool:
-    """Requeue an entry; True if it is inadmissible now."""
+    """Requeue an entry; True if it is inadmissible now.
+
+    An entry in its second pass keeps its quota, and its next attempt is scheduled.
+    """
     request = entry.request
     if entry.round:
         note(state, request.id, request.workload, entry.round)

@@ -125,7 +125,7 @@ class KueueState:
         self.rejected_claims: dict[int, Refuse] = {}
         """Id → refusal of a workload that cannot be queued, until it is reported."""
         self.non_tas_pods = NonTasPodUsage()
-        """Pods that no topology placed."""
+        """Usage of pods without a topology assignment."""
         self.snapshot = self._empty_snapshot()
         self.workload_index = WorkloadIndex()
         self.cohort_cache = CohortCache()

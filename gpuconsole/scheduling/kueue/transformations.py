@@ -25,7 +25,7 @@ class Transformation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     strategy: str = RETAIN
     """`Retain` counts the input as well, `Replace` does not."""
     multiply_by: str = ""
-    """A resource of the same pod whose quantity multiplies the outputs, where the pod asks for it."""
+    """A resource of the same pod whose quantity multiplies the outputs, if the pod requests it."""
     outputs: Mapping[str, str] = {}
     """Resource → quantity, as written, per whole unit (one core) of the input; negative ones reduce other outputs."""
 

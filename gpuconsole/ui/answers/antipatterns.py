@@ -39,7 +39,7 @@ def _patterns(found: Sequence[AntiPattern], measured: bool) -> list[str]:
     lines = [] if measured else ["no GPU telemetry: idle and underutilized allocations are unknown", ""]
     if not found:
         return [*lines, "no findings"]
-    once = " (each eviction counted once)" if any(one.shared_cost_per_day for one in found) else ""
+    once = " (an eviction in several findings is counted once)" if any(one.shared_cost_per_day for one in found) else ""
     lines.append(f"{counted(len(found), 'anti-pattern')}, about ${total_per_day(found):,.2f} per day{once}")
     for one in found:
         shown = ", ".join(f"{name}: {value}" for name, value in one.evidence.items() if value != "")

@@ -43,7 +43,7 @@ def shares_parts(found: ShareReport | None, queues: Sequence[QueueShare], now: T
 
 
 def _kueue(found: ShareReport, now: Time) -> list[Part]:
-    said = "on" if found.fair_sharing else "off: shares are shown for information"
+    said = "on" if found.fair_sharing else "off: shares do not affect admission"
     parts: list[Part] = [
         f"Kueue, fair sharing {said}",
         "",

@@ -54,4 +54,4 @@ def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
 
 def _manifest(obj: Object) -> dict[str, Any]:
     """Raises LookupError: objects that the console generates have no manifest."""
-    raise LookupError(f"{called(obj.key)} has no manifest to write; submit it from the form or a file")
+    raise LookupError(f"{called(obj.key)} has no manifest that can be written; submit it from the form or a file")

@@ -189,7 +189,8 @@ class WorkloadScreen(ObjectScreen):
         if state == "Ready":
             self.send(commands, said)
             return
-        question = Question(f"Set {name} to {state}?", (ANSWERS[state][1].capitalize() + ".",), yes=state)
+        effect = ANSWERS[state][1].capitalize() + "."
+        question = Question(f"Set admission check {name} to {state}?", (effect,), yes=state)
         self.ask(question, lambda: self.send(commands, said))
 
     def _show_scores(self) -> None:

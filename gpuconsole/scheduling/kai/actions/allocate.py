@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 def allocate(session: KaiSession) -> None:
-    """Try every job once; an elastic job that was placed partially is tried again."""
+    """Try every pending job; one that was placed and has pending tasks left is queued again."""
     jobs = pending_jobs(session, "allocate")
     while jobs:
         job = jobs.pop()

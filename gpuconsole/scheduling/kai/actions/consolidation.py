@@ -43,6 +43,7 @@ def _solve(session: KaiSession, job: PodGroupInfo) -> bool:
 
 
 def all_placed_again(scenario: SolverScenario) -> bool:
+    """True if every task that the scenario evicted was placed again."""
     return all(task.status is not KaiPodStatus.RELEASING for v in scenario.victims().values() for task in v.tasks)
 
 

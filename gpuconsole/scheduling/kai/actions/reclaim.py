@@ -34,6 +34,6 @@ def reclaim(session: KaiSession) -> None:
 
 
 def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
-    """Running preemptible jobs of other queues."""
+    """Running preemptible jobs of other queues that plugins accept as victims."""
     others = (o for o in session.jobs.values() if o.queue != job.queue and session.reclaim_victim(job, o))
     return JobsByQueue(session, Wanted(preemptible=True, active=True, victims=True), others)

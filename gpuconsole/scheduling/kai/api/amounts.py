@@ -14,13 +14,13 @@ _PROFILE = re.compile(r"nvidia\.com/mig-(\d+)g\.(\d+)gb")
 
 
 def mig_profile(name: str) -> tuple[int, int] | None:
-    """GPU slices and gigabytes of a MIG resource's name; None where KAI cannot read it, as with 1g.10gb+me."""
+    """GPU slices and gigabytes from a MIG resource's name; None if KAI cannot parse it, as with 1g.10gb+me."""
     found = _PROFILE.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def mig_slices(amounts: dict[str, int]) -> float:
-    """GPU slices of all MIG resources in a list: KAI counts one slice as one GPU of quota."""
+    """GPU slices of all MIG resources among these: KAI counts one slice as one GPU of quota."""
     if not any(name.startswith(MIG_PREFIX) for name in amounts):
         return 0.0
     return float(sum(profile[0] * n for name, n in amounts.items() if (profile := mig_profile(name))))
@@ -38,6 +38,7 @@ class ResourceAmounts:
         self.scalars: dict[str, int] = {} if scalars is None else scalars
 
     def clone(self) -> "ResourceAmounts":
+        """An independent copy."""
         return ResourceAmounts(self.cpu, self.memory, self.gpus, self.scalars.copy())
 
     @property
@@ -66,7 +67,7 @@ class ResourceAmounts:
                 self.scalars.pop(name, None)
 
     def add_request(self, request: ResourceRequirements, sign: int = 1) -> None:
-        """Add what a task asks for: MIG instances by name, devices of claims as GPUs."""
+        """Add a task's request, or subtract it (`sign` -1): MIG instances by name, devices of claims as GPUs."""
         self._shift(
             ResourceAmounts(request.cpu, request.memory, request.gpus + request.claimed, dict(request.scalars)), sign
         )
@@ -74,6 +75,7 @@ class ResourceAmounts:
             self.scalars[name] = self.scalars.get(name, 0) + sign * count
 
     def get(self, name: str) -> float:
+        """The amount of a resource by its Kubernetes name; 0 if there is none."""
         match name:
             case "cpu":
                 return self.cpu

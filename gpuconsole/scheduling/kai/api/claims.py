@@ -23,7 +23,7 @@ class ClaimDeviceRequest(Struct, frozen=True):
 
 
 class ClaimInfo(Struct, frozen=True, kw_only=True):
-    """A claim: what it asks for, the pods that may use it, and the devices that it got."""
+    """A ResourceClaim: its requests, the pods it is reserved for, and its allocated devices."""
 
     namespace: str = ""
     name: str
@@ -39,12 +39,12 @@ class ClaimInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu(self) -> bool:
-        """True if it asks for GPUs, by the name of the class."""
+        """True if it requests GPUs, by the name of the device class."""
         return any(gpu_class(request.device_class) for request in self.requests)
 
 
 def gpu_class(name: str) -> bool:
-    """True if a device class is of GPUs: KAI looks at the name."""
+    """True if the name of a device class or driver contains "gpu": KAI recognizes GPUs by it."""
     return "gpu" in name.lower()
 
 
@@ -59,7 +59,7 @@ class ClaimIndex:
         self.classes = frozenset(classes)
 
     def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
-        """Free devices of the node that satisfy the claim; None if there are too few."""
+        """Free devices of the node for the claim; None if there are too few or a device class does not exist."""
         if any(request.device_class not in self.classes for request in claim.requests):
             return None
         taken = {device for held in self.claims.values() for device in held.devices or ()}

@@ -16,7 +16,7 @@ OVER_QUOTA = "NonPreemptibleOverQuota"
 
 
 class JobError(Struct, frozen=True, kw_only=True):
-    """One reason why a job does not fit, in short and in full."""
+    """One reason why a job does not fit, with short messages and details."""
 
     reason: str
     messages: tuple[str, ...]
@@ -26,6 +26,7 @@ class JobError(Struct, frozen=True, kw_only=True):
 
     @property
     def detail(self) -> str:
+        """The details, else the messages, with the sub-group and the topology domain that they concern."""
         text = ", ".join(self.details or self.messages)
         if self.sub_group not in ("", "default"):
             text = f"subgroup {self.sub_group}: {text}"
@@ -33,13 +34,13 @@ class JobError(Struct, frozen=True, kw_only=True):
 
 
 def explain(errors: Sequence[JobError]) -> str:
-    """All reasons with their details, as KAI's events say them."""
+    """All reasons with their details, as in KAI's events."""
     reason = errors[0].reason if len(errors) == 1 else UNABLE
     return f"\n{reason}." + "".join(sorted(f"\n{error.detail}." for error in errors))
 
 
 def summary(errors: Sequence[JobError]) -> str:
-    """All reasons in short, equal ones counted."""
+    """All messages in one text, with the number of equal ones."""
     reason = errors[0].reason if len(errors) == 1 else UNABLE
     counted = Counter(message for error in errors for message in error.messages)
     lines = sorted(f"{n} {message}" if n > 1 else message for message, n in counted.items())
@@ -70,11 +71,13 @@ class TaskErrors:
 
     @property
     def detail(self) -> str:
+        """The reason, and the details of every node."""
         lines = [f"\n{self.text or NO_NODES}."]
         lines += (f"\n<{node}>: {', '.join(e.details or e.reasons)}." for node, e in self.nodes.items())
         return "".join(sorted(lines))
 
 
 def histogram(reasons: Iterable[Sequence[str]]) -> str:
+    """Reasons with their counts, in text order."""
     counted = Counter(reason for group in reasons for reason in group)
     return ". \n".join(sorted(f"{n} {reason}" for reason, n in counted.items()))

@@ -31,7 +31,7 @@ class PodGroupInfo:
         self.uid, self.name, self.namespace, self.queue = uid, name or uid, namespace, queue
         self.priority, self.preemptible, self.created = priority, preemptible, created
         self.started = started
-        """When its gang last started as a whole; None: never."""
+        """When the first of its allocated tasks was bound, or when this session started it; None if neither."""
         self.stale_since = stale_since
         self.root = root if root is not None else one_pod_set(1)
         self.pod_sets = self.root.all_pod_sets()
@@ -46,7 +46,7 @@ class PodGroupInfo:
             self.take_in(task)
 
     def take_in(self, task: PodInfo) -> None:
-        """Index a task by its status; tasks of a pod set that is not there are ignored."""
+        """Index a task by its status; tasks of a pod set that the job does not have are ignored."""
         pod_set = self.pod_sets.get(task.set_name)
         if pod_set is None:
             return
@@ -71,11 +71,12 @@ class PodGroupInfo:
         self.chosen = self.chosen_sum = None
 
     def tasks(self) -> Iterator[PodInfo]:
+        """All tasks, pod set by pod set."""
         for pod_set in self.pod_sets.values():
             yield from pod_set.tasks.values()
 
     def part(self, tasks: Sequence[PodInfo]) -> "PodGroupInfo":
-        """A job of the same name and sub-groups with only these tasks, which never started."""
+        """A copy of the job with only these tasks, and not started."""
         return PodGroupInfo(
             self.uid,
             name=self.name,
@@ -89,6 +90,7 @@ class PodGroupInfo:
         )
 
     def count(self, statuses: frozenset[KaiPodStatus]) -> int:
+        """Number of tasks with one of these statuses."""
         return sum(len(tasks) for status, tasks in self.by_status.items() if status in statuses)
 
     @property
@@ -109,7 +111,7 @@ class PodGroupInfo:
 
     @property
     def ready(self) -> bool:
-        """True if every pod set has enough live tasks."""
+        """True if every pod set has enough tasks for its minimum that are alive and not gated."""
         return all(pod_set.ready for pod_set in self.pod_sets.values())
 
     @property
@@ -127,7 +129,7 @@ class PodGroupInfo:
 
     @property
     def must_pipeline(self) -> bool:
-        """True if a pod set reaches its minimum only with tasks that still wait for resources."""
+        """True if a pod set has pipelined tasks, and without them fewer than its minimum."""
         return any(
             any(task.status is KaiPodStatus.PIPELINED for task in pod_set.tasks.values())
             and sum(
@@ -148,7 +150,7 @@ class PodGroupInfo:
 
 
 def one_pod_set(minimum: int) -> SubGroup:
-    """A job's tree when it has no sub-groups."""
+    """The tree of a job without sub-groups: a single pod set with this minimum."""
     root = SubGroup()
     root.add(PodSetInfo(DEFAULT_POD_SET, minimum))
     return root

@@ -116,18 +116,22 @@ def takes_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> b
 
 
 def rest_of_shared(node: KaiNodeInfo) -> float:
+    """Unallocated part of the node's shared GPUs, in GPUs."""
     return sum(1 - node.fraction(memory) for memory in node.shared.allocated.values() if memory > 0)
 
 
 def rest_memory_of_shared(node: KaiNodeInfo) -> int:
+    """Unallocated memory of the node's shared GPUs, in MiB."""
     return sum(node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0)
 
 
 def releasing_of_shared(node: KaiNodeInfo) -> float:
+    """Releasing part of shared GPUs that stay in use, in GPUs."""
     return sum(node.fraction(memory) for memory in _leaving(node))
 
 
 def releasing_memory_of_shared(node: KaiNodeInfo) -> int:
+    """Releasing memory of shared GPUs that stay in use, in MiB."""
     return sum(_leaving(node))
 
 

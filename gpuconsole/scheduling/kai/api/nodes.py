@@ -19,7 +19,7 @@ GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 MIG_ENABLED_LABEL = "node-role.kubernetes.io/mig-enabled"
 MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
 RESERVATION = "kai-resource-reservation"
-"""The label app of pods by which KAI holds a GPU that others share."""
+"""Value of the label `app` on KAI's pods that reserve a GPU for sharing."""
 _TIB_IN_MIB = 1024 * 1024
 
 
@@ -37,24 +37,24 @@ class KaiNodeInfo:
         read = gpu_memory_of(node.labels) if gpu_memory is None else gpu_memory
         self.gpu_memory_known = read is not None
         self.gpu_memory = DEFAULT_GPU_MEMORY if read is None else read
-        """MiB of each GPU, a multiple of 100."""
+        """MiB of each GPU, a multiple of 100; `DEFAULT_GPU_MEMORY` if unknown."""
         self.legacy_mig: dict[str, str] = {}
         self.claimed_gpus = False
-        """True where GPUs are offered only by resource slices."""
+        """True if the node's GPUs are offered only by ResourceSlices."""
         self.shared = SharedGpus()
         self.changes: list[str] = []
-        """Names of nodes, this one again with every change of its books."""
+        """Names of changed nodes in order, one entry for each change; a session shares the list among its nodes."""
         self._kind: Hashable = None
 
     def offer_claimed(self, gpus: float) -> None:
-        """Count GPUs that resource slices offer."""
+        """Add GPUs that ResourceSlices offer to the node's resources."""
         if gpus > 0:
             self.allocatable.gpus += gpus
             self.idle.gpus += gpus
 
     @property
     def kind(self) -> Hashable:
-        """Equal for nodes that differ only in name and labels, so that a task fits all or none of them."""
+        """Key of equal nodes: a task that does not select nodes by name or label fits all of them or none."""
         if self._kind is None:
             self._kind = self._describe()
         return self._kind
@@ -70,7 +70,7 @@ class KaiNodeInfo:
             tuple(node.conditions.items()),
         )
 
-    # What is free
+    # Free resources
 
     def free(self) -> ResourceAmounts:
         """Idle and releasing resources together."""
@@ -79,6 +79,7 @@ class KaiNodeInfo:
         return amounts
 
     def free_of(self, name: str) -> float:
+        """Idle and releasing amount of one resource."""
         return self.idle.get(name) + self.releasing.get(name)
 
     def idle_gpus(self) -> float:
@@ -86,18 +87,21 @@ class KaiNodeInfo:
         return node_sharing.rest_of_shared(self) + self.idle.gpus + mig_slices(self.idle.scalars)
 
     def releasing_gpus(self) -> float:
+        """Releasing GPUs, including MIG slices and portions of shared GPUs."""
         return node_sharing.releasing_of_shared(self) + self.releasing.gpus + mig_slices(self.releasing.scalars)
 
     def idle_gpu_memory(self) -> int:
+        """Memory in MiB of the idle GPUs, including MIG slices and the remaining portions of shared GPUs."""
         whole = self.idle.gpus + mig_slices(self.idle.scalars)
         return node_sharing.rest_memory_of_shared(self) + int(whole) * self.gpu_memory
 
     def releasing_gpu_memory(self) -> int:
+        """Memory in MiB of the releasing GPUs, including MIG slices and portions of shared GPUs."""
         whole = self.releasing.gpus + mig_slices(self.releasing.scalars)
         return node_sharing.releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
 
     def fits_idle(self, task: PodInfo) -> bool:
-        """True if the task could start now; one that requests nothing always can."""
+        """True if the task could start now; best-effort tasks always can."""
         if task.request.empty and task.sort is not Sort.MEMORY:
             return True
         return self._fits(task, self.idle)
@@ -117,30 +121,32 @@ class KaiNodeInfo:
             return False
         return math.floor(free.gpus) + node_sharing.fitting_shared(self, request) >= request.count
 
-    # Sizes of GPUs
+    # GPU sizes
 
     def memory_of(self, request: ResourceRequirements) -> int:
-        """MiB that the request takes of each of its GPUs here."""
+        """MiB that the request takes on each of its GPUs on this node."""
         return request.gpu_memory if request.gpu_memory > 0 else int(request.portion * self.gpu_memory)
 
     def fraction(self, memory: int) -> float:
-        """Fraction of one of this node's GPUs that this memory in MiB is, rounded up to hundredths."""
+        """This memory in MiB as a fraction of one GPU of this node, rounded up to hundredths."""
         return math.ceil(memory / self.gpu_memory * 100) / 100
 
     def portion_of(self, request: ResourceRequirements) -> float:
+        """Fraction that the request takes of each of its GPUs on this node."""
         return self.fraction(request.gpu_memory) if request.gpu_memory > 0 else request.portion
 
     def valid_portion(self, request: ResourceRequirements) -> bool:
+        """True if that fraction is at most 1 or a whole number."""
         portion = self.portion_of(request)
         return portion <= 1 or portion == int(portion)
 
     def quota_of(self, request: ResourceRequirements) -> float:
-        """GPU quota that the task would use on this node: KAI counts a whole GPU as one."""
+        """GPU quota that the task would use on this node; as in KAI, several GPUs count like one."""
         return request_quota(request) if request.mig else self.fraction(self.memory_of(request))
 
     @property
     def gpu_count(self) -> int:
-        """GPU count by the node's label, else allocatable GPUs."""
+        """Number of GPUs by the node's label, else by its allocatable GPUs."""
         try:
             return int(self.node.labels[GPU_COUNT_LABEL])
         except (KeyError, ValueError):
@@ -162,10 +168,10 @@ class KaiNodeInfo:
     def cpu_only(self) -> bool:
         return not self.mig_enabled and self.allocatable.gpus <= 0 and not self.claimed_gpus
 
-    # Tasks come and go
+    # Accounting of tasks
 
     def add(self, task: PodInfo, *, elsewhere: bool = False) -> None:
-        """Add a task; with `elsewhere` it may already be here on another GPU, which it keeps as well."""
+        """Add a task. Raises AlreadySeated if it is here, unless it shares GPUs and `elsewhere` lets it hold more."""
         self._accept(task)
         if task.uid in self.tasks and not (elsewhere and task.received is Sort.FRACTION):
             raise AlreadySeated(f"task <{task.namespace}/{task.name}> already on node <{self.name}>")
@@ -177,12 +183,13 @@ class KaiNodeInfo:
         node_sharing.add(self, task)
 
     def remove(self, uid: str) -> None:
-        """Remove a task as it was added."""
+        """Remove a task, with the status and request that it was added with. Raises KeyError if it is not here."""
         task = self.tasks.pop(uid)
         self._account(task, -1)
         node_sharing.remove(self, task)
 
     def update(self, task: PodInfo) -> None:
+        """Account for a task's new status."""
         self.remove(task.uid)
         self.add(task)
 
@@ -201,7 +208,7 @@ class KaiNodeInfo:
                 _shift(self.idle, held, -sign)
 
     def _accept(self, task: PodInfo) -> None:
-        """Update the node's accounting for the task."""
+        """Set how the task receives GPUs on this node, and the request that the node accounts for it."""
         if task.status not in ACTIVE_USED:
             return
         request = task.request
@@ -243,7 +250,10 @@ def _shift(amounts: ResourceAmounts, by: ResourceAmounts, sign: int) -> None:
 
 
 def gpu_memory_of(labels: Mapping[str, str]) -> int | None:
-    """Memory of one GPU in MiB by the node's label, a multiple of 100; None without a readable label."""
+    """Memory of one GPU in MiB by the node's label, rounded down to 100; None without a readable label.
+
+    Values of at least 1024² are taken as bytes.
+    """
     try:
         memory = int(labels.get(GPU_MEMORY_LABEL, ""))
     except ValueError:

@@ -26,7 +26,7 @@ class PodSetInfo:
         self._counted: dict[str, KaiPodStatus] = {}
 
     def assign(self, task: PodInfo) -> None:
-        """Take in a task, or its new status."""
+        """Add a task, or record its new status."""
         self.tasks[task.uid] = task
         self._counted[task.uid] = task.status
 
@@ -48,7 +48,7 @@ class PodSetInfo:
 
     @property
     def ready(self) -> bool:
-        """True if enough tasks are alive for the minimum."""
+        """True if enough tasks for the minimum are alive and not gated."""
         return self.alive - self.gated >= self.minimum
 
     @property
@@ -70,6 +70,7 @@ class SubGroup:
         self.pod_sets: list[PodSetInfo] = []
 
     def add(self, child: "SubGroup | PodSetInfo") -> None:
+        """Add a sub-group or a pod set below this one."""
         child.parent = self
         if isinstance(child, PodSetInfo):
             self.pod_sets.append(child)

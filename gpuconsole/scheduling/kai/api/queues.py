@@ -32,7 +32,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     cpu: KaiQueueQuota = NO_QUOTA
     memory: KaiQueueQuota = NO_QUOTA
     usage: Mapping[str, float] = {}
-    """Past use by resource, as a part of the cluster's capacity."""
+    """Past usage by resource, as a share of the cluster's capacity."""
     priority: int = DEFAULT_PRIORITY
     created: Time = 0
     preempt_min_runtime: Span | None = None

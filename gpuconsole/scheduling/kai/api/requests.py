@@ -10,7 +10,7 @@ _MIN_CPU, _MIN_MEMORY, _MIN_SCALAR = 10, 10 * 1024 * 1024, 10
 
 
 def gpu_sum(portion: float, count: int) -> float:
-    """GPUs of `count` devices of which `portion` each is taken, in hundredths."""
+    """GPUs that `count` devices with this portion each make, the portion rounded to hundredths."""
     return math.floor(portion * 100 + 0.5) * count / 100
 
 
@@ -53,7 +53,10 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
         )
 
     def within(self, other: "ResourceRequirements") -> bool:
-        """True if no part is larger than the other's; GPU portions may differ by less than a hundredth."""
+        """True if no part is larger than the other's; GPU portions may differ by less than a hundredth.
+
+        GPU memory and claims are not compared.
+        """
         return (
             self.cpu <= other.cpu
             and self.memory <= other.memory
@@ -73,7 +76,7 @@ class PortionsDiffer(ValueError):
 
 
 def largest_request(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
-    """The larger of both, part by part. Raises PortionsDiffer."""
+    """The larger of both, part by part, with the GPU memory of `one`. Raises PortionsDiffer."""
     if one.portion and other.portion and one.portion != other.portion:
         raise PortionsDiffer(f"{one.portion} and {other.portion} of a GPU")
     wider = other if other.gpus > one.gpus else one

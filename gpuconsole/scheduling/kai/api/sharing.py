@@ -2,10 +2,10 @@
 
 
 class SharedGpus:
-    """What of each shared GPU is used, being released, and held by tasks that are no mere plan. Mutates.
+    """Used, releasing and allocated memory of each shared GPU. Mutates.
 
-    A GPU is known by the name of its group. `used` counts every task on it, `allocated` leaves out those that are
-    pipelined, `releasing` those that leave less those that wait for it. `marked` are GPUs that will be wholly free.
+    A GPU is identified by the name of its sharing group. `used` counts all its tasks, `allocated` all but pipelined
+    ones, `releasing` the terminating ones less the pipelined ones. `marked` has GPUs that count as wholly releasing.
     """
 
     def __init__(self) -> None:
@@ -25,4 +25,5 @@ class SharedGpus:
         return used != 0 and self.releasing.get(group) == used
 
     def shift(self, ledger: dict[str, int], group: str, memory: int) -> None:
+        """Add memory, perhaps negative, to a GPU's entry in one of the three dictionaries."""
         ledger[group] = ledger.get(group, 0) + memory

@@ -4,6 +4,8 @@ from enum import IntEnum
 
 
 class KaiPodStatus(IntEnum):
+    """Status of a task; KAI derives it from the pod and from the session's decisions."""
+
     PENDING = 1
     GATED = 2
     ALLOCATED = 3
@@ -27,3 +29,4 @@ ACTIVE_ALLOCATED = ALLOCATED | {KaiPodStatus.PIPELINED}
 ACTIVE_USED = ACTIVE_ALLOCATED | {KaiPodStatus.RELEASING}
 """Holding resources of a node."""
 ALIVE = ACTIVE_ALLOCATED | {KaiPodStatus.PENDING, KaiPodStatus.GATED}
+"""Neither finished nor terminating."""

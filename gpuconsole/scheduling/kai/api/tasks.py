@@ -38,7 +38,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     """The immutable part of a pod."""
 
     pod: Pod = NO_OWNERS
-    """As it came, for the rules of kube-scheduler that KAI goes by: neighbours, volumes, ports."""
+    """The Pod object, for kube-scheduler's filters that KAI runs: pod affinity, volumes, host ports."""
     labels: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
     affinity: tuple[NodeTerm, ...] | None = None
@@ -79,17 +79,18 @@ class PodInfo:
         """Empty: the default pod set."""
         self.request, self.sort, self.status, self.node, self.spec = request, sort, status, node, spec
         self.accepted = NOTHING
-        """What its node accounts for it."""
+        """The request that its node accounts for it."""
         self.received: Sort | None = None
         self.groups = groups
-        """GPUs that it shares, by name."""
+        """Sharing groups (GPUs) that it uses, by name."""
         self.legacy_mig = legacy_mig
         self.virtual = False
-        """True while only a statement put it where it is."""
+        """True while its status comes from a statement that is not committed."""
         self.devices: Mapping[str, tuple[OfferedDevice, ...]] = {}
         """Devices of its claims: reference name → devices."""
 
     def clone(self) -> "PodInfo":
+        """A copy."""
         twin = PodInfo.__new__(PodInfo)
         twin.__dict__.update(self.__dict__)
         return twin
@@ -123,7 +124,7 @@ class PodInfo:
         return self.request.gpus > 0 or self.request.claimed > 0 or self.sort is Sort.MEMORY or self.sort is Sort.MIG
 
     def to_allocate(self, really: bool) -> bool:
-        """True if the task needs placing: it is pending, or a trial evicted it and may place it again."""
+        """True if the task has to be placed: it is pending or, without `really`, evicted by a trial."""
         return self.status is KaiPodStatus.PENDING or (
             not really and self.status is KaiPodStatus.RELEASING and self.virtual
         )

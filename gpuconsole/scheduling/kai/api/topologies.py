@@ -4,5 +4,7 @@ from msgspec import Struct
 
 
 class TopologyInfo(Struct, frozen=True):
+    """A topology, with the node labels of its levels, widest first."""
+
     name: str
     levels: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ Queues = Mapping[str, QueueShares]
 
 
 class OverCapacity(Struct, frozen=True, kw_only=True):
-    """Which queue would exceed its limit or quota, and by which request."""
+    """A queue that would exceed its limit or quota, and the request that causes it."""
 
     reason: str
     message: str
@@ -31,7 +31,7 @@ Policy = Callable[[Queues, PodGroupInfo, Quantities], OverCapacity | None]
 
 
 def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
-    """The first queue upwards whose limit the request would exceed."""
+    """The first queue upwards whose limit the request would exceed; None if there is none."""
     for queue in ancestry(queues, job.queue):
         name = exceeds_limit(queue, requested)
         if name:
@@ -43,7 +43,7 @@ def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> Over
 
 
 def over_quota(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
-    """The first queue upwards whose quota a non-preemptible job would exceed."""
+    """The first queue upwards whose quota a non-preemptible job would exceed; None if there is none."""
     if job.preemptible:
         return None
     for queue in ancestry(queues, job.queue):
@@ -56,6 +56,7 @@ def over_quota(queues: Queues, job: PodGroupInfo, requested: Quantities) -> Over
 
 
 def over_capacity(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+    """The result of `over_limit`, else of `over_quota`."""
     return over_limit(queues, job, requested) or over_quota(queues, job, requested)
 
 

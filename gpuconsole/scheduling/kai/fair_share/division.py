@@ -1,6 +1,6 @@
 """Division of an amount over sibling queues: quotas first, then the surplus by weight and past usage.
 
-KAI 0.13 proportion/resource_division. Each resource is divided by itself.
+KAI 0.13 proportion/resource_division. Each resource is divided separately.
 """
 
 import math
@@ -20,7 +20,7 @@ def divide(total: Mapping[str, float], k: float, queues: Iterable[QueueShares]) 
 
 
 def divide_resource(total: float, k: float, queues: Sequence[QueueShares], name: str) -> float:
-    """Divide one resource; what no queue requests is returned."""
+    """Divide one resource; returns what is left when no queue requests more."""
     rest = _give_quotas(total, queues, name)
     if rest <= 0:
         return 0
@@ -56,8 +56,8 @@ def bands(queues: Iterable[QueueShares]) -> Iterator[list[QueueShares]]:
 def _divide_in_rounds(
     total: float, k: float, queues: Sequence[QueueShares], name: str
 ) -> tuple[float, dict[str, tuple[QueueShares, float]]]:
-    """Divide by weight in rounds until no queue gets its full request; fractions that were cut off are kept by
-    queue.
+    """Divide by weight in rounds until no queue gets its full request; returns the rest, and by queue the fractions
+    that were cut off.
     """
     fractions: dict[str, tuple[QueueShares, float]] = {}
     again = True

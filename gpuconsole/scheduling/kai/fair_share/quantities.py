@@ -13,27 +13,32 @@ Quantities = dict[str, float]
 
 
 def quantities(cpu: float = 0, memory: float = 0, gpu: float = 0) -> Quantities:
+    """Amounts by resource: CPU in milli, memory in bytes, GPUs."""
     return {CPU: cpu, MEMORY: memory, GPU: gpu}
 
 
 def of_amounts(amounts: ResourceAmounts) -> Quantities:
+    """Amounts that count against a queue; MIG slices count as GPUs."""
     return quantities(amounts.cpu, amounts.memory, amounts.gpu_quota)
 
 
 def of_request(request: ResourceRequirements) -> Quantities:
+    """Amounts of a request that count against a queue; MIG slices and claimed devices count as GPUs."""
     return quantities(request.cpu, request.memory, request_quota(request))
 
 
 def plus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
+    """The sum, resource by resource."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in RESOURCES}
 
 
 def minus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
+    """The difference, resource by resource."""
     return {name: one.get(name, 0) - other.get(name, 0) for name in RESOURCES}
 
 
 def less(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """True if every resource is below the other's, as numbers."""
+    """True if every resource is below the other's; -1 is compared as a number."""
     return all(one.get(name, 0) < other.get(name, 0) for name in RESOURCES)
 
 

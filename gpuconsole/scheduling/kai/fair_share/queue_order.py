@@ -43,10 +43,10 @@ class Contender(Struct, frozen=True):
 
 
 def compare(left: Contender, right: Contender, total: Quantities) -> int:
-    """-1 if the left queue comes first, else 1: the first rule that tells them apart decides.
+    """-1 if the left queue comes first, else 1: the first rule in which they differ decides.
 
-    Not above the fair share; within quota with the job; priority; not without a share; the smaller dominant share with
-    the job, then without; the smaller allocatable share; the elder.
+    Not above the fair share; within quota with the job; higher priority; not without a share; the smaller dominant
+    share with the job, then without; the smaller allocatable share; older.
     """
     for mine, theirs in (
         (left.over_fair_share, right.over_fair_share),

@@ -30,9 +30,10 @@ class ResourceShares:
         self.fair = fair
         self.allocated, self.requested, self.usage = allocated, requested, usage
         self.non_preemptible = non_preemptible
-        """What of `allocated` nobody can take back."""
+        """The part of `allocated` that non-preemptible jobs hold."""
 
     def clone(self) -> "ResourceShares":
+        """An independent copy."""
         return ResourceShares(**{name: getattr(self, name) for name in self.__slots__})
 
     @property
@@ -42,7 +43,7 @@ class ResourceShares:
 
     @property
     def allocatable(self) -> float:
-        """The amount that the queue may hold permanently: its quota or fair share, up to the limit."""
+        """The amount that the queue may hold: the larger of quota and fair share, up to the limit."""
         if self.deserved == UNLIMITED:
             return self.limit
         most = max(self.deserved, self.fair)
@@ -78,6 +79,7 @@ class QueueShares:
         }
 
     def clone(self) -> "QueueShares":
+        """An independent copy."""
         return QueueShares(
             self.uid,
             name=self.name,
@@ -126,7 +128,7 @@ class QueueShares:
         return self._each(lambda share: share.allocatable)
 
     def dominant(self, total: Quantities, extra: Quantities | None = None) -> float:
-        """The largest ratio of allocation plus `extra` to allocatable share.
+        """The largest ratio of allocation plus `extra` to allocatable share, or to `total` if that is unlimited.
 
         Use of a resource with an allocatable share of zero counts a thousandfold.
         """
@@ -140,7 +142,7 @@ class QueueShares:
         return most
 
     def take(self, amounts: Quantities, *, preemptible: bool, sign: int = 1) -> None:
-        """Account for an allocation that was added or removed."""
+        """Account for an allocation that was added, or removed (`sign` -1)."""
         for name, share in self.of.items():
             share.allocated += sign * amounts[name]
             if not preemptible:

@@ -19,6 +19,7 @@ def losses_by_queue(victims: Iterable[VictimJob], *, ignore_placed: bool) -> dic
 
 
 def losses_of(victim: VictimJob, *, ignore_placed: bool) -> Iterator[ResourceAmounts]:
+    """Losses of one victim: each task above a pod set's minimum, then all others in one sum."""
     by_set: dict[str, list[PodInfo]] = {}
     for task in victim.tasks:
         by_set.setdefault(task.set_name, []).append(task)

@@ -43,4 +43,4 @@ PLUGINS: Mapping[str, Callable[[KaiPluginArguments], KaiPlugin]] = {
     "taskorder": TaskOrder,
     "topology": TopologyAware,
 }
-"""Names that are not here, such as snapshot, decide nothing and are passed over."""
+"""Other plugins, such as snapshot, are ignored: they do not affect decisions."""

@@ -7,6 +7,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 def claim_of(session: KaiSession, task: PodInfo, reference: ClaimRef) -> ClaimInfo | None:
+    """The claim that the task refers to; None if it does not exist."""
     return session.claims.claims.get(f"{task.namespace}/{reference.claim}")
 
 
@@ -19,7 +20,7 @@ def trouble(session: KaiSession, task: PodInfo) -> str:
 
 
 def fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
-    """True if the node has the devices of every claim, including those already allocated."""
+    """True if the node has devices for every claim; those already allocated must be on it."""
     held = session.claims
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)

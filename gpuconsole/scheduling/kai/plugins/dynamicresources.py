@@ -12,6 +12,8 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class DynamicResourcesPlugin:
+    """Registers the check of claims, and the allocation and release of their devices."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -22,7 +24,7 @@ class DynamicResourcesPlugin:
 
 
 def refuse(session: KaiSession, task: PodInfo, job: PodGroupInfo) -> str | None:
-    """Why a claim of the task cannot be satisfied."""
+    """Why a claim of the task cannot be used; None if all can."""
     for reference in task.spec.claims:
         if not reference.claim:
             pod = f"{task.namespace}/{task.name}"

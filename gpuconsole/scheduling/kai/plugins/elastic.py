@@ -8,12 +8,16 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Size(IntEnum):
+    """Number of a job's placed tasks compared with its minimum."""
+
     BELOW = 0
     EXACT = 1
     ABOVE = 2
 
 
 class Elastic:
+    """Registers the job order."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -22,6 +26,7 @@ class Elastic:
 
 
 def compare(one: PodGroupInfo, other: PodGroupInfo) -> int:
+    """Negative if the first job comes first, 0 if both are of the same size."""
     return size(one) - size(other)
 
 

@@ -10,6 +10,8 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class GpuSharingOrder:
+    """Registers the node score."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -18,5 +20,6 @@ class GpuSharingOrder:
 
 
 def score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`GPU_SHARING` if a shared GPU of the node fits the task, else 0."""
     takes = any(node_sharing.takes(node, task.request, group) for group in node.shared.used)
     return GPU_SHARING if takes else 0

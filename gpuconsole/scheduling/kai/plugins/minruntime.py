@@ -1,6 +1,4 @@
-"""minruntime plugin: protects jobs from eviction until they ran for their queue's minimum (KAI 0.13
-plugins/minruntime).
-"""
+"""minruntime plugin: protects jobs from eviction for their queue's minimum runtime (KAI 0.13 plugins/minruntime)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,7 +14,7 @@ LCA, QUEUE = "lca", "queue"
 
 
 class MinRuntime:
-    """Elastic jobs may lose tasks above their minimum at any time."""
+    """Registers the protection; elastic jobs may lose tasks above their minimum at any time."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.reclaim = arguments.span("defaultReclaimMinRuntime")
@@ -75,7 +73,7 @@ def path_to(queues: Mapping[str, QueueState], queue: QueueState) -> list[QueueSt
 
 
 def preempt_min_runtime(queues: Mapping[str, QueueState], queue: QueueState, base: Span) -> Span:
-    """The minimum of the queue, or of the nearest one above that has it."""
+    """The minimum runtime of the queue, or of the nearest one above that sets it; `base` if none does."""
     for above in reversed(path_to(queues, queue)):
         if above.preempt_min_runtime is not None:
             return above.preempt_min_runtime
@@ -85,10 +83,10 @@ def preempt_min_runtime(queues: Mapping[str, QueueState], queue: QueueState, bas
 def reclaim_min_runtime(
     queues: Mapping[str, QueueState], mine: QueueState, theirs: QueueState, method: str, base: Span
 ) -> Span:
-    """The minimum that protects a job of `theirs` against one of `mine`.
+    """The minimum runtime that protects a job of queue `theirs` against one of `mine`; `base` if no queue sets it.
 
-    By queue: that of the victim's queue or the nearest above. By lca: that of the victim's queue just below the lowest
-    common ancestor, or the nearest above; of the top queue only, if they have no ancestor in common.
+    Method queue: that of the victim's queue or the nearest above. Method lca: that of the victim's ancestor just below
+    the lowest common ancestor, or the nearest above; of the top queue only, if they have no common ancestor.
     """
     path = path_to(queues, theirs)
     if method == LCA:

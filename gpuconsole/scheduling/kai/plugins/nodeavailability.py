@@ -9,6 +9,8 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class NodeAvailability:
+    """Registers the node score."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -17,4 +19,5 @@ class NodeAvailability:
 
 
 def score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`AVAILABILITY` if the task could start on the node now, else 0."""
     return AVAILABILITY if node.fits_idle(task) else 0

@@ -12,7 +12,7 @@ SPREAD = "spread"
 
 
 class NodePlacement:
-    """Arguments cpu and gpu: binpack or spread."""
+    """Registers the node score; the arguments cpu and gpu are binpack (the default) or spread."""
 
     plugin, band = "nodeplacement", DENSITY
 
@@ -29,17 +29,19 @@ class NodePlacement:
         return spread(node, name) if self._strategies[name] == SPREAD else 0
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
-        """Free amount of the resource by which the task is packed."""
+        """Free amount of the resource by which the task is packed; None if it is spread or the node has none."""
         name = resource_of(task)
         if self._strategies[name] == SPREAD or not node.allocatable.get(name):
             return None
         return node.free_of(name)
 
     def weigh(self, value: float | None, least: float, most: float) -> float:
+        """The binpack score; 0 without a value."""
         return 0 if value is None else pack(value, least, most)
 
 
 def resource_of(task: PodInfo) -> str:
+    """The resource by which the task is packed or spread."""
     return GPU if task.needs_gpu else CPU
 
 
@@ -53,6 +55,6 @@ def pack(free: float, least: float, most: float) -> float:
 
 
 def spread(node: KaiNodeInfo, name: str) -> float:
-    """The part of the node's resource that is free."""
+    """The free fraction of the node's resource."""
     has = node.gpu_count if name == GPU else node.allocatable.get(name)
     return node.free_of(name) / has if has else 0

@@ -9,6 +9,8 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class NominatedNode:
+    """Registers the node score."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -17,4 +19,5 @@ class NominatedNode:
 
 
 def score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`NOMINATED` for the pod's nominated node, else 0."""
     return NOMINATED if task.spec.nominated == node.name else 0

@@ -29,7 +29,7 @@ class Neighbours:
 
 
 def surroundings(session: KaiSession, task: PodInfo) -> StaticPodLister:
-    """The nodes, and the pods on each but the task's own."""
+    """The session's nodes, and the pods on each except the task itself."""
     seats = session.nodes
     return StaticPodLister(
         {name: seat.node for name, seat in seats.items()},

@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kube import volumes
 
 
 def refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
-    """Why the node cannot provide or reach the volumes of the task's claims."""
+    """Why the node cannot provide or reach the volumes of the task's claims; empty if it can."""
     pod = task.spec.pod
     if not pod.template.volumes:
         return ()

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, has_pod_affini
 
 
 class PodAffinityPlugin:
-    """Counts per domain are kept until a node's books change. Mutates."""
+    """Registers the node score, and caches a task's weights by domain until a node changes. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self._counted: tuple[str, int] = ("", -1)

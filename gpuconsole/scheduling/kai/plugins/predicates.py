@@ -28,7 +28,7 @@ CPU_WORKER_LABEL = "node-role.kubernetes.io/cpu-worker"
 
 
 class Predicates:
-    """Capacity of queues on the node, sorts of GPUs, pods, conditions, affinities, taints and claims."""
+    """Registers the checks, and the assumption of volumes for placed tasks. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self._largest = ResourceAmounts()
@@ -46,7 +46,7 @@ class Predicates:
         session.functions.deallocated.append(lambda task: pod_volumes.release(session, task))
 
     def _refuse(self, session: KaiSession, task: PodInfo) -> str | None:
-        """Why the task fits no node at all."""
+        """Why the task fits no node at all; None if it may fit one."""
         lines = [
             f"{name}: {reason}.\n"
             for name, reason in (
@@ -66,7 +66,7 @@ class Predicates:
     def _all(
         self, session: KaiSession, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo
     ) -> Iterator[tuple[str, NodeError]]:
-        """All reasons against the node, the most important first."""
+        """All errors of the node for the task, by predicate, in KAI's order."""
         over = session.over_capacity_on(task, job, node)
         if over is not None:
             text = f"node does not have enough capacity. Reason: {over.reason}, Details: {over.message}"
@@ -131,7 +131,7 @@ def _memory_unknown(task: PodInfo, node: KaiNodeInfo) -> str:
 
 
 def _pods_left(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
-    """True if the node has a pod left; a GPU that begins to be shared needs one more, to reserve it."""
+    """True if the node can run one more pod, or two if a GPU begins to be shared: KAI reserves it with a pod."""
     left = node.free_of(PODS)
     if not task.shares:
         return left > 0
@@ -155,7 +155,10 @@ def _wrong_worker(task: PodInfo, node: KaiNodeInfo) -> str:
 
 
 def too_large(task: PodInfo, largest: ResourceAmounts, pool: str) -> str:
-    """Why no node of the pool is large enough for the task; empty if one is (MaxNodePoolResources)."""
+    """The resource of which the task requests more than any node of the pool has, as KAI's text (MaxNodePoolResources).
+
+    Empty if there is none.
+    """
     request = task.request
     gpus = request.gpus + request.claimed
     if gpus > largest.gpus:
@@ -182,7 +185,7 @@ def _too_large(task: PodInfo, name: str, most: float, unit: str, pool: str) -> s
 
 
 def describe(request: ResourceRequirements) -> str:
-    """A request as KAI prints it in full."""
+    """All amounts of a request, as KAI prints them."""
     parts = [
         f"GPU: {number(request_quota(request))}, CPU: {number(request.cpu, 1000)} (cores),"
         f" memory: {number(request.memory, 1e9)} (GB)"

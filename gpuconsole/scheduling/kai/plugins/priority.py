@@ -1,10 +1,12 @@
-"""priority: jobs of higher priority come first (KAI 0.13 plugins/priority)."""
+"""priority plugin: jobs of higher priority come first (KAI 0.13 plugins/priority)."""
 
 from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Priority:
+    """Registers the job order."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 

@@ -20,11 +20,11 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Proportion:
-    """Tracks the allocation of every queue. Mutates."""
+    """Registers the rules, and tracks the allocation and fair share of every queue. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.k = max(0.0, _number(arguments, "kValue"))
-        """How much past use weighs against the over-quota weight."""
+        """Strength of the correction of over-quota weights by past usage; 0 ignores it."""
         self.multiplier = max(1.0, _number(arguments, "relcaimerSaturationMultiplier"))
         self.shares: dict[str, QueueShares] = {}
         self.total: Quantities = {}
@@ -81,7 +81,7 @@ class Proportion:
             queue.take(held, preemptible=job.preemptible, sign=sign)
 
     def _start(self) -> None:
-        """Save the queues' allocations before the trials for a job."""
+        """Save the queues' allocations before the trials for a reclaiming job."""
         self._trial = {uid: shares.clone() for uid, shares in self.shares.items()}
 
     def _reclaimer(self, job: PodGroupInfo) -> Reclaimer:

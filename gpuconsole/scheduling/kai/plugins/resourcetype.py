@@ -9,6 +9,8 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class ResourceType:
+    """Registers the node score."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -17,4 +19,5 @@ class ResourceType:
 
 
 def score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`RESOURCE_TYPE` if neither the task nor the node has GPUs, else 0."""
     return RESOURCE_TYPE if not task.needs_gpu and node.cpu_only else 0

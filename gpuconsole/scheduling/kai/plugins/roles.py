@@ -6,14 +6,18 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 def leads_by_kubeflow(task: PodInfo) -> bool:
+    """True for the master or launcher pod of a Kubeflow job."""
     return task.spec.labels.get("training.kubeflow.org/job-role") in ("master", "launcher")
 
 
 def leads_by_ray(task: PodInfo) -> bool:
+    """True for the head pod of a Ray cluster."""
     return task.spec.labels.get("ray.io/node-type") == "head"
 
 
 class Kubeflow:
+    """Registers the task order of the kubeflow plugin."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -22,6 +26,8 @@ class Kubeflow:
 
 
 class Ray:
+    """Registers the task order of the ray plugin."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 

@@ -1,4 +1,4 @@
-"""subgrouporder plugin: pod sets below their minimum come first, then those furthest from it (KAI 0.13)."""
+"""subgrouporder plugin: pod sets below their minimum come first, then those the least above it (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo
 from gpuconsole.scheduling.kai.conf import KaiPluginArguments
@@ -6,6 +6,8 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class SubGroupOrder:
+    """Registers the order of pod sets."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -14,6 +16,7 @@ class SubGroupOrder:
 
 
 def compare(one: PodSetInfo, other: PodSetInfo) -> int:
+    """Negative if the first pod set comes first, 0 if undecided, as between two below their minimum."""
     mine, theirs = one.active_allocated >= one.minimum, other.active_allocated >= other.minimum
     if not mine or not theirs:
         return mine - theirs

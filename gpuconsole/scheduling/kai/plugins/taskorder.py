@@ -8,6 +8,8 @@ LABEL = "kai.scheduler/task-priority"
 
 
 class TaskOrder:
+    """Registers the task order."""
+
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
@@ -16,7 +18,7 @@ class TaskOrder:
 
 
 def compare(one: PodInfo, other: PodInfo) -> int:
-    """Those with the label come first; a label that is no number comes last among them."""
+    """Negative if the first task comes first: tasks with the label before others, values that are no integer last."""
     mine, theirs = one.spec.labels.get(LABEL), other.spec.labels.get(LABEL)
     if mine is None or theirs is None:
         return (mine is None) - (theirs is None)

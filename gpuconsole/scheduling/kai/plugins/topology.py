@@ -28,13 +28,13 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class TopologyAware:
-    """Keeps the trees of a session, and the scores of nodes for sub-groups with a preferred level. Mutates."""
+    """Registers the choice of domains, and keeps the session's trees and the node scores by preferred level. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.trees: dict[str, TopologyTree] = {}
         self._scores: dict[str, dict[str, float]] = {}
         self._scored = 0
-        """How often scores were made: those of a group hold until they are made anew."""
+        """Number of times that scores were computed; part of the key under which rankings are cached."""
 
     def open(self, session: KaiSession) -> None:
         self._session = session
@@ -52,7 +52,10 @@ class TopologyAware:
         tasks: Sequence[PodInfo],
         nodes: NodeSet,
     ) -> list[NodeSet]:
-        """The nodes of every domain that takes the group, the narrowest and fullest first. Raises NoNodes."""
+        """The nodes of every domain that fits the group, the narrowest and fullest first. Raises NoNodes.
+
+        All nodes without a topology constraint or without tasks.
+        """
         constraint = group.constraint
         if constraint is None or not constraint.topology:
             return [nodes]
@@ -108,7 +111,7 @@ class TopologyAware:
         tasks: Sequence[PodInfo],
         tree: TopologyTree,
     ) -> list[TopologyDomainInfo]:
-        """The domains of the levels in question that take the tasks; why none does is noted on the job."""
+        """The domains of the eligible levels that fit the tasks; if there are none, the reasons are added to the job."""
         levels = levels_in_question(constraint, group.name, tree.topology)
         candidates = tree.levels
         if constraint.required and any(pod_set.active_allocated for pod_set in pod_sets.values()):
@@ -146,7 +149,10 @@ class TopologyAware:
 
 
 def levels_in_question(constraint: TopologyConstraint, group: str, topology: TopologyInfo) -> list[str]:
-    """Levels from the preferred one up to the required one, or to the whole. Raises NoNodes for unknown ones."""
+    """Levels from the preferred one up to the required one, else to the root. Raises NoNodes for unknown levels.
+
+    Without a preferred level, only the required one.
+    """
     if not constraint.required and not constraint.preferred:
         name = topology.name
         raise NoNodes(f"no topology constraints were found for subgroup {group}, with topology name {name}")
@@ -158,7 +164,7 @@ def levels_in_question(constraint: TopologyConstraint, group: str, topology: Top
     if not constraint.preferred:
         return levels[-1:]
     if constraint.preferred not in levels:
-        # It does not exist, or is wider than the required one.
+        # The level does not exist, or is wider than the required one.
         raise NoNodes(_unknown(group, topology, "preferred", constraint.preferred))
     return levels[levels.index(constraint.preferred) :]
 
@@ -174,7 +180,7 @@ def _unknown(group: str, topology: TopologyInfo, kind: str, level: str) -> str:
 def with_pods(
     tree: TopologyTree, required: str, pod_sets: Mapping[str, PodSetInfo]
 ) -> dict[str, dict[str, TopologyDomainInfo]]:
-    """The domains of the required level, and those below, where tasks of the group are placed already."""
+    """The domains of the required level in which tasks of the group are placed, and all domains below them, by level."""
     seats = {task.node for p in pod_sets.values() for task in p.tasks.values() if task.status in ACTIVE_ALLOCATED}
     found: dict[str, dict[str, TopologyDomainInfo]] = {}
     for domain in tree.levels.get(required, {}).values():
@@ -185,7 +191,7 @@ def with_pods(
 
 
 def node_scores(domain: TopologyDomainInfo, level: str) -> dict[str, float]:
-    """Scores of the nodes by their domains of the level, which are in rising order."""
+    """Scores of the nodes by their domain of the level: the later it comes in the tree, the higher."""
     domains = list(of_level(domain, level))
     return {
         name: math.floor(rank / len(domains) * 10) * scores.TOPOLOGY
@@ -195,6 +201,7 @@ def node_scores(domain: TopologyDomainInfo, level: str) -> dict[str, float]:
 
 
 def no_match(job: PodGroupInfo, group: SubGroup | PodSetInfo, constraint: TopologyConstraint, why: str = "") -> str:
+    """KAI's text for a topology requirement that no domain satisfies."""
     whose = f"job <{job.namespace}/{job.name}>"
     if group.name not in ("", DEFAULT_POD_SET):
         whose += f", subgroup {group.name}"

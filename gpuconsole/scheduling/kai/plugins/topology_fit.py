@@ -15,6 +15,7 @@ _ONE_POD = ResourceRequirements(scalars={PODS: 1})
 
 
 def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
+    """Total request of the tasks."""
     total = ResourceAmounts()
     for task in tasks:
         total.add_request(task.request)
@@ -22,7 +23,7 @@ def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
 
 
 def countable(tasks: Sequence[PodInfo]) -> bool:
-    """True if the tasks are similar enough to be counted by the largest of them."""
+    """True if the tasks are similar enough to count all by the largest request: same resources, all or none with GPUs."""
     with_gpus = sum(task.request.gpus > 0 for task in tasks)
     if with_gpus not in (0, len(tasks)):
         return False
@@ -31,10 +32,10 @@ def countable(tasks: Sequence[PodInfo]) -> bool:
 
 
 class Counting:
-    """Counts how many pods of the largest request fit nodes; requests of 1, 2, … pods are kept. Mutates."""
+    """Counts how many pods of the largest request fit nodes; caches the total requests of 1, 2, … pods. Mutates."""
 
     def __init__(self, tasks: Sequence[PodInfo]) -> None:
-        """Raises PortionsDiffer."""
+        """Raises PortionsDiffer if tasks request different fractions of a GPU."""
         self._tasks = len(tasks)
         largest = ResourceRequirements()
         for task in tasks:
@@ -50,6 +51,7 @@ class Counting:
         return domain.pods
 
     def on_node(self, node: KaiNodeInfo) -> int:
+        """How many pods fit the node's free resources; all tasks if they request nothing but a pod."""
         if self._largest.within(_ONE_POD):
             return self._tasks
         free, pods = node.free(), 0
@@ -64,7 +66,7 @@ class Counting:
 
 
 def _together(some: ResourceRequirements, one: ResourceRequirements) -> ResourceRequirements:
-    """What one pod more asks for, on top of some."""
+    """The request of one more pod on top of some; MIG requests keep their GPU count."""
     scalars = {name: some.scalars.get(name, 0) + n for name, n in one.scalars.items()}
     cpu, memory = some.cpu + one.cpu, some.memory + one.memory
     if some.mig:
@@ -79,7 +81,7 @@ def _together(some: ResourceRequirements, one: ResourceRequirements) -> Resource
 
 
 def misfit(domain: TopologyDomainInfo, needs: ResourceAmounts, tasks: int, group: str) -> JobError | None:
-    """Why the tasks do not fit the domain; None if no reason is found."""
+    """Why the tasks do not fit the domain; None if they do, by the pods counted, else by the sum of free resources."""
     if domain.pods is None:
         return None if ratio(needs, domain) <= 1 else _too_little(domain, needs, group)
     if domain.pods >= tasks:

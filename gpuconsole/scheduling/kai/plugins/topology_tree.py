@@ -15,25 +15,27 @@ _NOT_THERE = 1000.0
 
 
 class TopologyDomainInfo:
-    """A rack, a block, the whole: its nodes, the domains below, and what fits it. Mutates."""
+    """A topology domain such as a rack, or the root: its nodes, the domains below, and how much fits. Mutates."""
 
     def __init__(self, key: str, level: str) -> None:
         self.key, self.level = key, level
         self.children: list[TopologyDomainInfo] = []
         self.nodes: dict[str, KaiNodeInfo] = {}
         self.pods: int | None = None
-        """How many of the tasks fit; None where that was not counted."""
+        """How many of the tasks fit; None if that was not counted."""
         self.free = ResourceAmounts()
 
     def add_child(self, child: TopologyDomainInfo) -> None:
+        """Add a domain below, unless it is there."""
         if all(known.key != child.key for known in self.children):
             self.children.append(child)
 
     def forget(self) -> None:
+        """Delete the counted pods and free resources."""
         self.pods, self.free = None, ResourceAmounts()
 
     def sum_up(self) -> ResourceAmounts:
-        """Add up what is free in the domain and in those below."""
+        """Add up idle and releasing resources in the domain and in those below."""
         if self.children:
             for child in self.children:
                 self.free.add(child.sum_up())
@@ -67,20 +69,24 @@ class TopologyTree:
             parent = domain
 
     def forget(self) -> None:
+        """Delete the counts of every domain."""
         for domains in self.levels.values():
             for domain in domains.values():
                 domain.forget()
 
 
 def labelled(labels: Mapping[str, str], levels: Sequence[str]) -> bool:
-    """True if a node has a place on every level."""
+    """True if a node has the label of every level."""
     return all(level in labels for level in levels)
 
 
 def common_domain(
     nodes: Sequence[KaiNodeInfo], levels: Sequence[str], constraint: TopologyConstraint
 ) -> tuple[str, str, dict[str, KaiNodeInfo]]:
-    """Key and level of the narrowest domain of all nodes, no narrower than preferred, and the nodes that count."""
+    """Key and level of the narrowest domain that contains all nodes, and the nodes that have the labels of all levels.
+
+    The domain is no narrower than the preferred level.
+    """
     valid = {node.name: node for node in nodes if labelled(node.node.labels, levels)}
     parts: list[str] = []
     for level in levels:
@@ -96,7 +102,7 @@ def common_domain(
 
 
 def sort_tree(needs: ResourceAmounts, domain: TopologyDomainInfo, deepest: str) -> None:
-    """Put the fullest domains first, down to a level."""
+    """Put the domains with the least free resources first, down to a level."""
     if not deepest:
         return
     domain.children.sort(key=lambda child: (-ratio(needs, child), child.key))
@@ -106,7 +112,10 @@ def sort_tree(needs: ResourceAmounts, domain: TopologyDomainInfo, deepest: str) 
 
 
 def ratio(needs: ResourceAmounts, domain: TopologyDomainInfo) -> float:
-    """The largest part that the needs are of what is free; a thousand for a resource of which nothing is free."""
+    """The largest ratio of needs to free amounts over all resources but pods.
+
+    1000 for a resource of which nothing is free, infinite for GPUs.
+    """
     if needs.within(ResourceAmounts()):
         return 0.0
     free = domain.free

@@ -24,7 +24,7 @@ GATE_EVENTS = {
 
 
 def reconcile(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult:
-    """Return the workload after one reconciliation; the same object if no action is due."""
+    """Return the result of one reconciliation; its workload is the same object if no action is due."""
     if workload.finished:
         return _finished(workload, config.object_retention, now)
     outcome = (

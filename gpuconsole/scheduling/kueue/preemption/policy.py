@@ -1,4 +1,4 @@
-"""Filters the workloads that a preemption policy allows to preempt."""
+"""Filters and orders the workloads that a preemption policy allows to be preempted."""
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import merge

@@ -19,7 +19,9 @@ NAME = "allocate"
 
 
 def allocate(session: VolcanoSession) -> None:
-    """Take one job of each queue in turn; an overused queue is skipped."""
+    """Try one job at a time, from the first queue in queue order; an overused queue is dropped for the rest of the
+    action.
+    """
     sheets = {job.uid: sheet for job, sheet in _waiting(session)}
     jobs: dict[str, Heap[JobInfo]] = {}
     queues = Heap(session.queue_first)
@@ -65,7 +67,7 @@ def _may_be_allocated(task: TaskInfo) -> bool:
 
 
 def _try(session: VolcanoSession, search: DomainSearch, job: JobInfo, sheet: Worksheet) -> bool:
-    """Try a job; True if it started or progressed and has tasks left."""
+    """Place a job; True if it started or progressed and has tasks left."""
     if job.contains_hard_topology or job.contains_sub_job_policy:
         statement = search.for_job(job, sheet, session.hyper_nodes[TOP])
         if statement is None or not session.job_ready(job):
@@ -82,7 +84,7 @@ def _try(session: VolcanoSession, search: DomainSearch, job: JobInfo, sheet: Wor
     if statement is None:
         statement = search.placing.tasks(sub_job, tasks, TOP)
     if statement is None or not session.job_ready(job):
-        # What is only reserved stays on trial: later jobs of this session see it.
+        # Reservations are not undone: later jobs of this session see them.
         return False
     statement.commit()
     sub_job.nominated_hyper_node = ""

@@ -7,7 +7,7 @@ from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
 
 
 class Decisions:
-    """What the trials of one action decided (allocate's Recorder). Mutates."""
+    """Records the hyper nodes that the trials of one action chose (allocate's Recorder). Mutates."""
 
     def __init__(self, domains: HyperNodeDomains) -> None:
         self._domains = domains
@@ -28,13 +28,15 @@ class Decisions:
                 job.sub_jobs[uid].allocated_hyper_node = hyper_node
 
     def save_job(self, job: str, hyper_node: str) -> None:
+        """Record the hyper node chosen for a job."""
         self._of_job[job] = hyper_node
 
     def save_sub_job(self, job: str, tried: str, sub_job: str, hyper_node: str) -> None:
+        """Record a sub-job's hyper node in the trial of `tried` for its job."""
         self._of_sub_job.setdefault((job, tried), {})[sub_job] = hyper_node
 
     def carry_out(self, job: JobInfo) -> None:
-        """Apply the hyper nodes of the job and its sub-jobs after a commit."""
+        """Apply the recorded hyper nodes of the job and its sub-jobs after a commit."""
         chosen = self._of_job.get(job.uid)
         if not chosen:
             return

@@ -30,7 +30,7 @@ class DomainSearch:
         self.decisions = Decisions(session.domains)
 
     def for_job(self, job: JobInfo, sheet: Worksheet, below: HyperNodeInfo) -> VolcanoStatement | None:
-        """Place a job in the best domain of the first gradient that fits it; None if there is none."""
+        """Place a job in the best domain of the first gradient with a domain that fits it; None if there is none."""
         session = self._session
         if not sheet:
             return None
@@ -61,7 +61,11 @@ class DomainSearch:
     def for_sub_job(
         self, sub_job: SubJobInfo, sheet: Worksheet, below: HyperNodeInfo
     ) -> tuple[VolcanoStatement | None, float]:
-        """Place a sub-job likewise, below the domain that is tried for the job; returns also the domain's score."""
+        """Place a sub-job likewise, at or below `below`, the domain tried for its job; returns also that domain's
+        score.
+
+        (None, 0.0) if no domain fits; a placement by nomination scores 0.
+        """
         session, tasks = self._session, sheet.tasks[sub_job.uid]
         if not tasks:
             return None, 0.0

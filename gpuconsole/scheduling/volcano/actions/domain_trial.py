@@ -19,7 +19,7 @@ from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, 
 
 
 class NominationPlan(Struct, frozen=True):
-    """The steps to take, and the hyper node of each sub-job."""
+    """The steps that place a gang, and the hyper node of each sub-job."""
 
     operations: list[StatementStep]
     places: dict[str, str]
@@ -35,7 +35,9 @@ def plan(
     *,
     remembers: bool,
 ) -> NominationPlan | None:
-    """A plan that places enough of the job in the domain, or None; the session is unchanged."""
+    """A plan to place enough of the job in the domain once the victims are evicted, or None; the session is
+    unchanged.
+    """
     sheet = worksheet(session, job, lambda task: not task.gated and not task.request.is_empty())
     if not sheet or not session.real_node_list.get(domain):
         return None

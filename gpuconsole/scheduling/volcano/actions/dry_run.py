@@ -1,4 +1,4 @@
-"""Topology-aware preemption: finds victims on copies of nodes and chooses the node with the least loss.
+"""Topology-aware preemption: finds victims on copies of nodes and chooses the node with the least important ones.
 
 Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are ignored; on ties the first node
 by name wins.
@@ -15,17 +15,18 @@ from gpuconsole.scheduling.volcano.search import victims_suffice
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 LEAST_PRIORITY = 2**31
-"""Added to each priority, so that fewer victims of negative priority are less, too."""
+"""Added to each priority so that each further victim raises the sum, even with a negative priority."""
 
 
 class CandidateLimits(Struct, frozen=True, kw_only=True):
-    """How many nodes with victims are enough to choose from."""
+    """How many candidate nodes are collected: a percentage of the nodes, between `least` and `most`."""
 
     percentage: int = 10
     least: int = 1
     most: int = 100
 
     def enough(self, nodes: int) -> int:
+        """The number of candidates after which the search stops, out of this number of nodes."""
         return min(max(nodes * self.percentage // 100, self.least), self.most, nodes)
 
 
@@ -43,7 +44,10 @@ def best(
     may_go: Callable[[TaskInfo], bool],
     among: CandidateLimits,
 ) -> NodeCandidate | None:
-    """The node with the least important victims, among the first nodes that have any; None if there is none."""
+    """The node with the least important victims, among the first candidates; None if there is none.
+
+    `may_go` says which tasks may be evicted.
+    """
     found: list[NodeCandidate] = []
     enough = among.enough(len(nodes))
     for node in nodes:
@@ -56,7 +60,9 @@ def best(
 
 
 def _loss(session: VolcanoSession, candidate: NodeCandidate) -> tuple[int, int, int, int, str]:
-    """The highest priority, their sum, their number, then how long the most important have run; then the name."""
+    """Sort key: priority of the first victim, sum of priorities, number of victims, start of the most important ones,
+    name.
+    """
     priorities = [victim.pod.priority for victim in candidate.victims]
     highest = max(priorities)
     started = min(victim.pod.started or session.now for victim in candidate.victims if victim.pod.priority == highest)
@@ -67,7 +73,9 @@ def _loss(session: VolcanoSession, candidate: NodeCandidate) -> tuple[int, int, 
 def _victims(
     session: VolcanoSession, task: TaskInfo, node: NodeInfo, may_go: Callable[[TaskInfo], bool]
 ) -> list[TaskInfo] | None:
-    """The fewest victims on the copy of a node; None if the task does not fit even then."""
+    """The victims on the copy of a node, less those that can stay; None if the task does not fit even without
+    them all.
+    """
     candidates = [other.clone() for _, other in sorted(node.tasks.items()) if may_go(other)]
     allowed = session.preemptable(task, candidates) or []
     if not victims_suffice(task, node, allowed):

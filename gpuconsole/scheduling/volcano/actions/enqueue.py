@@ -8,7 +8,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 def enqueue(session: VolcanoSession) -> None:
-    """Take one pending job of each queue in turn until none is left."""
+    """Try one pending job at a time, from the first queue in queue order, until none is left."""
     jobs: dict[str, Heap[JobInfo]] = {}
     queues = Heap(session.queue_first)
     seen = set()

@@ -28,15 +28,16 @@ MOST_DOMAINS = 8
 
 
 class GangOptions(Struct, frozen=True, kw_only=True):
-    """Configured options of evictions for gangs."""
+    """Arguments of gangpreempt and gangreclaim."""
 
     most_domains: int = MOST_DOMAINS
-    """So many domains are looked at for each job."""
+    """How many domains are tried for each job (maxDomains)."""
     whole: bool = True
-    """Jobs may be ended, not only cut down to what their gangs need."""
+    """True if bundles that break a victim's gang are allowed (allowWholeBundle)."""
 
     @classmethod
     def of(cls, arguments: VolcanoArguments) -> "GangOptions":
+        """Read the action's arguments; maxDomains below 1 is the default."""
         said = arguments.integer("maxDomains", MOST_DOMAINS)
         return cls(most_domains=said if said > 0 else MOST_DOMAINS, whole=arguments.flag("allowWholeBundle", True))
 

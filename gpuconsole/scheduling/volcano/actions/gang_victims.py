@@ -18,12 +18,12 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
-    """Tasks of one job in one domain that are evicted together or one by one."""
+    """Tasks of one job in one domain that are evicted together."""
 
     job: JobInfo
     tasks: tuple[TaskInfo, ...]
     whole: bool = False
-    """True if the job's gang breaks with them: then the whole job is lost."""
+    """True if evicting them breaks the job's gang, so that the whole job is lost."""
 
     @property
     def frees(self) -> Resource:
@@ -32,7 +32,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
     @property
     def costs(self) -> Resource:
-        """Total loss, including tasks elsewhere that cannot run without it."""
+        """The request of the whole job if its gang breaks; otherwise nothing."""
         return requested(self.job.tasks.values()) if self.whole else Resource()
 
 
@@ -45,7 +45,10 @@ def requested(tasks: Iterable[TaskInfo]) -> Resource:
 
 
 def bundles_of(job: JobInfo, tasks: Iterable[TaskInfo]) -> list[Bundle]:
-    """Split tasks of a job into those above and those within its gang's minimum, the least important first."""
+    """Split tasks of a job into those above its gang's minimum and the rest, each with the least important first.
+
+    If the gang is below its minimum already, all are in one bundle that is not `whole`.
+    """
     ordered = sorted(tasks, key=lambda task: (task.priority, task.uid))
     if not ordered:
         return []

@@ -23,6 +23,7 @@ class Worksheet:
         return bool(self.sub_jobs)
 
     def clone(self) -> "Worksheet":
+        """An independent copy."""
         return Worksheet(self.sub_jobs.clone(), {uid: tasks.clone() for uid, tasks in self.tasks.items()})
 
     def take(self, other: "Worksheet") -> None:
@@ -31,7 +32,10 @@ class Worksheet:
 
 
 def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
-    """The worksheet of a job: first the smallest set of sub-jobs that it needs to run (organizeJobWorksheet)."""
+    """The worksheet of a job's pending tasks that are `wanted`.
+
+    The sub-jobs that the job still needs to run come first (organizeJobWorksheet).
+    """
     required = _required(session, job)
 
     def first(left: SubJobInfo, right: SubJobInfo) -> bool:

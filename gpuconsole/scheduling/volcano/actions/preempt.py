@@ -1,7 +1,7 @@
-"""preempt action: a starving job preempts jobs of its own queue, then a task preempts tasks of its own job.
+"""preempt action: a starving job preempts jobs of its own queue, then tasks preempt others of their own job.
 
-Volcano 1.15 actions/preempt. The node is picked first and victims on it after; with `enableTopologyAwarePreemption`
-nodes are compared by their victims, as kube-scheduler does.
+Volcano 1.15 actions/preempt. The node is chosen by score before its victims; with `enableTopologyAwarePreemption` nodes
+are compared by their victims, as in kube-scheduler.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,14 +27,16 @@ Filter = Callable[[TaskInfo], bool]
 
 
 class PreemptOptions(Struct, frozen=True, kw_only=True):
-    """Configured preemption options."""
+    """Arguments of the preempt action."""
 
     remembers: bool = True
+    """True skips nodes that rejected a task of the same role (predicateErrorCacheEnable)."""
     topology_aware: bool = False
     candidates: dry_run.CandidateLimits = dry_run.CandidateLimits()
 
     @classmethod
     def of(cls, arguments: VolcanoArguments) -> "PreemptOptions":
+        """Read the action's arguments; those that are missing take Volcano's defaults."""
         return cls(
             remembers=arguments.flag("predicateErrorCacheEnable", True),
             topology_aware=arguments.flag("enableTopologyAwarePreemption", False),
@@ -139,7 +141,7 @@ class _Preemption:
             trial = VolcanoStatement(session)
             evicted = False
             order = session.victims_heap(victims, task)
-            # A queue that is full needs room of its own, whatever the node has.
+            # A full queue needs evictions of its own, even if the node has room.
             while order and not (session.allocatable(queue, task) and _has_room(task, node)):
                 trial.evict(order.pop(), NAME, task.key)
                 evicted = True

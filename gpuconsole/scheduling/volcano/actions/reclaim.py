@@ -1,6 +1,6 @@
 """reclaim action: a starving job reclaims its queue's deserved resources from jobs of other queues.
 
-Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is that of its search, which is parallel.
+Volcano 1.15 actions/reclaim. Nodes are tried by name; Volcano's order is that of its parallel search.
 """
 
 from gpuconsole.scheduling.heap import Heap

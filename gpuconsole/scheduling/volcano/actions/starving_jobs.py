@@ -7,7 +7,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 def starving_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
-    """The queues of all valid enqueued jobs, and starving jobs by queue, both in order."""
+    """The queues with valid enqueued jobs, and the starving jobs of each, as heaps in queue and job order."""
     queues = Heap(session.queue_first)
     starving: dict[str, Heap[JobInfo]] = {}
     seen = set()

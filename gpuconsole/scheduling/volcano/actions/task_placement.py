@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatemen
 
 
 class TaskPlacement:
-    """How tasks get nodes in one session."""
+    """Places tasks on nodes in one session."""
 
     def __init__(self, session: VolcanoSession, *, remembers: bool) -> None:
         self.session = session
@@ -24,10 +24,11 @@ class TaskPlacement:
         self.memo = PredicateCache(session)
 
     def finder(self) -> Finder:
+        """A node finder that uses the session's predicate cache."""
         return Finder(self.session, remembers=self._remembers, memo=self.memo)
 
     def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
-        """Place tasks until the sub-job is ready; None, with nothing changed, if it is neither ready nor pipelined.
+        """Place tasks until the sub-job is ready; None, with placements undone, if it is neither ready nor pipelined.
 
         Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
         """
@@ -65,7 +66,10 @@ class TaskPlacement:
         return None
 
     def place(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
-        """Allocate idle resources, or else pipeline to releasing ones; False if the node does not fit the task."""
+        """Allocate idle resources, or else pipeline to releasing ones; False if the node rejects the task.
+
+        Does nothing if the node has neither.
+        """
         try:
             if task.init_request.less_equal(node.idle, ZERO):
                 statement.allocate(task, node)
@@ -80,7 +84,7 @@ class TaskPlacement:
         return resource_fit(task, node) or self.session.predicate_for_allocate(task, node)
 
     def _may_try(self, sub_job: SubJobInfo, task: TaskInfo) -> bool:
-        """False if the queue cannot take the task, or a task of its role was refused already."""
+        """False if the queue cannot take the task, or a task of its role was rejected already."""
         session = self.session
         job = session.jobs[sub_job.job]
         if not session.allocatable(session.queues[job.queue], task):

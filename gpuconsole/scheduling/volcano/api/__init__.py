@@ -1,1 +1,1 @@
-"""What a session holds: resources with Volcano's tolerances, tasks, jobs and sub-jobs, nodes, queues, hyper nodes."""
+"""Data of a session: resources with Volcano's tolerances, tasks, jobs and sub-jobs, nodes, queues, hyper nodes."""

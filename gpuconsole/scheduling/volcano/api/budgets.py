@@ -16,10 +16,12 @@ class OpenBudget(Struct, frozen=True, kw_only=True):
     allowed: int = 0
     """status.disruptionsAllowed."""
     disrupted: frozenset[str] = frozenset()
-    """Names of pods that are on their way out already (status.disruptedPods)."""
+    """Names of pods whose disruption is under way (status.disruptedPods)."""
 
     def covers(self, pod: Pod) -> bool:
-        """True if the budget selects this pod; an empty selector selects no pod here."""
+        """True if the budget selects this pod and its disruption is not under way; an empty selector selects no pod
+        here.
+        """
         if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
             return False
         asks = self.selector.match_labels or self.selector.match_expressions

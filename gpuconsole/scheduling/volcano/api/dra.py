@@ -13,9 +13,11 @@ class DraResource(Struct):
     """Amounts by dimension, in base units (bytes for memory)."""
 
     def clone(self) -> "DraResource":
+        """An independent copy."""
         return DraResource(self.count, dict(self.capacity))
 
     def add(self, other: "DraResource", times: int = 1) -> None:
+        """Add the other, multiplied by `times`."""
         self.count += other.count * times
         for name, amount in other.capacity.items():
             self.capacity[name] = self.capacity.get(name, 0) + amount * times
@@ -28,4 +30,4 @@ class DraResource(Struct):
 
 
 Devices = Mapping[str, DraResource]
-"""What is claimed, by device class."""
+"""Claimed devices by device class."""

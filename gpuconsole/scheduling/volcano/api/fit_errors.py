@@ -11,7 +11,7 @@ POD_NUMBER_EXCEEDED = "node(s) pod number exceeded"
 UNSCHEDULABLE_REASON = "Unschedulable"
 """Reason of the pod's condition while it cannot be placed."""
 SCHEDULABLE_REASON = "Schedulable"
-"""Reason of the pod's condition when only its gang keeps it waiting."""
+"""Reason of the pod's condition when it is pending only because of its gang."""
 
 
 class PredicateCode(IntEnum):
@@ -75,11 +75,12 @@ class FitErrors:
     def __init__(self, text: str = "", hyper_node: str = "") -> None:
         self.nodes: dict[str, FitError] = {}
         self.text = text
-        """Said instead of the count of nodes."""
+        """Replaces `0/N nodes are unavailable`."""
         self.hyper_node = hyper_node
         """The domain that was searched."""
 
     def put(self, node: str, error: FitError) -> None:
+        """Set the error of a node."""
         self.nodes[node] = error
 
     def unresolvable_nodes(self) -> set[str]:
@@ -102,6 +103,6 @@ def histogram(reasons: Mapping[str, int]) -> str:
 
 
 def insufficient(resources: Iterable[str]) -> str:
-    """`Insufficient cpu` for the first of the resources, nothing for none."""
+    """`Insufficient cpu` for the first of the resources; empty for none."""
     first = next(iter(resources), "")
     return f"Insufficient {first}" if first else ""

@@ -23,6 +23,7 @@ class HyperNodeInfo(Struct, eq=False):
 
     @classmethod
     def of(cls, hyper_node: HyperNode) -> "HyperNodeInfo":
+        """The entry of a hyper node, without parent and children."""
         return cls(hyper_node.name, hyper_node.tier, hyper_node.tier_name, hyper_node=hyper_node)
 
     @property
@@ -66,7 +67,7 @@ def lowest_common(tree: Tree, first: str, second: str) -> str:
 
 
 def leaves(tree: Tree, name: str) -> set[str]:
-    """The hyper nodes at or below it that hold no hyper nodes themselves."""
+    """The hyper nodes at or below it whose members are no hyper nodes."""
     found, seen, waiting = set(), set(), [name]
     while waiting:
         info = tree.get(waiting.pop())
@@ -113,8 +114,7 @@ def chooses(info: HyperNodeInfo, node: Node) -> bool:
 def chosen(member: HyperNodeMember, nodes: Iterable[Node]) -> set[str]:
     """Names of the nodes that a member selects (GetMembers).
 
-    A name counts even if no such node exists. An invalid regular expression, and labels without any requirement, select
-    nothing.
+    A name counts even if no such node exists. An invalid regular expression and an empty label selector select nothing.
     """
     found = {member.exact} if member.exact else set()
     if member.exact == "":
@@ -132,10 +132,10 @@ def chosen(member: HyperNodeMember, nodes: Iterable[Node]) -> set[str]:
 
 
 class HyperNodes:
-    """All hyper nodes and the tree that they make (api.HyperNodesInfo). Mutates; the tree is built when asked for.
+    """All hyper nodes and the tree that they form (api.HyperNodesInfo). Mutates; the tree is built on access.
 
-    Where a hyper node would have two parents or be its own ancestor there is a `problem`: nothing is scheduled by a
-    tree that is not whole.
+    `problem` says so if a hyper node has two parents or is its own ancestor: jobs with a network topology are not
+    scheduled then.
     """
 
     def __init__(self) -> None:
@@ -147,22 +147,24 @@ class HyperNodes:
         self._problem = ""
 
     def apply(self, hyper_node: HyperNode) -> None:
-        """A hyper node appeared or changed."""
+        """Add or replace a hyper node."""
         self._objects[hyper_node.name] = hyper_node
         self._built = False
 
     def delete(self, name: str) -> None:
+        """Remove a hyper node."""
         self._objects.pop(name, None)
         self._built = False
 
     def set_node(self, node: Node) -> None:
-        """Apply a node; only one that is, or was, selected by pattern or labels changes anything."""
+        """Apply a node; the tree is rebuilt only if a pattern or labels select the node, or did."""
         before, self._nodes[node.name] = self._nodes.get(node.name), node
         if before is not None and before.labels == node.labels:
             return
         self._stir((node,) if before is None else (before, node))
 
     def delete_node(self, name: str) -> None:
+        """Remove a node."""
         node = self._nodes.pop(name, None)
         if node is not None:
             self._stir((node,))
@@ -180,7 +182,7 @@ class HyperNodes:
 
     @property
     def real_nodes(self) -> Mapping[str, frozenset[str]]:
-        """Names of the nodes in each hyper node, itself or through those below it."""
+        """Names of the nodes in each hyper node, directly or through those below it."""
         self._build()
         return self._real
 
@@ -199,7 +201,7 @@ class HyperNodes:
         return tiers
 
     def fork(self) -> "HyperNodes":
-        """An independent copy; what is built is shared."""
+        """An independent copy; what is already built is shared."""
         twin = HyperNodes()
         twin._objects, twin._nodes = dict(self._objects), dict(self._nodes)
         twin._built, twin._tree, twin._real, twin._problem = self._built, self._tree, self._real, self._problem

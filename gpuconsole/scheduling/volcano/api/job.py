@@ -1,4 +1,4 @@
-"""A job in a session: the tasks of one PodGroup, and what its gang still lacks."""
+"""A job in a session: the tasks of one PodGroup, their sub-jobs, and the gang's state."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -88,11 +88,11 @@ class JobInfo(Gang):
         self.priority = 0
         self.created: Time = 0
         self.waiting_time: Span | None = None
-        """How long it may wait (sla)."""
+        """How long it may wait (sla plugin); None without a limit."""
         self.fit_error = ""
-        """Why the whole job is kept back."""
+        """Why the whole job cannot be scheduled."""
         self.node_fit_errors: dict[str, FitErrors] = {}
-        """Why a task, by uid, fits nowhere."""
+        """Why a task fits on no node, by the task's uid."""
         self.allocated_hyper_node = ""
         self.network_topology: NetworkTopology | None = None
         self.sub_jobs: dict[str, SubJobInfo] = {}
@@ -105,9 +105,9 @@ class JobInfo(Gang):
         self.allocated, self.total_request = Resource(), Resource()
         self.pod_group: PodGroup | None = None
         self.phase = ""
-        """The PodGroup's, as the session changes it."""
+        """Phase of the PodGroup, as the session changes it."""
         self.conditions: list[PodGroupCondition] = []
-        """What the session says about the PodGroup when it closes."""
+        """Conditions of the PodGroup."""
         self.preemptable = False
         self.revocable_zone = ""
         self.budget = DisruptionBudget()
@@ -141,11 +141,12 @@ class JobInfo(Gang):
         self._regroup()
 
     def set_min_members(self, group: PodGroup) -> None:
-        """How many tasks of each role it needs, and how many that is (ParseMinMemberInfo)."""
+        """Set how many tasks of each role it needs, and their sum (ParseMinMemberInfo)."""
         self.task_min_available = dict(group.min_task_member)
         self.task_min_available_total = sum(group.min_task_member.values())
 
     def add_task(self, task: TaskInfo) -> None:
+        """Add a task to the job, its sums and its sub-job."""
         self.index(task)
         self.total_request.add(task.request)
         if task.status in ALLOCATED_STATUS:
@@ -172,7 +173,7 @@ class JobInfo(Gang):
         self.add_task(task)
 
     def clone(self) -> "JobInfo":
-        """An independent copy with its own tasks, without fit errors."""
+        """An independent copy with its own tasks, without the fit errors of tasks."""
         twin = JobInfo(self.uid)
         twin.namespace, twin.name, twin.queue, twin.priority = self.namespace, self.name, self.queue, self.priority
         twin.min_available, twin.created, twin.waiting_time = self.min_available, self.created, self.waiting_time
@@ -197,7 +198,7 @@ class JobInfo(Gang):
         return Resource.of(self.pod_group.min_resources)
 
     def elastic_resources(self) -> Resource:
-        """Its allocation above minResources."""
+        """The part of its allocation above minResources."""
         return exceeded_part(self.allocated, self.min_resources())
 
     def gated_resources(self) -> Resource:
@@ -220,12 +221,12 @@ class JobInfo(Gang):
         return rest
 
     def is_starving(self) -> bool:
-        """True if fewer tasks than it needs are placed or pipelined (IsStarving)."""
+        """True if fewer tasks than minAvailable are ready or pipelined (IsStarving)."""
         return self.waiting_task_num + self.ready_task_num < self.min_available
 
     @property
     def is_pending(self) -> bool:
-        """True if its PodGroup is Pending, so that its tasks are not tried yet."""
+        """True if it has no PodGroup or one that is not enqueued, so that its tasks are not tried yet."""
         return self.pod_group is None or self.phase in ("", "Pending")
 
     @property
@@ -243,12 +244,15 @@ class JobInfo(Gang):
         return all(counts[gid] >= least for gid, least in self.min_sub_jobs.items())
 
     def check_sub_job_valid(self) -> bool:
+        """True if enough sub-jobs of each policy exist."""
         return self.check_sub_jobs(lambda _: True)
 
     def check_sub_job_ready(self) -> bool:
+        """True if enough sub-jobs of each policy are ready."""
         return self.check_sub_jobs(SubJobInfo.is_ready)
 
     def check_sub_job_pipelined(self) -> bool:
+        """True if enough sub-jobs of each policy are ready or pipelined."""
         return self.check_sub_jobs(SubJobInfo.is_pipelined)
 
     @property
@@ -292,7 +296,7 @@ class JobInfo(Gang):
         }
 
     def task_has_fit_errors(self, sub_job: str, task: TaskInfo) -> bool:
-        """True if a task of the same role was refused already, so that this one can be skipped."""
+        """True if a task of the same role was rejected already, so that this one can be skipped."""
         return bool(task.role) and task.role in self.failed_roles(sub_job)
 
     def task_reason(self, uid: str) -> tuple[str, str, str]:

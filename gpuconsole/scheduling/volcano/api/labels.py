@@ -15,7 +15,7 @@ QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 JOB_ALLOCATED_HYPER_NODE = "volcano.sh/job-allocated-hypernode"
 SLA_WAITING_TIME = "sla-waiting-time"
 SLA_WAITING_TIMES = ("volcano.sh/sla-waiting-time", SLA_WAITING_TIME)
-"""Both keys are read, the first that holds a valid time counts."""
+"""Both keys are read; the first with a valid time counts."""
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 HIERARCHY = "volcano.sh/hierarchy"
@@ -33,12 +33,12 @@ def group_of(pod: Pod) -> str:
 
 
 def role_of(pod: Pod) -> str:
-    """Which task of its job the pod plays."""
+    """The task of the Volcano Job that the pod belongs to; empty if it names none."""
     return pod.annotations.get(TASK_SPEC) or pod.labels.get(TASK_SPEC, "")
 
 
 def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], otherwise: bool) -> bool:
-    """The annotation's value, or else the label's; an unreadable value means no, a missing one the default."""
+    """The value of the annotation, else of the label; False if it is invalid, `otherwise` if both are missing."""
     for place in (annotations, labels):
         if PREEMPTABLE in place:
             return parse_flag(place[PREEMPTABLE]) or False
@@ -46,7 +46,7 @@ def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], other
 
 
 def revocable_zone(annotations: Mapping[str, str]) -> str:
-    """`*` if it may run on revocable nodes, else empty."""
+    """`*` if the pod may run on revocable nodes, else empty; without an annotation a preemptable one decides."""
     if REVOCABLE_ZONE in annotations:
         return "*" if annotations[REVOCABLE_ZONE] == "*" else ""
     return "*" if parse_flag(annotations.get(PREEMPTABLE, "")) else ""

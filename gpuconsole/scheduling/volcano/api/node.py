@@ -33,9 +33,9 @@ NO_USAGE = NodeUsage()
 
 
 class NodeInfo:
-    """A node (api.NodeInfo). Mutates: tasks come and go, and the sums follow.
+    """A node (api.NodeInfo). Mutates: its sums follow its tasks.
 
-    It holds copies of tasks, so that a task's status may change before the node is told.
+    It holds copies of tasks, so that a task's status can change before the node is updated.
     """
 
     __slots__ = (
@@ -58,17 +58,17 @@ class NodeInfo:
     )
 
     def __init__(self, node: Node | None = None, ignored: Iterable[str] = ()) -> None:
-        """A node without tasks; None for one that has not been described, whose sums stay empty."""
+        """A node without tasks; with None it is not ready and its sums stay empty."""
         self.ignored = tuple(ignored)
-        """Resources that a device plugin of the scheduler hands out itself."""
+        """Resources that are not counted because a scheduler plugin allocates them."""
         self.node: Node | None = None
         self.changes = 0
-        """Grows whenever a task comes or goes."""
+        """Grows whenever a task is added or removed, or the node changes."""
         self.tasks: dict[str, TaskInfo] = {}
         """Copy of a task by `namespace/name`."""
         self.usage = NO_USAGE
         self.devices: dict[str, object] = {}
-        """What plugins keep about its devices, by their name."""
+        """State of plugins about its devices, by name."""
         self._describe(node)
 
     def __repr__(self) -> str:
@@ -76,11 +76,11 @@ class NodeInfo:
 
     @property
     def ready(self) -> bool:
-        """True if it was described; taints are checked elsewhere."""
+        """True if it has a Node object; taints are checked elsewhere."""
         return self.node is not None
 
     def set_node(self, node: Node | None) -> None:
-        """Apply a node's description and compute all sums again. Without a description it is not ready."""
+        """Apply a Node object and compute all sums again; with None it is no longer ready."""
         self.changes += 1
         if node is None:
             self.node = None
@@ -128,7 +128,7 @@ class NodeInfo:
         self.used.sub(copy.request)
 
     def update_task(self, task: TaskInfo) -> None:
-        """The task's status changed."""
+        """Apply the changed status of a task."""
         self.remove_task(task)
         self.add_task(task)
 
@@ -137,7 +137,7 @@ class NodeInfo:
         return self.idle.clone().add(self.releasing).sub(self.pipelined)
 
     def fresh(self) -> "NodeInfo":
-        """The node as described, without tasks; its allocatable resources are shared and never changed."""
+        """A copy without tasks; its allocatable resources are shared and never changed."""
         twin = NodeInfo.__new__(NodeInfo)
         twin.ignored, twin.node, twin.name = self.ignored, self.node, self.name
         twin.revocable_zone, twin.oversubscribed = self.revocable_zone, self.oversubscribed
@@ -148,7 +148,7 @@ class NodeInfo:
         return twin
 
     def clone(self) -> "NodeInfo":
-        """A node with copies of its tasks that starts equal."""
+        """A copy with copies of its tasks."""
         twin = NodeInfo(self.node, self.ignored)
         for task in self.tasks.values():
             twin.add_task(task)

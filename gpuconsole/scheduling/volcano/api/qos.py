@@ -15,7 +15,10 @@ class Qos(IntEnum):
 
 
 def qos_of(template: PodTemplate) -> Qos:
-    """GetPodQOS: guaranteed if every container limits cpu and memory to what it requests, best effort if none asks."""
+    """QoS class of a pod (GetPodQOS).
+
+    Guaranteed if every container limits cpu and memory to what it requests, best effort if none has requests or limits.
+    """
     containers = (*template.containers, *template.init_containers)
     pairs = [(one.effective.get(name, 0), one.limits.get(name, 0)) for one in containers for name in (CPU, MEMORY)]
     if not any(requested or limited for requested, limited in pairs):

@@ -21,5 +21,5 @@ class QueueInfo:
 
     @property
     def reclaimable(self) -> bool:
-        """True if other queues may reclaim what it borrowed."""
+        """True if other queues may reclaim from it."""
         return self.queue.reclaimable

@@ -7,9 +7,9 @@ from enum import IntEnum
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, PODS
 
 TOLERANCE = 0.1
-"""What is less than this is nothing, and amounts that differ by less are equal (minResource)."""
+"""Smaller amounts count as zero, and amounts with a smaller difference as equal (minResource)."""
 IGNORED_SCALARS = frozenset((PODS,))
-"""Every task asks for one of `pods`, so it tells nothing about a shortage."""
+"""Left out of comparisons by name: every task requests one of `pods`."""
 
 
 class Default(IntEnum):
@@ -27,7 +27,9 @@ def _at_most(left: float, right: float) -> bool:
 
 
 def is_scalar(name: str) -> bool:
-    """True for what Volcano counts beside cpu and memory: extended resources, hugepages and attachable volumes."""
+    """True for resources that Volcano counts besides cpu and memory: extended resources, hugepages and attachable
+    volumes.
+    """
     if "/" in name:
         return not name.startswith(("requests.", "count/"))
     return name.startswith(("hugepages-", "attachable-volumes-"))
@@ -36,8 +38,8 @@ def is_scalar(name: str) -> bool:
 class Resource:
     """Amounts of cpu (milli), memory (bytes) and scalars (milli-units, `pods` in whole ones). Mutates in place.
 
-    Volcano 1.15 api.Resource. `scalars` is None where no scalar was ever named, which subtraction and minimum tell
-    apart from an empty mapping.
+    Volcano 1.15 api.Resource. `scalars` is None if no scalar was ever named; subtraction and minimum treat that
+    differently from an empty mapping.
     """
 
     __slots__ = ("cpu", "max_tasks", "memory", "scalars")
@@ -49,7 +51,7 @@ class Resource:
         self.memory = memory
         self.scalars = scalars
         self.max_tasks = max_tasks
-        """How many pods the node takes; only nodes' capacities say it."""
+        """Amount of `pods` that the vector was read with; arithmetic does not change it."""
 
     @classmethod
     def of(cls, amounts: Mapping[str, int], ignored: Iterable[str] = ()) -> "Resource":
@@ -74,10 +76,11 @@ class Resource:
 
     @property
     def untouched(self) -> bool:
-        """True if nothing was ever added to it, or all of cpu and memory was taken off again and it has no scalars."""
+        """True if cpu and memory are exactly 0 and no scalar is named."""
         return not (self.cpu or self.memory or self.scalars)
 
     def clone(self) -> "Resource":
+        """An independent copy."""
         return Resource(self.cpu, self.memory, None if self.scalars is None else dict(self.scalars), self.max_tasks)
 
     def __repr__(self) -> str:
@@ -103,7 +106,7 @@ class Resource:
     __hash__ = None  # type: ignore[assignment]
 
     def get(self, name: str) -> float:
-        """The amount of one resource; 0 where it is not named."""
+        """The amount of one resource; 0 if it is not named."""
         if name == CPU:
             return self.cpu
         if name == MEMORY:
@@ -111,12 +114,12 @@ class Resource:
         return self.scalars.get(name, 0.0) if self.scalars else 0.0
 
     def names(self) -> list[str]:
-        """The resources of which there is something."""
+        """Names of the resources with an amount above zero, within the tolerance."""
         found = [name for name, value in ((CPU, self.cpu), (MEMORY, self.memory)) if value >= TOLERANCE]
         return found + [name for name, value in (self.scalars or {}).items() if value >= TOLERANCE]
 
     def is_empty(self) -> bool:
-        """True if there is nothing of anything, `pods` aside."""
+        """True if all amounts but `pods` are zero, within the tolerance."""
         if self.cpu >= TOLERANCE or self.memory >= TOLERANCE:
             return False
         return not self.scalars or all(
@@ -124,21 +127,23 @@ class Resource:
         )
 
     def is_zero(self, name: str) -> bool:
-        """True if there is nothing of one resource."""
+        """True if the amount of one resource is zero, within the tolerance."""
         return self.get(name) < TOLERANCE
 
     def add_scalar(self, name: str, value: float) -> None:
+        """Add to the amount of a scalar."""
         if self.scalars is None:
             self.scalars = {}
         self.scalars[name] = self.scalars.get(name, 0.0) + value
 
     def set_scalar(self, name: str, value: float) -> None:
+        """Set the amount of a scalar."""
         if self.scalars is None:
             self.scalars = {}
         self.scalars[name] = value
 
     def assign(self, name: str, value: float) -> None:
-        """Set one dimension, whichever it is."""
+        """Set the amount of one resource: cpu, memory or a scalar."""
         if name == CPU:
             self.cpu = value
         elif name == MEMORY:
@@ -159,7 +164,7 @@ class Resource:
         return self
 
     def sub(self, other: "Resource") -> "Resource":
-        """Subtract in place, below zero too, and return itself; scalars only from a vector that has some."""
+        """Subtract in place, also below zero, and return itself; scalars only if this vector has named any."""
         self.cpu -= other.cpu
         self.memory -= other.memory
         mine = self.scalars
@@ -177,7 +182,7 @@ class Resource:
         return self
 
     def set_max(self, other: "Resource") -> None:
-        """Raise each dimension to that of the other (SetMaxResource)."""
+        """Set each dimension to the larger of both amounts (SetMaxResource)."""
         self.cpu = max(self.cpu, other.cpu)
         self.memory = max(self.memory, other.memory)
         if other.scalars:
@@ -188,9 +193,9 @@ class Resource:
             self.scalars = mine
 
     def set_min(self, other: "Resource", default: Default) -> "Resource":
-        """Lower each dimension to that of the other, and return itself (MinDimensionResource).
+        """Set each dimension to the smaller of both amounts, and return itself (MinDimensionResource).
 
-        A scalar that the other does not name becomes 0, or stays if that counts as infinity.
+        A scalar that the other does not name becomes 0 with ZERO, and stays with INFINITY.
         """
         self.cpu = min(self.cpu, other.cpu)
         self.memory = min(self.memory, other.memory)
@@ -205,7 +210,7 @@ class Resource:
         return self
 
     def fit_delta(self, other: "Resource") -> "Resource":
-        """What is left after a request, below zero where it does not fit; mutates and returns itself."""
+        """Subtract each requested amount plus the tolerance, also below zero; mutates and returns itself."""
         if other.cpu > 0:
             self.cpu -= other.cpu + TOLERANCE
         if other.memory > 0:
@@ -216,7 +221,7 @@ class Resource:
         return self
 
     def less(self, other: "Resource", default: Default) -> bool:
-        """True if there is less of everything."""
+        """True if every amount is less than in the other."""
         if not (self.cpu < other.cpu and self.memory < other.memory):
             return False
         mine, theirs = self.scalars or {}, other.scalars or {}
@@ -225,7 +230,7 @@ class Resource:
         return all(value < theirs.get(name, 0.0) for name, value in mine.items() if default is ZERO or name in theirs)
 
     def less_equal(self, other: "Resource", default: Default) -> bool:
-        """True if there is no more of anything, within the tolerance."""
+        """True if no amount is more than in the other, within the tolerance."""
         if self.cpu - other.cpu >= TOLERANCE or self.memory - other.memory >= TOLERANCE:
             return False
         mine, theirs = self.scalars or {}, other.scalars or {}
@@ -240,7 +245,7 @@ class Resource:
         return True
 
     def exceeding(self, other: "Resource", default: Default = ZERO) -> list[str]:
-        """Names of which there is more than in the other, in order (LessEqualWithResourcesName)."""
+        """Names of amounts that are more than in the other, in order (LessEqualWithResourcesName)."""
         pairs = ((CPU, self.cpu, other.cpu), (MEMORY, self.memory, other.memory))
         found = [name for name, left, right in pairs if not _at_most(left, right)]
         theirs = other.scalars or {}
@@ -250,9 +255,9 @@ class Resource:
         return found
 
     def exceeding_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
-        """Names that the request names and of which there is more than in the other, in order.
+        """Requested names whose amount is more than in the other, in order.
 
-        LessEqualWithDimensionAndResourcesName: without tolerance, `pods` left out.
+        LessEqualWithDimensionAndResourcesName: without tolerance and without `pods`.
         """
         found = [
             name
@@ -271,11 +276,11 @@ class Resource:
         ]
 
     def less_partly(self, other: "Resource", default: Default) -> bool:
-        """True if there is less of anything."""
+        """True if any amount is less than in the other."""
         return self._partly(other, default, lambda left, right: left < right)
 
     def less_equal_partly(self, other: "Resource", default: Default) -> bool:
-        """True if there is no more of anything at all, within the tolerance."""
+        """True if any amount is no more than in the other, within the tolerance."""
         return self._partly(other, default, _at_most)
 
     def _partly(self, other: "Resource", default: Default, holds: Callable[[float, float], bool]) -> bool:
@@ -290,14 +295,14 @@ class Resource:
         )
 
     def within_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
-        """Names that the request names and of which there is no more than in the other, in order.
+        """Requested names whose amount is no more than in the other, in order.
 
-        LessEqualPartlyWithDimension: it is so in part if there is any.
+        LessEqualPartlyWithDimension, which is true if there is any.
         """
         return [name for name in request._asked() if _at_most(self.get(name), other.get(name))]
 
     def within_where_used(self, other: "Resource", request: "Resource") -> list[str]:
-        """As `within_where_requested`, but not names of which neither has anything.
+        """As `within_where_requested`, without names whose amount is zero in both.
 
         LessEqualPartlyWithDimensionZeroFiltered.
         """
@@ -305,13 +310,15 @@ class Resource:
         return [name for name in found if self.get(name) >= TOLERANCE or other.get(name) >= TOLERANCE]
 
     def greater_where_requested(self, other: "Resource | None", request: "Resource") -> list[str]:
-        """Names that the request names and of which there is more than in the other (GreaterPartlyWithDimension)."""
+        """Requested names whose amount is more than in the other, None counting as empty
+        (GreaterPartlyWithDimension).
+        """
         if other is None:
             other = Resource()
         return [name for name in request._asked() if self.get(name) > other.get(name)]
 
     def greater_where_relevant(self, other: "Resource | None", request: "Resource") -> list[str]:
-        """As `greater_where_requested`, but only for what the other has or, of scalars, names.
+        """As `greater_where_requested`, but only cpu and memory that the other has, and scalars that it names.
 
         GreaterPartlyWithRelevantDimensions.
         """
@@ -330,13 +337,13 @@ class Resource:
         return names + [name for name, value in scalars if value > 0 and name not in IGNORED_SCALARS]
 
     def equal(self, other: "Resource") -> bool:
-        """The same amounts, within the tolerance, of cpu, memory and the scalars that this one names."""
+        """True if cpu, memory and the scalars that this one names are the same in both, within the tolerance."""
         pairs = [(self.cpu, other.cpu), (self.memory, other.memory)]
         pairs += [(value, other.get(name)) for name, value in (self.scalars or {}).items()]
         return all(left == right or abs(left - right) < TOLERANCE for left, right in pairs)
 
     def diff(self, other: "Resource", default: Default) -> tuple["Resource", "Resource"]:
-        """(what there is more, what there is less) than in the other; an infinite difference is -1."""
+        """(amounts above the other's, amounts below them) by dimension; -1 is an infinite difference."""
         more, less = Resource(scalars={}), Resource(scalars={})
         more.cpu, less.cpu = max(self.cpu - other.cpu, 0.0), max(other.cpu - self.cpu, 0.0)
         more.memory, less.memory = max(self.memory - other.memory, 0.0), max(other.memory - self.memory, 0.0)
@@ -361,16 +368,16 @@ def _written(value: float) -> str:
 
 
 def shared_names(left: Resource, right: Resource) -> list[str]:
-    """Resources of which both have something (Intersection)."""
+    """Names of which both have an amount above zero (Intersection)."""
     theirs = set(right.names())
     return [name for name in left.names() if name in theirs]
 
 
 def counted(names: Iterable[str]) -> list[str]:
-    """The names without those that tell nothing about a shortage (FilteredIgnoredScalarResources)."""
+    """The names without `IGNORED_SCALARS` (FilteredIgnoredScalarResources)."""
     return [name for name in names if name not in IGNORED_SCALARS]
 
 
 def exceeded_part(left: Resource, right: Resource) -> Resource:
-    """What the left has more than the right."""
+    """The amounts by which the left vector exceeds the right one."""
     return left.diff(right, ZERO)[0]

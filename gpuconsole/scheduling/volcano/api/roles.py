@@ -22,7 +22,7 @@ class Roles:
 
     @property
     def judged(self) -> bool:
-        """False if the job's minimum is below that of its roles: then only the job's counts."""
+        """False if the job's minimum is below the sum of its roles' minimums: then only the job's counts."""
         return self.job.min_available >= self.job.task_min_available_total
 
     def valid(self) -> bool:
@@ -30,20 +30,20 @@ class Roles:
         return not self.judged or self._enough(self._count(VALID_STATUS))
 
     def ready(self) -> bool:
-        """True if enough tasks of each role have a place, or ask for nothing (CheckTaskReady)."""
+        """True if enough tasks of each role are ready or best effort (CheckTaskReady)."""
         return not self.judged or self._enough(self._count(READY_STATUS) + self._best_effort())
 
     def pipelined(self) -> bool:
-        """True if enough tasks of each role have a place or wait for one (CheckTaskPipelined)."""
+        """True if enough tasks of each role are ready, pipelined or best effort (CheckTaskPipelined)."""
         statuses = READY_STATUS | {TaskStatus.PIPELINED}
         return not self.judged or self._enough(self._count(statuses) + self._best_effort())
 
     def starving(self) -> bool:
-        """True if a role has too few tasks with a place, or if roles are not judged (CheckTaskStarving)."""
+        """True if a role has too few ready or pipelined tasks, or if roles are not judged (CheckTaskStarving)."""
         return not self.judged or not self._enough(self._count(READY_STATUS | {TaskStatus.PIPELINED}))
 
     def continue_allocating(self, sub_job: str) -> bool:
-        """True if the job can still become ready though a task fits nowhere (NeedContinueAllocating)."""
+        """True if the job can still become ready after a task that fits no node (NeedContinueAllocating)."""
         job = self.job
         if job.min_available == len(job.tasks):
             return False

@@ -4,7 +4,7 @@ from gpuconsole.model.clock import Span, parse_span
 
 
 def span_of(text: str) -> Span | None:
-    """A duration in microseconds; None if it is none. Days are no unit here (Go's time.ParseDuration)."""
+    """A duration in microseconds; None if it is invalid. Days are no unit here (Go's time.ParseDuration)."""
     try:
         return None if "d" in text else parse_span(text)
     except ValueError:

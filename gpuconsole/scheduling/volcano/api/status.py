@@ -9,13 +9,13 @@ class TaskStatus(IntEnum):
     """Status of a task. Its name, capitalised as Volcano does, is `label`."""
 
     PENDING = 1
-    """It waits for a node."""
+    """It has no node."""
     ALLOCATED = 2
     """The session gave it a node; its gang may not be ready yet."""
     PIPELINED = 4
-    """The session gave it a node where it waits for resources that are being released."""
+    """The session reserved resources for it that are being released."""
     BINDING = 8
-    """Its bind was asked for."""
+    """Its binding was requested."""
     BOUND = 16
     RUNNING = 32
     RELEASING = 64
@@ -30,13 +30,13 @@ class TaskStatus(IntEnum):
 
 
 ALLOCATED_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
-"""The task holds what it asked for (AllocatedStatus)."""
+"""Statuses of tasks that hold what they requested (AllocatedStatus)."""
 PREEMPTABLE_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.RUNNING))
-"""The task can be evicted."""
+"""Statuses of tasks that can be evicted."""
 READY_STATUS = ALLOCATED_STATUS | {TaskStatus.SUCCEEDED}
-"""The task counts for its gang."""
+"""Statuses of tasks that count for their gang."""
 VALID_STATUS = READY_STATUS | {TaskStatus.PIPELINED, TaskStatus.PENDING}
-"""The task counts, or may still count, for its gang."""
+"""Statuses of tasks that count, or may still count, for their gang."""
 
 
 def status_of(pod: Pod) -> TaskStatus:

@@ -1,4 +1,4 @@
-"""Sub-jobs: tasks of a job that form a gang of their own (a subGroupPolicy), or all that match no policy."""
+"""Sub-jobs: tasks of a job that form a gang of their own (a subGroupPolicy), or those that match no policy."""
 
 from collections.abc import Sequence
 
@@ -34,24 +34,26 @@ class SubJobInfo(Gang):
     ) -> None:
         super().__init__()
         self.gid = gid
-        """`job/policy`: what sub-jobs of one policy have in common."""
+        """`job/policy`, common to the sub-jobs of one policy; the job's uid without a policy."""
         self.uid = uid
         self.job = job
         self.min_available = 1 if policy.size is None else policy.size
         self.network_topology: NetworkTopology | None = policy.network_topology
         self.match_index = int(values[0]) if values and values[0].lstrip("+-").isdecimal() else 0
-        """The first of its labels' values as a number: the order of sub-jobs."""
+        """The first label value as a number, 0 if it is none: sorts sub-jobs."""
         self.priority = 0
-        """The highest of its tasks."""
+        """The highest priority that one of its tasks has had."""
         self.allocated_hyper_node = ""
         self.nominated_hyper_node = ""
-        """Where victims made room for it; `allocate` looks there first."""
+        """The hyper node where victims were evicted for it; `allocate` tries that first."""
 
     def add(self, task: TaskInfo) -> None:
+        """Add a task."""
         self.index(task)
         self.priority = max(self.priority, task.priority)
 
     def delete(self, task: TaskInfo) -> None:
+        """Remove a task."""
         self.unindex(task)
 
     @property
@@ -64,18 +66,19 @@ class SubJobInfo(Gang):
         return self.network_topology is not None and self.network_topology.mode == "soft"
 
     def convert_to_hard(self, tier: int) -> None:
-        """Turn a soft topology into a hard one of a tier that every hyper node keeps (ConvertToHardTopology)."""
+        """Turn a soft topology into a hard one with this highest tier (ConvertToHardTopology)."""
         if self.is_soft:
             self.network_topology = NetworkTopology("hard", tier)
 
     def min_resources(self) -> Resource:
-        """What its pending tasks ask for together."""
+        """Total request of its pending tasks."""
         total = Resource()
         for task in self.of_status(TaskStatus.PENDING).values():
             total.add(task.init_request)
         return total
 
     def copy_status(self, source: "SubJobInfo") -> None:
+        """Take over the allocated and nominated hyper nodes of another copy."""
         self.allocated_hyper_node = source.allocated_hyper_node
         self.nominated_hyper_node = source.nominated_hyper_node
 
@@ -86,7 +89,7 @@ def hard_tier(topology: NetworkTopology | None) -> int | None:
 
 
 def match_values(policy: SubGroupPolicy, pod: Pod) -> tuple[str, ...]:
-    """The values of a pod's labels that say which sub-job of the policy it belongs to; none if to no one."""
+    """A pod's values of the policy's matchLabelKeys; empty if the pod does not match the policy."""
     if policy.selector is not None and not policy.selector.matches(pod.labels):
         return ()
     values = tuple(pod.labels.get(key, "") for key in policy.match_label_keys)
@@ -94,11 +97,12 @@ def match_values(policy: SubGroupPolicy, pod: Pod) -> tuple[str, ...]:
 
 
 def group_id(job: str, policy: str) -> str:
+    """`job/policy`, the group id of a policy's sub-jobs."""
     return f"{job}/{policy}"
 
 
 def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
-    """`job/policy-value-value`; values that are too long together are hashed (FNV-1a)."""
+    """`job/policy-value-value`; values of more than 128 bytes together are hashed (FNV-1a)."""
     name = "-".join(values)
     if len(name.encode()) > LONGEST_ID:
         number = 2166136261

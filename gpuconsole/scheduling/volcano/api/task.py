@@ -24,7 +24,7 @@ class Transaction(Struct, frozen=True):
     status: TaskStatus
     node_name: str = ""
     eviction_occurred: bool = False
-    """Others had to go for it."""
+    """True if victims were evicted for it."""
     hyper_node: str = ""
 
 
@@ -61,11 +61,11 @@ class TaskInfo:
     )
 
     def __init__(self, pod: Pod, ignored: Iterable[str] = ()) -> None:
-        """The task of a pod; `ignored` are resources that a device plugin of the scheduler hands out itself."""
+        """The task of a pod; `ignored` are resources that are not counted because a scheduler plugin allocates them."""
         self.pod = pod
         self.uid = pod.uid or pod.key
         self.key = pod.key
-        """`namespace/name`, by which nodes know it."""
+        """`namespace/name`, the key in `NodeInfo.tasks`."""
         self.namespace, self.name = pod.namespace, pod.name
         self.job = group_of(pod)
         """`namespace/name` of its PodGroup; empty without one."""
@@ -88,13 +88,14 @@ class TaskInfo:
         self.node_name = pod.node
         self.eviction_occurred = False
         self.hyper_node = ""
-        """The domain that its job got in this session (JobAllocatedHyperNode)."""
+        """The domain of its sub-job when the task was placed in this session (JobAllocatedHyperNode)."""
         self.last_transaction: Transaction | None = None
 
     def __repr__(self) -> str:
         return f"TaskInfo({self.key} {self.status.label} {self.node_name})"
 
     def clone(self) -> "TaskInfo":
+        """An independent copy without the session's eviction flag and domain."""
         twin = TaskInfo.__new__(TaskInfo)
         twin.pod, twin.uid, twin.key = self.pod, self.uid, self.key
         twin.namespace, twin.name = self.namespace, self.name
@@ -104,15 +105,15 @@ class TaskInfo:
         twin.preemptable, twin.revocable_zone = self.preemptable, self.revocable_zone
         twin.restartable_init, twin.gated, twin.priority = self.restartable_init, self.gated, self.priority
         twin.status, twin.node_name = self.status, self.node_name
-        # What happened in a transaction stays with the task itself (TaskInfo.Clone leaves these out).
+        # These stay with the original: upstream's TaskInfo.Clone leaves them out.
         twin.eviction_occurred, twin.hyper_node = False, ""
         twin.last_transaction = self.last_transaction
         return twin
 
     def precedes(self, other: "TaskInfo") -> bool:
-        """True if it is tried before the other where no plugin decides (helpers.CompareTask).
+        """True if it comes before the other where no plugin decides (helpers.CompareTask).
 
-        By the number at the end of its name, where both have one; else the older, then by uid.
+        By the number at the end of their names, if both have one; else the older, then by uid.
         """
         mine, theirs = _number(self.name), _number(other.name)
         if mine is not None and theirs is not None and mine != theirs:
@@ -120,19 +121,19 @@ class TaskInfo:
         return (self.pod.created, self.uid) < (other.pod.created, other.uid)
 
     def remember(self) -> None:
-        """Keep the session's attempt before it is undone (GenerateLastTxContext)."""
+        """Save the session's attempt before it is undone (GenerateLastTxContext)."""
         self.last_transaction = Transaction(self.status, self.node_name, self.eviction_occurred, self.hyper_node)
 
 
 def request_of(pod: Pod, ignored: Iterable[str] = ()) -> Resource:
-    """What a pod asks for, and one of `pods` (GetPodResourceRequest)."""
+    """A pod's total request, and one of `pods` (GetPodResourceRequest)."""
     result = Resource.of(pod.template.requests, ignored)
     result.add_scalar(PODS, 1.0)
     return result
 
 
 def request_without_init(pod: Pod) -> Resource:
-    """What the pod's regular containers ask for, with what it asks for as a whole and its overhead.
+    """Requests of the regular containers, overridden by pod-level requests, plus the overhead.
 
     GetPodResourceWithoutInitContainers.
     """

@@ -1,1 +1,1 @@
-"""Volcano's plugins, one small file each; `registry` has them all."""
+"""Volcano's scheduler plugins; `registry` lists them."""

@@ -25,7 +25,7 @@ class BinpackPlugin(VolcanoPlugin):
         self.weights = resource_weights(arguments, "binpack")
         self._asking: TaskInfo | None = None
         self._asked: list[tuple[str, int, float]] = []
-        """What that task requests of the resources that have a weight: name, weight, amount."""
+        """Its requests for resources that have a weight: name, weight, amount."""
 
     def on_session_open(self, session: "VolcanoSession") -> None:
         if self.weight:

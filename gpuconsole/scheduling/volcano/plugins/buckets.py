@@ -17,16 +17,16 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 class TaskTopology(Struct, frozen=True):
-    """Which roles belong together, which apart, and in what order they are placed."""
+    """Roles to place together, roles to keep apart, and the order in which roles are placed."""
 
     affinity: Groups = ()
-    """A role alone likes its own kind."""
+    """A group of a single role keeps the tasks of that role together."""
     anti_affinity: Groups = ()
     order: tuple[str, ...] = ()
 
 
 def topology_of(job: JobInfo) -> TaskTopology | str | None:
-    """What the PodGroup's annotations say; None if nothing, a text says what is wrong with them."""
+    """Parse the PodGroup's annotations; None without any, a text with the problem if they are invalid."""
     annotations = job.pod_group.annotations if job.pod_group is not None else {}
     if not any(key in annotations for key in (AFFINITY, ANTI_AFFINITY, TASK_ORDER)):
         return None
@@ -58,17 +58,17 @@ def _problem(job: JobInfo, groups: Groups) -> str:
 
 
 class Bucket:
-    """Tasks that go together. Mutates: a task that is bound leaves it, but its node is remembered."""
+    """Tasks to place together. Mutates: a task that gets a node leaves `tasks` and is counted in `nodes`."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.tasks: dict[str, TaskInfo] = {}
-        """Those that wait, by uid."""
+        """Tasks without a node, by uid."""
         self.roles: Counter[str] = Counter()
         self.nodes: Counter[str] = Counter()
-        """How many of its tasks each node has."""
+        """Number of its tasks on each node."""
         self.request = Resource()
-        """What the waiting ones ask for."""
+        """Total request of the tasks without a node."""
 
     @property
     def size(self) -> int:
@@ -76,10 +76,11 @@ class Bucket:
 
     @property
     def weight(self) -> float:
-        """How much its waiting tasks ask for: a core, a GPU and 1000 Mi of memory weigh the same."""
+        """Size of the request of tasks without a node: a core, a GPU and 1000 MiB of memory weigh the same."""
         return self.request.cpu + self.request.memory / 1024 / 1024 + sum((self.request.scalars or {}).values())
 
     def add(self, role: str, task: TaskInfo) -> None:
+        """Add a task, with or without a node."""
         self.roles[role] += 1
         if task.node_name:
             self.nodes[task.node_name] += 1
@@ -88,13 +89,14 @@ class Bucket:
         self.request.add(task.request)
 
     def bind(self, task: TaskInfo) -> None:
+        """Count a task that got its node."""
         self.nodes[task.node_name] += 1
         if self.tasks.pop(task.uid, None) is not None:
             self.request.sub(task.request)
 
 
 class Buckets:
-    """The buckets of one job. Mutates as its tasks are bound."""
+    """The buckets of one job. Mutates as its tasks get nodes."""
 
     def __init__(self, topology: TaskTopology, tasks: Iterable[TaskInfo]) -> None:
         self._likes = _pairs(topology.affinity)
@@ -104,9 +106,9 @@ class Buckets:
         self._order = {role: length - index for index, role in enumerate(topology.order)}
         self.buckets: list[Bucket] = []
         self.largest = 0
-        """The size of the largest bucket there ever was."""
+        """The largest size of a bucket."""
         self.on_nodes: dict[str, Counter[str]] = {}
-        """Roles that this session put on each node."""
+        """Number of tasks by role that this session put on each node."""
         self._bucket_of: dict[str, Bucket] = {}
         self._fill(task for task in tasks if role_of(task) in self._rank)
 
@@ -115,12 +117,14 @@ class Buckets:
         return self._bucket_of.get(task.uid)
 
     def precedence(self, task: TaskInfo) -> tuple[int, int]:
-        """Sorts the role that is placed first: by the given order, then by how hard its topology is."""
+        """Sort key of a task: the configured order of roles, then how strict the role's topology is."""
         role = role_of(task)
         return -self._order.get(role, 0), -self._rank.get(role, 0)
 
     def affinity(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
-        """How many of these tasks a role likes, less those that it shuns."""
+        """How many of these tasks the role has affinity to, less those with anti-affinity; `only_shuns` counts only the
+        latter.
+        """
         if not role:
             return 0
         total = 0
@@ -130,7 +134,7 @@ class Buckets:
         return total
 
     def bind(self, task: TaskInfo) -> None:
-        """A task got a node."""
+        """Count a task that got a node."""
         role = role_of(task)
         if role:
             self.on_nodes.setdefault(task.node_name, Counter())[role] += 1
@@ -153,11 +157,11 @@ class Buckets:
             self.largest = max(self.largest, bucket.size)
 
     def _turn(self, task: TaskInfo) -> tuple[bool, str, tuple[int, int], str]:
-        """Those that have a node first, by node; then by precedence and name."""
+        """Sort key: tasks with a node first, by node; then by precedence and name."""
         return not task.node_name, task.node_name, self.precedence(task), task.name
 
     def _best(self, role: str) -> Bucket | None:
-        """The bucket that the role likes best, of equals the lighter one; None if it likes none."""
+        """The bucket with the highest affinity to the role, of equals the lightest; None if all have a negative one."""
         best, most = None, 0
         for bucket in self.buckets:
             affinity = self.affinity(role, bucket.roles)
@@ -182,7 +186,9 @@ def _pairs(groups: Groups) -> set[tuple[str, str]]:
 
 
 def _ranks(topology: TaskTopology) -> dict[str, int]:
-    """How hard the topology of each role is to keep: apart from its own kind 4, near others 3, near its own 2."""
+    """Strictness of each role's topology: apart from its own tasks 4, near other roles 3, near its own 2, apart from
+    others 1.
+    """
     ranks: dict[str, int] = {}
     for groups, alone, together in ((topology.affinity, 2, 3), (topology.anti_affinity, 4, 1)):
         for group in groups:

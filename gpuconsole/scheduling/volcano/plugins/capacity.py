@@ -37,7 +37,7 @@ class CapacityPlugin:
         self._by_amount = arguments.flag("capacity.DRAConsumableCapacityEnable", False)
         self.queues = CapacityQueues({}, tree=False)
         self.ready = True
-        """False if the queues are no tree."""
+        """False if hierarchy is enabled and the queues form no tree; nothing is enqueued or allocated then."""
 
     def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
@@ -86,7 +86,9 @@ class CapacityPlugin:
     # Orders.
 
     def _order(self, left: QueueInfo, right: QueueInfo) -> int:
-        """By priority, then leaves first, then by the share of the ancestors just below the common one."""
+        """By priority, then leaves first, then by share; leaves by that of their ancestors just below the
+        common one.
+        """
         if left.queue.priority != right.queue.priority:
             return right.queue.priority - left.queue.priority
         ours, theirs = self.queues.attributes[left.uid], self.queues.attributes[right.uid]
@@ -103,7 +105,7 @@ class CapacityPlugin:
         return self.queues.attributes[attr.ancestors[level + 1]] if level + 1 < len(attr.ancestors) else attr
 
     def _victim_order(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> int:
-        """The closer kin of the preemptor gives first."""
+        """Victims come first from the queue that is closer to the preemptor's in the tree."""
         attrs = self.queues.attributes
         mine = attrs[preemptor.uid]
         return _common_level(attrs[right.uid], mine) - _common_level(attrs[left.uid], mine)
@@ -111,7 +113,7 @@ class CapacityPlugin:
     # Votes.
 
     def _preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
-        """True if the queue stays within its limit, and in part within what it or an ancestor deserves."""
+        """True if the queue stays within its limit, and for some resource within what it or an ancestor deserves."""
         if not self.ready or queue.queue.state != OPEN:
             return False
         request = Resource()
@@ -133,7 +135,7 @@ class CapacityPlugin:
         return self._takes(self.queues, queue, task)
 
     def _takes(self, attrs: CapacityQueues, queue: QueueInfo, task: TaskInfo) -> bool:
-        """True if the queue is a leaf, and it and all above it have room for the task."""
+        """True if the queue is a leaf, and it and all its ancestors have room for the task."""
         if attrs.attributes[queue.uid].children:
             return False
         return all(_has_room(attr, task) for attr in attrs.line(queue.uid))
@@ -162,7 +164,7 @@ class CapacityPlugin:
                 merge(one.devices.inqueue, devices)
         return PERMIT
 
-    # Preemption that tries on a copy of the node first.
+    # Topology-aware preemption, which tries evictions on copies of nodes.
 
     def _keep(self, task: TaskInfo) -> None:
         self._session.cycle_state(task)[self.name] = self.queues.clone()
@@ -194,14 +196,14 @@ def _has_room(attr: CapacityQueueAttributes, task: TaskInfo) -> bool:
 
 
 def _by_share(left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> int:
-    """The smaller share first; among equals one that deserves something."""
+    """The smaller share first; among equals a queue that deserves something."""
     if left.share != right.share:
         return -1 if left.share < right.share else 1
     return int(left.deserved.is_empty()) - int(right.deserved.is_empty())
 
 
 def _common_level(left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> int:
-    """How far down the tree their ancestors are the same; 0 is the root."""
+    """Level of the lowest common ancestor; 0 is the root."""
     level = 0
     for number, (ours, theirs) in enumerate(zip(left.ancestors, right.ancestors, strict=False)):
         if ours != theirs:

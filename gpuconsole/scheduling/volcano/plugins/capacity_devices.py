@@ -8,25 +8,26 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 COUNT = "deviceclass/"
 """`deviceclass/CLASS` counts devices of a class."""
 CAPACITY = ".deviceclass/"
-"""`DIMENSION.deviceclass/CLASS` adds up what the devices have of a dimension."""
+"""`DIMENSION.deviceclass/CLASS` sums up a capacity dimension of the devices of a class."""
 
 
 class DeviceQuota:
-    """The devices of one queue. Mutates as tasks come and go."""
+    """The device quota of one queue, and its claims. Mutates as tasks come and go."""
 
     __slots__ = ("allocated", "by_amount", "capability", "inqueue", "references")
 
     def __init__(self, capability: Resources, *, by_amount: bool) -> None:
         self.capability = read(capability)
         self.by_amount = by_amount
-        """Dimensions of devices count, too, not only their number (DRAConsumableCapacity)."""
+        """True if capacity dimensions count besides the number of devices (DRAConsumableCapacity)."""
         self.allocated: dict[str, DraResource] = {}
         self.inqueue: dict[str, DraResource] = {}
-        """What jobs that were let in will claim."""
+        """Devices that enqueued jobs will claim."""
         self.references: dict[str, int] = {}
-        """How many tasks hold each claim: it counts once."""
+        """How many tasks use each claim, which counts only once."""
 
     def clone(self) -> "DeviceQuota":
+        """An independent copy; `inqueue` is shared."""
         twin = DeviceQuota({}, by_amount=self.by_amount)
         twin.capability = self.capability
         twin.allocated = {name: request.clone() for name, request in self.allocated.items()}
@@ -34,7 +35,7 @@ class DeviceQuota:
         return twin
 
     def add(self, task: TaskInfo) -> None:
-        """A task got its place."""
+        """Count the claims of a task that got a node."""
         if not task.claim_dra:
             merge(self.allocated, task.dra)
             return
@@ -46,7 +47,7 @@ class DeviceQuota:
                 self.references[key] = self.references.get(key, 0) + 1
 
     def sub(self, task: TaskInfo) -> None:
-        """A task lost its place."""
+        """Stop counting the claims of a task that lost its node."""
         if not task.claim_dra:
             self._give_back(task.dra)
             return
@@ -67,7 +68,7 @@ class DeviceQuota:
                 self.allocated[name].sub(request)
 
     def takes(self, task: TaskInfo) -> bool:
-        """True if there is quota for what the task would claim beyond claims that are held already."""
+        """True if the quota allows the claims of the task that no counted task uses already."""
         if not task.claim_dra:
             return self.has_room(task.dra, promised=False)
         new: dict[str, DraResource] = {}
@@ -77,7 +78,7 @@ class DeviceQuota:
         return self.has_room(new, promised=False)
 
     def has_room(self, claimed: Devices, *, promised: bool) -> bool:
-        """True if no quota is exceeded; what was promised to jobs that were let in counts where jobs are let in."""
+        """True if no quota is exceeded; with `promised`, devices of enqueued jobs count as used."""
         return all(self._fits(name, request, promised) for name, request in claimed.items() if name in self.capability)
 
     def _fits(self, name: str, request: DraResource, promised: bool) -> bool:
@@ -94,7 +95,7 @@ class DeviceQuota:
 
 
 def read(amounts: Resources) -> dict[str, DraResource]:
-    """Devices that a list of resources names, by class."""
+    """Parse the device quotas in a list of resources, by device class."""
     found: dict[str, DraResource] = {}
     for name, amount in amounts.items():
         dimension, separator, device_class = name.partition(CAPACITY)
@@ -107,13 +108,16 @@ def read(amounts: Resources) -> dict[str, DraResource]:
 
 
 def merge(into: dict[str, DraResource], claimed: Devices, times: int = 1) -> None:
-    """Add claims, multiplied by a number."""
+    """Add claims, multiplied by `times`."""
     for name, request in claimed.items():
         into.setdefault(name, DraResource()).add(request, times)
 
 
 def least_devices(job: JobInfo) -> Devices:
-    """What a job's gang claims at least: of each role, or of its first tasks by name (GetMinDRAResources)."""
+    """The devices that a job's gang needs: for each role its first task's claims times its minimum.
+
+    Without minimums by role, those of the job's first minAvailable tasks by name (GetMinDRAResources).
+    """
     found: dict[str, DraResource] = {}
     tasks = sorted(
         (task for task in job.tasks.values() if task.dra), key=lambda task: (task.namespace, task.name, task.uid)

@@ -18,11 +18,11 @@ class Reclaiming:
         self._session = session
         self._queues = attrs
         self._level = level if attrs.tree else 0
-        """So many ancestors of a victim's queue have to have more than they deserve, too."""
+        """How many ancestors of a victim's queue must exceed their deserved resources, too."""
         self._ready = ready
 
     def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-        """Victims for one task, in the order in which they go; each leaves its queue with less."""
+        """Victims for one task, in order of eviction; each reduces what its queue has left."""
         mine = self._attributes_of(reclaimer)
         if not self._ready or mine is None:
             return [], REJECT
@@ -44,7 +44,7 @@ class Reclaiming:
         return victims, PERMIT
 
     def evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
-        """Victims for a gang of another queue; inside a queue anyone may go."""
+        """Victims for a gang that reclaims from other queues; if it preempts in its own queue, all candidates."""
         if context.kind is VictimRequester.GANG_PREEMPT:
             return candidates, PERMIT
         if not self._ready:
@@ -62,7 +62,10 @@ class Reclaiming:
     def _chain(
         self, reclaimer: TaskInfo, mine: CapacityQueueAttributes, task: TaskInfo, attr: CapacityQueueAttributes
     ) -> list[CapacityQueueAttributes] | None:
-        """The queues that must have too much for a task to go; None if kin without demands leave it alone."""
+        """The queues that must exceed their deserved resources for the task to be a victim.
+
+        None if it is no victim: the queues are related, and neither deserves any of the resources in question.
+        """
         if self._level and not _relevant(task, attr) and not _relevant(reclaimer, mine) and self._kin(mine, attr):
             return None
         names = [above(attr, level) for level in range(1, self._level + 1)]
@@ -71,7 +74,7 @@ class Reclaiming:
         return [attr, *(self._queues.attributes[name] for name in wanted)]
 
     def _kin(self, left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> bool:
-        """True if they share an ancestor, the root aside, within the level."""
+        """True if they share an ancestor other than the root within the level."""
         ours, theirs = ({above(attr, level) for level in range(1, self._level + 1)} for attr in (left, right))
         return bool(ours & theirs - {"", ROOT})
 
@@ -81,12 +84,12 @@ class Reclaiming:
 
 
 def above(attr: CapacityQueueAttributes, level: int) -> str:
-    """The ancestor so many steps above a queue; empty if there is none."""
+    """The ancestor `level` steps above a queue; empty if there is none."""
     return attr.ancestors[-level] if level <= len(attr.ancestors) else ""
 
 
 def _left(left: dict[str, Resource], attr: CapacityQueueAttributes) -> Resource:
-    """What a queue would have after the victims so far."""
+    """What a queue has after the victims so far."""
     if attr.name not in left:
         left[attr.name] = attr.allocated.clone()
     return left[attr.name]
@@ -97,10 +100,10 @@ def _keeps_guarantee(allocated: Resource, task: TaskInfo, attr: CapacityQueueAtt
 
 
 def _relevant(task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
-    """True if the queue deserves anything of what the task asks for."""
+    """True if the queue deserves anything of what the task requests."""
     return bool(shared_names(task.request, attr.deserved))
 
 
 def _has_too_much(allocated: Resource, task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
-    """True if the queue deserves nothing that the task has, or has more than it deserves of some of it."""
+    """True if the queue deserves nothing of what the task requests, or exceeds what it deserves of some of it."""
     return not _relevant(task, attr) or bool(allocated.greater_where_relevant(attr.deserved, task.request))

@@ -26,9 +26,10 @@ class CapacityQueueAttributes(QueueAttributes):
         """From the root down to the parent."""
         self.children: list[str] = []
         self.devices = DeviceQuota(queue.queue.capability, by_amount=by_amount) if devices else None
-        """None where claims are not counted, or nothing is said about any device class."""
+        """None if claims are not counted, or the queue names no device class."""
 
     def clone(self) -> "CapacityQueueAttributes":
+        """A copy whose allocated resources and device claims are independent."""
         twin = CapacityQueueAttributes.__new__(CapacityQueueAttributes)
         self.copy_into(twin)
         twin.ancestors, twin.children = self.ancestors, self.children
@@ -36,15 +37,17 @@ class CapacityQueueAttributes(QueueAttributes):
         return twin
 
     def weigh(self) -> None:
-        """Set its share. A queue that deserves nothing has all of it: it comes after all that still have less."""
+        """Set the share; 1 if the queue deserves nothing, so that it comes after queues below what they deserve."""
         self.share = 1.0 if self.deserved.is_empty() else dominant_share(self.allocated, self.deserved)
 
     def gain(self, task: TaskInfo) -> None:
+        """Count a task that got a node."""
         self.allocated.add(task.request)
         if self.devices is not None:
             self.devices.add(task)
 
     def lose(self, task: TaskInfo) -> None:
+        """Stop counting a task that lost its node."""
         self.allocated.sub(task.request)
         if self.devices is not None:
             self.devices.sub(task)
@@ -58,21 +61,22 @@ class CapacityQueues:
         self.tree = tree
 
     def clone(self) -> "CapacityQueues":
+        """Copies of all queues, for a trial."""
         return CapacityQueues({name: attr.clone() for name, attr in self.attributes.items()}, tree=self.tree)
 
     def line(self, queue: str) -> list[CapacityQueueAttributes]:
-        """The queue and what is above it, up to the root."""
+        """The queue and its ancestors, up to the root."""
         attr = self.attributes[queue]
         return [attr, *(self.attributes[name] for name in reversed(attr.ancestors))]
 
     def gain(self, queue: str, task: TaskInfo) -> None:
-        """A task of the queue got its place."""
+        """Count a task that got a node in its queue and all ancestors."""
         for attr in self.line(queue):
             attr.gain(task)
         self.attributes[queue].weigh()
 
     def lose(self, queue: str, task: TaskInfo) -> None:
-        """A task of the queue lost its place."""
+        """Stop counting a task that lost its node in its queue and all ancestors."""
         for attr in self.line(queue):
             attr.lose(task)
         self.attributes[queue].weigh()
@@ -81,7 +85,7 @@ class CapacityQueues:
 def side_by_side(
     attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> None:
-    """Count queues that have no order among them; queues without jobs are left out."""
+    """Set the attributes of queues without hierarchy; queues without jobs are removed."""
     guaranteed = Resource()
     for queue in queues.values():
         guaranteed.add(Resource.of(queue.queue.guarantee))
@@ -102,7 +106,11 @@ def side_by_side(
 def grow(
     attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> bool:
-    """Arrange the queues as a tree and count them; False if they are none: then nothing is scheduled."""
+    """Arrange the queues as a tree and set their attributes; False if that is impossible, and nothing is scheduled
+    then.
+
+    It is impossible without a root, with a missing parent or a cycle, and if a queue with children has jobs.
+    """
     placed: set[str] = set()
     if not all(_place(attrs, queues, name, placed, ()) for name in sorted(queues)):
         return False
@@ -114,7 +122,7 @@ def grow(
     root = attrs.get(ROOT)
     if root is None:
         return False
-    # Users do not know the root: it limits nothing unless someone says so.
+    # The root limits nothing unless its capability is set.
     if root.capability.is_empty():
         root.capability = Resource.infinite()
         for name in total.scalars or ():
@@ -135,7 +143,7 @@ def _count(attr: CapacityQueueAttributes, job: JobInfo) -> None:
 
 
 def _count_upwards(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes, job: JobInfo) -> None:
-    """Count a job in its queue, and what that added in all queues above."""
+    """Count a job in its queue, and add the difference to all ancestors."""
     fields = ("allocated", "request", "inqueue", "elastic")
     before = {field: getattr(attr, field).clone() for field in fields}
     had = {} if attr.devices is None else attr.devices.clone().allocated
@@ -161,7 +169,7 @@ def _place(
     placed: set[str],
     chain: tuple[str, ...],
 ) -> bool:
-    """Hang a queue below its parent; False if there is no such parent, or it would be its own ancestor."""
+    """Add a queue below its parent; False if there is no such parent, or it would be its own ancestor."""
     if name in chain:
         return False
     if name in placed or name == ROOT:
@@ -176,7 +184,7 @@ def _place(
 
 
 def _inherit(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes) -> None:
-    """Give the children of a queue what they do not say themselves, and their limits."""
+    """Set deserved resources, capability and limit of a queue's children, and of all below them."""
     children = [attrs[name] for name in sorted(attr.children)]
     guaranteed, deserved = Resource(), Resource()
     for child in children:

@@ -1,4 +1,4 @@
-"""conformance plugin: protects Kubernetes' own critical pods from eviction."""
+"""conformance plugin: protects critical pods, and those in kube-system, from eviction."""
 
 from typing import TYPE_CHECKING, ClassVar
 

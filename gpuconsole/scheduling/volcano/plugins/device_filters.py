@@ -18,12 +18,16 @@ TIMEOUT_ARGUMENT = "dynamicresources.filterTimeoutSeconds"
 
 
 def filter_timeout(arguments: VolcanoArguments) -> int:
-    """Seconds that the search for devices may take on a node; below zero it is the default. Here it takes no time."""
+    """Seconds that the search for devices may take on a node, not simulated; a negative value is replaced by the
+    default.
+    """
     given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)
     return given if given >= 0 else FILTER_TIMEOUT
 
 
 class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
+    """kube-scheduler's DynamicResources filter for DRA claims."""
+
     name, far = "DynamicResources", True
 
     def __init__(self, session: "VolcanoSession") -> None:

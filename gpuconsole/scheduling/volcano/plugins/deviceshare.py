@@ -1,4 +1,6 @@
-"""deviceshare plugin: GPU sharing by memory or cores, and groups of pods that never share a GPU with each other."""
+"""deviceshare plugin: GPU sharing by memory or cores, and exclusive rules for pods that never share a GPU with each
+other.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,7 +40,7 @@ Rule = Mapping[str, str]
 class DevicesharePlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/deviceshare: GPU sharing, GPU numbers and vGPUs, in software (hami-core) or by MIG.
 
-    A pod that holds cards without an annotation that names them is taken to hold those that the scheduler would choose.
+    A pod without an annotation that names its cards is assumed to hold those that the scheduler would choose.
     """
 
     name: ClassVar[str] = "deviceshare"
@@ -91,11 +93,11 @@ class DevicesharePlugin(VolcanoPlugin):
 
     def _choice(self, pod: Pod, node: str) -> tuple[list[CardShare], float] | None:
         cards = self._virtual[node]
-        # The last card that a node registers says how it is divided.
+        # The last card that a node registers decides the node's mode.
         mode = MIG_MODE if cards[-1].groups else SOFTWARE_MODE
         if pod.annotations.get(VGPU_MODE, mode) != mode:
             return None
-        # Instances keep pods apart as it is.
+        # MIG instances isolate pods without such rules.
         mine = matching_rules(pod, self.rules) if mode == SOFTWARE_MODE else []
         reserved = {
             card.index
@@ -141,7 +143,7 @@ def _hold(cards: Sequence[Card], pod: Pod, parts: Sequence[CardShare]) -> None:
 
 
 def exclusive_rules(given: object) -> list[Rule]:
-    """Sets of labels; pods that bear all of one never share a card with each other. Anything else is left out."""
+    """Parse the rules, each a set of labels: pods with all of them never share a card. Invalid ones are left out."""
     listed = given if isinstance(given, list) else []
     rules = [
         {key: value for key, value in one.items() if isinstance(key, str) and isinstance(value, str)}
@@ -152,5 +154,5 @@ def exclusive_rules(given: object) -> list[Rule]:
 
 
 def matching_rules(pod: Pod, rules: Sequence[Rule]) -> list[int]:
-    """Numbers of the rules whose labels the pod bears, all of them."""
+    """Indices of the rules whose labels the pod has, all of them."""
     return [number for number, rule in enumerate(rules) if rule.items() <= pod.labels.items()]

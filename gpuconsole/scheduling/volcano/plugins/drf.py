@@ -82,7 +82,7 @@ class DrfPlugin:
         return (said > 0) - (said < 0)
 
     def _reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-        """Tasks of queues that come after the reclaimer's even if they lose them."""
+        """Tasks of queues that come after the reclaimer's even without them."""
         session, job = self._session, self._session.jobs.get(reclaimer.job)
         if self.tree is None or job is None or job.uid not in self._allocated:
             return [], PERMIT

@@ -17,10 +17,11 @@ class Branch:
         self.share = 0.0
         self.request = Resource() if job is None else job.total_request.clone()
         self.saturated = False
-        """It cannot use more: of a job, something it asks for is there in full, or is not to be had."""
+        """True if it cannot use more: a job has all that it requests of some resource, or that resource is used up."""
         self.children: dict[str, Branch] | None = {} if job is None else None
 
     def clone(self) -> "Branch":
+        """An independent copy."""
         twin = Branch(self.weight)
         twin.allocated, twin.share, twin.request = self.allocated.clone(), self.share, self.request
         twin.saturated = self.saturated
@@ -29,7 +30,7 @@ class Branch:
 
 
 class DrfTree:
-    """The whole tree, and what all jobs have. Mutates as tasks come and go."""
+    """The whole tree, and the resources allocated to all jobs. Mutates as tasks come and go."""
 
     def __init__(self, total: Resource) -> None:
         self._total = total
@@ -37,12 +38,13 @@ class DrfTree:
         self.allocated = Resource()
 
     def clone(self) -> "DrfTree":
+        """An independent copy."""
         twin = DrfTree(self._total)
         twin.root, twin.allocated = self.root.clone(), self.allocated.clone()
         return twin
 
     def set_job(self, queue: QueueInfo, job: JobInfo, allocated: Resource) -> None:
-        """A job has this now: shares are computed anew."""
+        """Set what a job has allocated, and compute all shares again."""
         branch = self.root
         weights = queue.weights.split("/")
         for level, name in enumerate(queue.hierarchy.split("/")[1:], start=1):
@@ -58,7 +60,9 @@ class DrfTree:
         self._weigh(self.root, demanded)
 
     def compare(self, left: QueueInfo, right: QueueInfo) -> float:
-        """Negative if the left queue comes first: what can use more before what cannot, then the smaller share."""
+        """Negative if the left queue comes first: unsaturated queues first, then by share per weight, from the root
+        down.
+        """
         ours = theirs = self.root
         pairs = list(zip(left.hierarchy.split("/"), right.hierarchy.split("/"), strict=False))
         for level in range(len(pairs)):
@@ -73,7 +77,7 @@ class DrfTree:
         return 0.0
 
     def _weigh(self, branch: Branch, demanded: set[str]) -> None:
-        """Set a branch's share from its children, scaled to the least of those that can use more."""
+        """Set a branch's share from its children, scaled to the smallest share of those that are not saturated."""
         if branch.children is None:
             branch.saturated = _saturated(branch, demanded)
             return
@@ -102,7 +106,7 @@ def _saturated(branch: Branch, demanded: set[str]) -> bool:
 
 
 def _weight(weights: list[str], level: int) -> float:
-    """The weight of a level; what is no number, or less than 1, is 1."""
+    """The weight of a level; 1 if it is missing, no number, or less than 1."""
     try:
         return max(float(weights[level]), 1.0)
     except (IndexError, ValueError):

@@ -44,7 +44,7 @@ class GangPlugin:
         functions.job_starving[name] = JobInfo.is_starving
 
     def on_session_close(self, session: "VolcanoSession") -> None:
-        """Set the condition of each PodGroup: Scheduled if its gang is ready, else Unschedulable."""
+        """Set a condition on each job with tasks: Scheduled if its gang is ready, else Unschedulable."""
         for job in session.jobs.values():
             if not job.tasks:
                 continue
@@ -86,7 +86,7 @@ def _spared(session: "VolcanoSession", candidates: Iterable[TaskInfo]) -> list[T
 
 
 def _anyone(_: EvictionContext, candidates: list[TaskInfo]) -> Victims:
-    # Bundles of victims know what their gangs need.
+    # Bundles of victims already respect the minimum of their gangs.
     return candidates, PERMIT
 
 
@@ -103,7 +103,7 @@ def _pipelined(job: JobInfo) -> bool:
 
 
 def _placed_on_trial(job: JobInfo) -> int:
-    """Pending tasks that had a node before the rest of the gang was found not to fit."""
+    """Pending tasks that had a node until the rest of the gang was found not to fit."""
     pending = job.of_status(TaskStatus.PENDING).values()
     return sum(
         task.last_transaction is not None and task.last_transaction.status in ALLOCATED_STATUS for task in pending

@@ -1,4 +1,4 @@
-"""Resources that enqueued jobs will still use, as overcommit, proportion and capacity count them."""
+"""Resources that enqueued jobs have not used yet, as overcommit, proportion and capacity count them."""
 
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -6,7 +6,7 @@ from gpuconsole.scheduling.volcano.api.resource import Resource, is_scalar
 
 
 def reserved(job: JobInfo) -> Resource:
-    """What a job's minResources name beyond what it holds (GetInqueueResource)."""
+    """The part of a job's minResources that it has not allocated (GetInqueueResource)."""
     result = Resource()
     group = job.pod_group
     if group is None or group.min_resources is None:
@@ -26,7 +26,7 @@ def reserved(job: JobInfo) -> Resource:
 
 
 def runs_with_room(job: JobInfo) -> bool:
-    """True if the job runs with at least its gang, so that the rest of its minResources stays reserved."""
+    """True if the job is Running with at least minMember tasks, so that the rest of its minResources stays reserved."""
     group = job.pod_group
     if group is None or job.phase != "Running" or group.min_resources is None:
         return False

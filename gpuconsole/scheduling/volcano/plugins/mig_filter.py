@@ -1,6 +1,6 @@
 """MIG filter: checks that requested instances fit beside existing ones on nodes that create MIG instances on demand.
 
-Not a Kubernetes filter: by a node's counts alone, a scheduler would promise instances that exclude each other.
+Not a Kubernetes filter: with the node's counts alone, a scheduler would promise instances that exclude each other.
 kube-scheduler's rules here apply the same check.
 """
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class MigInstances(NodeFilter, Reserves):
+    """Rejects nodes without room for a task's MIG instances, and reserves these for tasks that get a node."""
+
     name = "MigInstances"
 
     def __init__(self, session: "VolcanoSession") -> None:
@@ -53,7 +55,7 @@ class MigInstances(NodeFilter, Reserves):
         self._given.pop(task.key, None)
 
     def _choice(self, division: Division, task: TaskInfo, node: str) -> tuple[MigInstance, ...] | None:
-        """The instances that the task would get beside all that are held, those of pods that leave too."""
+        """The instances that the task would get beside all held ones, including those of terminating pods."""
         others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
         taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}
         return slices.choose(division, taken, slices.wanted(division, task.pod.template.requests))

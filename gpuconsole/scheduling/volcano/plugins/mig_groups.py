@@ -1,7 +1,7 @@
 """MIG instances that Volcano's vGPU device plugin creates on demand, from groups of compatible instances.
 
-Volcano 1.15 api/devices/nvidia/vgpu/mig.go. The first group that has an instance large enough is taken for a card; as
-long as a pod has an instance of it, others get instances of that group only, and only of a size in use.
+Volcano 1.15 api/devices/nvidia/vgpu/mig.go. An unused card takes the first group that has an instance large enough;
+while a pod has an instance of it, others get instances of that group only, and only of a size in use.
 """
 
 from collections import Counter
@@ -26,13 +26,13 @@ class MigSize(Struct, frozen=True):
 
 
 class MigGroup(Struct, frozen=True):
-    """Instances that a card can be divided into together."""
+    """Instances into which a card can be divided at the same time."""
 
     name: str
     sizes: tuple[MigSize, ...]
 
     def size_at(self, position: int) -> MigSize | None:
-        """The size of the instance at a position: those of the first size come first."""
+        """The size of the instance at a position, counted through the sizes in order; None if there is none."""
         for size in self.sizes:
             if position < size.count:
                 return size
@@ -41,7 +41,7 @@ class MigGroup(Struct, frozen=True):
 
 
 class MigModel(Struct, frozen=True):
-    """Models of GPUs, as parts of their names, and the groups that they know, the first to be tried first."""
+    """GPU models, as parts of their names, and their groups in the order in which they are tried."""
 
     models: tuple[str, ...]
     groups: tuple[MigGroup, ...]
@@ -57,7 +57,7 @@ def groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
 
 
 def pick(groups: Sequence[MigGroup], used: Collection[MigInstance], memory: int) -> tuple[MigInstance, int] | None:
-    """The smallest instance with so much memory, and its memory; None if the card has none (findMatch)."""
+    """The smallest instance with at least this memory (MiB), and its memory; None if the card has none (findMatch)."""
     taken = {name for name, _ in used}
     for group in [one for one in groups if one.name in taken] or groups:
         positions = sorted(position for name, position in used if name == group.name)
@@ -73,7 +73,7 @@ def pick(groups: Sequence[MigGroup], used: Collection[MigInstance], memory: int)
 
 
 def read_groups(text: str) -> tuple[MigModel, ...]:
-    """The groups of a device-config.yaml, or of the ConfigMap that holds it.
+    """Parse the groups in a device-config.yaml, or in the ConfigMap that holds it.
 
     Raises:
         ValueError: the text is no such file; the message says what is wrong with it.

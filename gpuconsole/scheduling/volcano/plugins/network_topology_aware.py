@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_SCORE = 100.0
 FADING = 0.8
 EVICTION_DOMAINS = 8
-"""How many domains are looked at for victims."""
+"""How many domains are searched for victims, by default."""
 
 
 class NetworkTopologyAwarePlugin(VolcanoPlugin):
@@ -37,8 +37,9 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         self.weight = weight if weight >= 0 else 1
         self.weights = resource_weights(arguments, "hypernode.binpack")
         self.packs_normal = arguments.flag("hypernode.binpack.normal-pod.enable", True)
-        """True if pods that ask for no closeness are packed by domain too."""
+        """True if pods without a network topology are packed by domain too."""
         fading = arguments.number("hypernode.binpack.normal-pod.fading", FADING)
+        """Factor by which each higher tier weighs less for them."""
         self.fading = fading if fading >= 0 else FADING
         """How much less each higher tier weighs for them."""
         most = arguments.integer("hypernode.gradient.evict.max-hypernodes", EVICTION_DOMAINS)
@@ -64,10 +65,10 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         functions.sub_job_gradients[self.name] = self._gradients
         functions.handlers.append(EventHandler(self._allocated, self._deallocated))
 
-    # Which domains suit.
+    # Candidate domains.
 
     def _gradients(self, unit: JobInfo | SubJobInfo, top: HyperNodeInfo, purpose: Purpose) -> Gradients:
-        """Domains at or below `top` with room for the unit, by tier; for victims the widest first, and only a few."""
+        """Domains at or below `top` with room for the unit, by tier; for evictions the widest first, and only a few."""
         tier = unit.hard_tier
         if tier is None:
             return [[top]]
@@ -83,7 +84,9 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         return self._widest(groups) if purpose is Purpose.EVICT else groups
 
     def _root(self, top: HyperNodeInfo, tier: int, allocated: str) -> HyperNodeInfo | None:
-        """Where to look: below `top`, and where tasks run already, in the highest domain that their tier allows."""
+        """Where to search: below `top` and, if tasks have nodes already, in the highest domain of theirs that the tier
+        allows.
+        """
         if not allocated:
             return top
         tree = self._session.hyper_nodes
@@ -127,10 +130,10 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
                 left -= len(result[-1])
         return result
 
-    # How good they are.
+    # Scores.
 
     def _domain_scores(self, unit: SubJobInfo, domains: Mapping[str, object]) -> dict[str, float]:
-        """How full the gang leaves each domain; among the fullest also how many of its tasks are there already."""
+        """How full each domain is with the gang; among the fullest also how many of its tasks are there already."""
         request: dict[str, float] = {}
         for task in unit.tasks.values():
             for name in task.request.names():
@@ -152,7 +155,7 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         return self._scaled(self._close_scores(task, unit, nodes))
 
     def _close_scores(self, task: TaskInfo, unit: SubJobInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
-        """How close each node is to the tasks that have one: by the tier of the domain that holds both."""
+        """How close each node is to the gang's placed tasks: by the tier of the domain that contains both."""
         placed = task.hyper_node
         if not placed:
             return {}
@@ -161,7 +164,7 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         return self._favouring(scores, unit, domains)
 
     def _favouring(self, scores: dict[str, float], unit: SubJobInfo, domains: Mapping[str, str]) -> dict[str, float]:
-        """Of several best ones those are better where more of the gang's tasks are already."""
+        """Add to each of several best scores the fraction of the gang's tasks that are there already."""
         top = max(scores.values(), default=0.0)
         best = [name for name, score in scores.items() if score == top]
         if len(best) > 1 and unit.tasks:
@@ -184,7 +187,7 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         return (tiers[-1] - info.tier) / (tiers[-1] - tiers[0]) if tiers[0] <= info.tier <= tiers[-1] else 0.0
 
     def _normal_scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
-        """How full the task leaves the domains that a node is in, each higher tier counting less."""
+        """How full the domains of each node are with the task, each higher tier counting less."""
         tiers = self._session.hyper_node_tiers
         if not self.packs_normal or not tiers:
             return {}
@@ -199,13 +202,13 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
                 domain = self._domain_of(node.name, tier)
                 if domain and domain not in packed:
                     packed[domain] = self._packed(domain, request)
-                # A node outside of all domains spoils none, so it is as good as a full one.
+                # A node outside of all domains fragments none, so it scores as a full one.
                 score += weight * (packed[domain] if domain else 1.0)
             scores[node.name] = score / total
         return scores if total > 0 else {}
 
     def _domain_of(self, node: str, tier: int | None = None) -> str:
-        """The domain of a tier that a node is in, the first by name; without a tier, that of the lowest."""
+        """The domain of a tier that contains a node, the first by name; without a tier, of the lowest one."""
         session = self._session
         if tier is None:
             tier = session.hyper_node_tiers[0]
@@ -215,7 +218,7 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         return self._domains[tier].get(node, "")
 
     def _packed(self, domain: str, request: Mapping[str, float]) -> float:
-        """Σ w·(used + requested)/allocatable / Σ w; 0 if it does not fit, or if nothing that counts is requested."""
+        """Σ w·(used + requested)/allocatable / Σ w; 0 if it does not fit, or if no requested resource has a weight."""
         room = self.rooms.get(domain)
         total, weights = 0.0, 0
         for name, amount in request.items() if room is not None else ():

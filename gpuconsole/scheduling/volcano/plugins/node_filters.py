@@ -27,9 +27,9 @@ class NodeFilter:
 
     name: ClassVar[str]
     stable: ClassVar[bool] = False
-    """True if only the node and which nodes the pod wants and tolerates count, whatever it requests and runs there."""
+    """True if the result depends only on the node and on the pod's node selector, node affinity and tolerations."""
     far: ClassVar[bool] = False
-    """True if what happens on other nodes counts too, or what the pod has of its own."""
+    """True if the result depends on other nodes, or on the individual pod, such as its claims."""
 
     def __init__(self, session: "VolcanoSession") -> None:
         self.placed: NodePods = session.placed
@@ -52,7 +52,7 @@ class NodeFilter:
 
 
 class Prepares:
-    """A filter that looks at a task once, before it looks at nodes."""
+    """A filter with a check of the task before any node (PreFilter)."""
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         """Why no node is feasible; empty if some may be."""
@@ -60,23 +60,28 @@ class Prepares:
 
 
 class Reserves:
-    """A filter that keeps something for a task that got a node: it is bound before the pod is (Reserve and PreBind)."""
+    """A filter that reserves something for a task that got a node (Reserve and PreBind)."""
 
     def reserve(self, task: TaskInfo) -> None:
+        """Reserve what the task needs on its node."""
         raise NotImplementedError
 
     def release(self, task: TaskInfo) -> None:
+        """Release what was reserved for the task."""
         raise NotImplementedError
 
 
 class Scores:
-    """A filter that also says which nodes are better."""
+    """A filter that also scores nodes."""
 
     def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
+        """The weighted score by node; a node may be left out."""
         raise NotImplementedError
 
 
 class NodeUnschedulable(NodeFilter):
+    """kube-scheduler's NodeUnschedulable filter: rejects cordoned nodes."""
+
     name, stable = "NodeUnschedulable", True
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
@@ -85,10 +90,12 @@ class NodeUnschedulable(NodeFilter):
 
 
 class NodeAffinity(NodeFilter, Prepares):
+    """kube-scheduler's NodeAffinity filter, for node selectors too."""
+
     name, stable = "NodeAffinity", True
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        """Why no node is feasible: every term names nodes, and none of them meets all conditions of its term."""
+        """Why no node is feasible: every term names nodes, and for each term these exclude each other."""
         named = [_named(term) for term in shape.affinity or ()]
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 
@@ -97,7 +104,7 @@ class NodeAffinity(NodeFilter, Prepares):
 
 
 def _named(term: NodeTerm) -> set[str] | None:
-    """The nodes that a term names; None if it names none."""
+    """The nodes that a term allows by name; None if it names none."""
     found: set[str] | None = None
     for one in term.fields:
         if one.key == "metadata.name" and one.operator == "In":
@@ -106,6 +113,8 @@ def _named(term: NodeTerm) -> set[str] | None:
 
 
 class TaintToleration(NodeFilter):
+    """kube-scheduler's TaintToleration filter; a node that is not ready counts as tainted."""
+
     name, stable = "TaintToleration", True
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
@@ -116,6 +125,8 @@ class TaintToleration(NodeFilter):
 
 
 class NodePorts(NodeFilter, Prepares):
+    """kube-scheduler's NodePorts filter, for host ports."""
+
     name = "NodePorts"
 
     def concerns(self, task: TaskInfo) -> bool:
@@ -127,6 +138,8 @@ class NodePorts(NodeFilter, Prepares):
 
 
 class InterPodAffinity(NodeFilter, Prepares):
+    """kube-scheduler's InterPodAffinity filter."""
+
     name, far = "InterPodAffinity", True
 
     def __init__(self, session: "VolcanoSession") -> None:
@@ -144,6 +157,7 @@ class InterPodAffinity(NodeFilter, Prepares):
         return self.judge(inter_pod_affinity.refusal(task.pod, node, self._near(task.pod)))
 
     def judge(self, reason: str) -> PredicateStatus | None:
+        """The status for a reason; unmet affinity is unresolvable. None without a reason."""
         if not reason:
             return None
         return self.final(reason) if reason == inter_pod_affinity.AFFINITY else self.resolvable(reason)
@@ -156,6 +170,8 @@ class InterPodAffinity(NodeFilter, Prepares):
 
 
 class PodTopologySpread(NodeFilter, Prepares):
+    """kube-scheduler's PodTopologySpread filter, for constraints with DoNotSchedule."""
+
     name, far = "PodTopologySpread", True
 
     def __init__(self, session: "VolcanoSession") -> None:
@@ -183,9 +199,10 @@ class PodTopologySpread(NodeFilter, Prepares):
 
 
 class RemovedPods(Struct):
-    """Pods that a trial has taken off their nodes, by key. Mutates."""
+    """Pods that a preemption trial has removed from their nodes, by key. Mutates."""
 
     gone: set[str] = field(default_factory=set)
 
     def clone(self) -> "RemovedPods":
+        """An independent copy."""
         return RemovedPods(set(self.gone))

@@ -7,7 +7,7 @@ from gpuconsole.scheduling.volcano.api.resource import Resource
 
 
 class NodeSetIdle:
-    """Sums over nodes as they are when a session opens. `used` mutates with what the session places."""
+    """Sums over nodes as they are when a session opens; `used` also follows the session's placements. Mutates."""
 
     __slots__ = ("allocatable", "future_idle", "idle", "used")
 
@@ -16,6 +16,7 @@ class NodeSetIdle:
 
     @classmethod
     def of(cls, nodes: Iterable[NodeInfo]) -> "NodeSetIdle":
+        """The sums over these nodes."""
         room = cls()
         for node in nodes:
             room.allocatable.add(node.allocatable)

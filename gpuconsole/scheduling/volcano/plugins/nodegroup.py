@@ -20,13 +20,15 @@ NOTHING = GroupAffinity()
 
 
 class NodegroupPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/nodegroup. With a hierarchy a queue without affinity has its nearest ancestor's."""
+    """Volcano 1.15 plugins/nodegroup. With hierarchy, a queue without affinity inherits that of its nearest
+    ancestor.
+    """
 
     name: ClassVar[str] = "nodegroup"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
         self.strict = arguments.flag("strict", True)
-        """True keeps tasks off nodes of no group, even where their queue names none."""
+        """True keeps tasks off nodes without a group even if their queue has no affinity."""
         self.ordered = arguments.flag("enablePreferredOrder", False)
         """True scores preferred groups by their order, the first highest."""
 

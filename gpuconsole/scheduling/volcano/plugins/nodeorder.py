@@ -1,4 +1,4 @@
-"""nodeorder plugin: kube-scheduler's scores with Volcano's weights. GPUs count only in the balance."""
+"""nodeorder plugin: kube-scheduler's scores with Volcano's weights. GPUs count only in the balanced allocation."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ WEIGHTS = {
     "TaintToleration": ("tainttoleration", 3),
     "PodTopologySpread": ("podtopologyspread", 2),
 }
-"""Score of kube-scheduler → the argument `NAME.weight` that weighs it, and its weight where that says nothing."""
+"""kube-scheduler's score → the argument `NAME.weight`, and the default weight."""
 BALANCED = (CPU, MEMORY, GPU)
 AVOIDED = "PreferNoSchedule"
 Amounts = tuple[int | None, ...]
@@ -52,9 +52,9 @@ class NodeorderPlugin(VolcanoPlugin):
         self._placed, self._around = session.placed, session.placed.without()
         self._node_requests = NodeRequests(session.placed, self._shapes)
         self._shunned = any(taint.effect == AVOIDED for node in session.placed.nodes.values() for taint in node.taints)
-        """Some node has taints that pods would rather avoid."""
+        """True if some node has a PreferNoSchedule taint."""
         self._disliked: dict[PodClass, dict[str, int]] = {}
-        """Taints that a pod of a shape would rather avoid, by node: nodes do not change in a session."""
+        """Untolerated PreferNoSchedule taints of each node, by class of pods: nodes do not change in a session."""
         self._images = Images(session.placed.nodes.values())
         session.functions.batch_node_order[self.name] = self.scores
 
@@ -91,7 +91,7 @@ class NodeorderPlugin(VolcanoPlugin):
         return {name: float(value) for name, value in values.items()}
 
     def _formula(self, score: str, shape: PodClass) -> Callable[[Node], int] | None:
-        """A score for which only the node itself and what is on it count."""
+        """The formula of a score that depends only on the node and its pods; None for other scores."""
         match score:
             case "NodeResourcesFit_LeastAllocated":
                 return lambda node: self._node_requests.allocation(node, shape, least_allocated)
@@ -102,7 +102,7 @@ class NodeorderPlugin(VolcanoPlugin):
         return None
 
     def _score(self, score: str, pod: Pod, shape: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
-        """A score for which others count too, of each node; one number where it is the same for all."""
+        """A score that depends on more than the node, by node; one number if it is the same for all."""
         match score:
             case "NodeAffinity" if shape.preferred:
                 return _scaled({node.name: preference(node, shape) for node in nodes})
@@ -130,25 +130,26 @@ class NodeorderPlugin(VolcanoPlugin):
 
 
 def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
-    """Scores as a part of the highest, in hundredths (DefaultNormalizeScore)."""
+    """Scores as a percentage of the highest (DefaultNormalizeScore)."""
     top = max(scores.values(), default=0)
     return {name: score * MAX_SCORE // top if top else 0 for name, score in scores.items()}
 
 
 class NodeRequests:
-    """What the pods of each node ask for, as kube-scheduler counts it. Remembers sums while the pods stay the same."""
+    """The requests of the pods on each node, as kube-scheduler counts them; sums are cached until the pods change."""
 
     def __init__(self, placed: NodePods, shapes: PodClasses) -> None:
         self._placed = placed
         self._shapes = shapes
         self._known: dict[str, tuple[int, dict[str, int], dict[str, int], Amounts]] = {}
         self._scored: dict[PodClass, tuple[int, dict[str, int], dict[Amounts, int]]] = {}
-        """What is known of nodes and of books, and how long the log of changes was then."""
+        """By class of pods: (length of the change log, score by node, score by amounts)."""
 
     def each(self, nodes: Sequence[Node], shape: PodClass, measure: Callable[[Node], int]) -> dict[str, int]:
-        """A score of every node. Worked out anew only where the node's pods have changed: a gang's pods are alike.
+        """A score of every node, computed again only if the node's pods have changed, because the pods of a gang are
+        alike.
 
-        Nodes of which all that a formula looks at is the same are measured once.
+        Nodes with the same amounts are measured once.
         """
         log = self._placed.log
         seen, known, equal_pods = self._scored.get(shape, (0, {}, {}))
@@ -165,7 +166,7 @@ class NodeRequests:
         return {node.name: known[node.name] for node in nodes}
 
     def allocation(self, node: Node, shape: PodClass, measure: Callable[[int, int], int]) -> int:
-        """The equally weighted mean of cpu and memory by a formula of (used with the pod, capacity)."""
+        """The mean for cpu and memory of a formula of (used with the pod, capacity)."""
         counted = self._sums(node)[2]
         found = [
             measure(counted.get(name, 0) + shape.counted[name], node.allocatable[name])
@@ -175,7 +176,7 @@ class NodeRequests:
         return sum(found) // len(found) if found else 0
 
     def balance(self, node: Node, shape: PodClass) -> int:
-        """(1 − the standard deviation of what is used of cpu, memory and, if asked for, GPUs) · 100."""
+        """100 · (1 − standard deviation of the used fractions of cpu, memory and, if requested, GPUs)."""
         requested = self._sums(node)[1]
         names = [name for name in BALANCED if name != GPU or shape.requests.get(GPU)]
         parts = [
@@ -191,7 +192,7 @@ class NodeRequests:
         return int((1 - deviation) * MAX_SCORE)
 
     def _sums(self, node: Node) -> tuple[int, dict[str, int], dict[str, int], Amounts]:
-        """What the node's pods ask for and count for, and all amounts of it that the formulas look at."""
+        """(version of the pods, requests, requests with defaults, all amounts that the formulas use)."""
         version = self._placed.version(node.name)
         known = self._known.get(node.name)
         if known is None or known[0] != version:

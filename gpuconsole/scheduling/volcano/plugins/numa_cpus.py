@@ -12,13 +12,16 @@ from gpuconsole.scheduling.volcano.plugins.numa_hints import Hint
 
 
 def whole_cpus(container: Container) -> int:
-    """How many CPUs the container gets to itself: those that it requests, if they are whole ones."""
+    """How many exclusive CPUs the container gets: its request if that is a whole number, else 0."""
     amount = container.effective.get(CPU, 0)
     return 0 if amount % 1000 else amount // 1000
 
 
 def hints(container: Container, topology: Numatopology, free: Set[int]) -> list[Hint] | None:
-    """Sets of NUMA nodes with enough free CPUs; preferred are those of as few as could ever do. None: no wish."""
+    """Sets of NUMA nodes with enough free CPUs; preferred are those of the fewest nodes that have enough CPUs at all.
+
+    None if the container gets no exclusive CPUs.
+    """
     wanted = whole_cpus(container)
     if not wanted:
         return None
@@ -47,15 +50,15 @@ def assign(container: Container, topology: Numatopology, free: Set[int], best: H
 
 
 def reserved(topology: Numatopology) -> frozenset[int]:
-    """CPUs that the node keeps for itself: whole ones, for a part of one too."""
+    """CPUs that are reserved for the node, rounded up to whole ones."""
     return take(topology, set(topology.cpus), -(-topology.reserved_cpu // 1000)) or frozenset()
 
 
 def take(topology: Numatopology, available: Set[int], count: int) -> frozenset[int] | None:
-    """So many CPUs: whole sockets, then whole cores, then threads where cores are in use already; None if too few.
+    """`count` CPUs: whole sockets, then whole cores, then threads of cores that are in use; None if there are too few.
 
-    takeByTopology of Volcano's cpumanager, with its own idea of free sockets and cores: those whose number is also that
-    of a free CPU.
+    takeByTopology of Volcano's cpumanager, which takes a socket or core as free if its number is also that of a free
+    CPU.
     """
     if count > len(available):
         return None
@@ -95,7 +98,7 @@ def _cores(topology: Numatopology, free: set[int]) -> list[set[int]]:
 
 
 def _threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[set[int]]:
-    """Single CPUs: near those that are taken, then of fuller sockets and cores."""
+    """Single CPUs: on sockets with CPUs that are taken, then of fuller sockets and cores."""
     cores = sorted({topology.cpus[cpu].core for cpu in free})
 
     socket_of = {topology.cpus[cpu].core: topology.cpus[cpu].socket for cpu in sorted(topology.cpus, reverse=True)}
@@ -105,7 +108,7 @@ def _threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[se
 
     def before(left: int, right: int) -> bool:
         ours, theirs = socket_of[left], socket_of[right]
-        # Any of these is enough, as upstream compares them.
+        # Upstream combines these conditions with `or`, too.
         closer = near[ours] > near[theirs] or room[ours] < room[theirs]
         return closer or threads[left] < threads[right] or ours < theirs or left < right
 

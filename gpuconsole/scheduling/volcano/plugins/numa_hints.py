@@ -1,4 +1,4 @@
-"""NUMA hints, and their choice by the kubelet's topology policy (kubelet's topologymanager)."""
+"""NUMA hints, and the choice among them by the kubelet's topology policy (kubelet's topologymanager)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -7,18 +7,18 @@ from msgspec import Struct
 
 
 class Hint(Struct, frozen=True):
-    """NUMA nodes that would do; `nodes` is a mask of bits, None is any of them."""
+    """NUMA nodes that satisfy a request; `nodes` is a bit mask, None for any nodes."""
 
     nodes: int | None = None
     preferred: bool = False
 
 
 Hints = Mapping[str, Sequence[Hint] | None]
-"""By resource: the hints of one provider; None has no wish, an empty list cannot be satisfied."""
+"""One provider's hints by resource; None is no preference, an empty list means that no nodes suffice."""
 
 
 def decide(policy: str, numa: Iterable[int], providers: Iterable[Hints]) -> tuple[Hint, bool]:
-    """The best hint for all resources together, and whether the policy lets the container in."""
+    """The best hint for all resources together, and whether the policy admits the container."""
     if policy not in ("best-effort", "restricted", "single-numa-node"):
         return Hint(), True
     wishes = list(_wishes(providers))
@@ -41,7 +41,10 @@ def _is_single(hint: Hint) -> bool:
 
 
 def merged(numa: Iterable[int], wishes: Sequence[Sequence[Hint]]) -> Hint:
-    """Of all ways to grant each wish by one of its hints, the preferred of the fewest nodes; else any node at all."""
+    """The best combination of one hint per request: preferred before others, then the fewest NUMA nodes.
+
+    If no combination has common nodes, all nodes, not preferred.
+    """
     every = sum(1 << number for number in numa)
     best = Hint(every, False)
     for choice in product(*wishes):
@@ -56,5 +59,5 @@ def merged(numa: Iterable[int], wishes: Sequence[Sequence[Hint]]) -> Hint:
 
 
 def _narrowness(nodes: int) -> tuple[int, int]:
-    """Greater for fewer nodes, among equals for those of lower numbers (bitmask.IsNarrowerThan)."""
+    """Greater for fewer nodes, and among equals for lower numbers (bitmask.IsNarrowerThan)."""
     return -nodes.bit_count(), -nodes

@@ -23,9 +23,10 @@ NONE = ("", "none")
 
 
 class NumaAwarePlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/numaaware. What is free is what the node's Numatopology says, less what this session gives.
+    """Volcano 1.15 plugins/numaaware. Free CPUs are those of the node's Numatopology, less those that this session
+    assigns.
 
-    A pod may name a policy, which has to be that of the node.
+    A policy in a pod's annotations must be that of the node.
     """
 
     name: ClassVar[str] = "numa-aware"
@@ -33,7 +34,7 @@ class NumaAwarePlugin(VolcanoPlugin):
     def __init__(self, arguments: VolcanoArguments) -> None:
         self.weight = arguments.integer("weight", 1)
         self._planned: dict[tuple[str, str], frozenset[int]] = {}
-        """CPUs that a task, by uid, would get on a node."""
+        """CPUs that a task would get, by (task's uid, node)."""
 
     def on_session_open(self, session: "VolcanoSession") -> None:
         self._numa = session.numa
@@ -70,7 +71,7 @@ class NumaAwarePlugin(VolcanoPlugin):
         return None
 
     def _scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
-        """The fewer NUMA nodes the task's CPUs are in, the better; only for tasks that name a policy."""
+        """Higher for fewer NUMA nodes with the task's CPUs; only for tasks that name a policy."""
         if task.pod.annotations.get(NUMA_POLICY, "") in NONE or not any(
             (task.uid, n.name) in self._planned for n in nodes
         ):
@@ -95,7 +96,7 @@ class NumaAwarePlugin(VolcanoPlugin):
 
 
 def _unfit(asked: str, topology: Numatopology | None) -> str:
-    """Why a node cannot keep the policy that a pod names; empty if it can."""
+    """Why a node cannot satisfy the policy that a pod names; empty if it can."""
     if topology is None:
         return "numa info is empty"
     if topology.cpu_policy != "static":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 FACTOR = 1.2
-"""How much of the cluster is promised, where the configuration says nothing or less than 1."""
+"""The default overcommit-factor, also used instead of a value below 1."""
 
 
 class OvercommitPlugin:
@@ -24,9 +24,9 @@ class OvercommitPlugin:
         factor = arguments.number("overcommit-factor", FACTOR)
         self.factor = FACTOR if factor < 1.0 else factor
         self.idle = Resource()
-        """What is promised to nobody who runs."""
+        """The cluster's capacity times the factor, less what is used."""
         self.inqueue = Resource()
-        """What is promised to jobs that were let in."""
+        """The minResources that enqueued jobs have not used yet."""
 
     def on_session_open(self, session: "VolcanoSession") -> None:
         used = Resource()
@@ -61,5 +61,5 @@ class OvercommitPlugin:
 
 
 def overused(message: str, what: str, names: list[str]) -> str:
-    """The message of a rejection, with the resources that it is about (FormatResourceNames)."""
+    """The message of a refusal, with the resources that are lacking (FormatResourceNames)."""
     return f"{message}: {', '.join(f'{what} {name}' for name in names)}" if names else message

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PdbPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/pdb. Each question is answered by the budgets as they were when the session opened."""
+    """Volcano 1.15 plugins/pdb. Each vote starts from the budgets as of the session's opening."""
 
     name: ClassVar[str] = "pdb"
 
@@ -26,7 +26,9 @@ class PdbPlugin(VolcanoPlugin):
 
 
 def within(budgets: list[OpenBudget], tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
-    """The tasks that may all go, in order; those without labels may not, whatever the budgets say."""
+    """The tasks that can be evicted together within the budgets, in order; tasks without labels are never among
+    them.
+    """
     left = [budget.allowed for budget in budgets]
     victims = []
     for task in tasks:

@@ -48,14 +48,15 @@ SWITCHES: tuple[tuple[str, Callable[["VolcanoSession"], NodeFilter]], ...] = (
     ("predicate.VolumeZoneEnable", VolumeZone),
     ("predicate.PodTopologySpreadEnable", PodTopologySpread),
 )
-"""Filters in the order in which they are asked, and the arguments that switch them off."""
+"""The arguments that switch filters off, and the filters in order of evaluation."""
 VOLUMES = "predicate.VolumeBindingEnable"
 
 
 class PredicatesPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/predicates.
 
-    What no eviction could change ends the search on a node; a full node is only noted, and the other filters go on.
+    An unresolvable rejection ends the evaluation of a node; after others, such as too many pods, the next filters are
+    still evaluated.
     """
 
     name: ClassVar[str] = "predicates"
@@ -148,7 +149,7 @@ class PredicatesPlugin(VolcanoPlugin):
         return FitError(tuple(statuses), task.key, node.name) if statuses else None
 
     def _crowded(self, task: TaskInfo, shape: PodClass, node: Node) -> Iterator[PredicateStatus]:
-        """What is there already forbids; the first that no eviction changes ends it."""
+        """Rejections by filters that are not stable; the first unresolvable one ends the evaluation."""
         for one in self._concerned(task):
             status = one.refuse(task, shape, node)
             if status is not None:
@@ -157,16 +158,16 @@ class PredicatesPlugin(VolcanoPlugin):
                     return
 
     def _concerned(self, task: TaskInfo) -> list[NodeFilter]:
-        """Filters that have anything to say about the task, gathered again only when pods came or went."""
+        """The filters that are not stable and apply to the task, cached until pods are added or removed."""
         known, now = self._active, self._placed.changes
         if known is None or known[:2] != (task.key, now):
             known = self._active = task.key, now, [one for one in self.passing if one.concerns(task)]
         return known[2]
 
     def _refusal(self, task: TaskInfo, node: Node, shape: PodClass) -> PredicateStatus | None:
-        """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it.
+        """A stable filter's rejection of a node, cached by class of pods: nodes do not change in a session.
 
-        Shapes that differ only in what they request share what is found.
+        Classes with the same node selector, affinity and tolerations share the results.
         """
         known = self._refused.get(shape)
         if known is None:

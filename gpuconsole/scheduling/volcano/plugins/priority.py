@@ -1,4 +1,4 @@
-"""priority plugin: orders jobs and tasks by priority; only less important ones are victims."""
+"""priority plugin: orders jobs and tasks by priority; victims have a lower priority than the preemptor."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +32,7 @@ class PriorityPlugin:
 
         def evictable(context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
             if context.kind is VictimRequester.GANG_RECLAIM:
-                # Between queues it is shares that count.
+                # Between queues, shares decide instead of priorities.
                 return candidates, PERMIT
             ours = context.job.priority
             return [task for task in candidates if session.jobs[task.job].priority < ours], PERMIT
@@ -50,7 +50,7 @@ def _higher_first(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJob
 
 
 def _below(session: "VolcanoSession", task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
-    """True if the task's job is less important, or, in one job, the task itself."""
+    """True if the task's job has a lower priority or, within one job, the task itself."""
     other = session.jobs.get(task.job)
     if other is None:
         return False

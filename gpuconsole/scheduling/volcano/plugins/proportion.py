@@ -1,4 +1,6 @@
-"""proportion plugin: divides the cluster over queues by weight, up to their requests, and reclaims what they lent."""
+"""proportion plugin: divides the cluster among queues by weight, up to their requests, and reclaims what they have
+above that.
+"""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,6 +27,7 @@ class ProportionQueues:
         self.attributes = attrs
 
     def clone(self) -> "ProportionQueues":
+        """A copy whose allocated resources are independent."""
         twins = {}
         for name, attr in self.attributes.items():
             twins[name] = twin = QueueAttributes.__new__(QueueAttributes)
@@ -32,7 +35,7 @@ class ProportionQueues:
         return ProportionQueues(twins)
 
     def move(self, queue: str, request: Resource, *, gains: bool) -> None:
-        """A task of the queue gained or lost its place."""
+        """Count a task's request that the queue gained or lost."""
         attr = self.attributes[queue]
         if gains:
             attr.allocated.add(request)
@@ -98,7 +101,7 @@ class ProportionPlugin:
         return (ours > theirs) - (ours < theirs)
 
     def _reclaimable(self, _: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-        """Tasks of queues that still have more of anything than they deserve, one after another."""
+        """Tasks of queues that, after earlier victims, still have more of any resource than they deserve."""
         left: dict[str, Resource] = {}
         victims = []
         for task in candidates:
@@ -164,12 +167,15 @@ class ProportionPlugin:
 
 
 def _within(attr: QueueAttributes, request: Resource) -> bool:
-    """True if the queue has no more than it deserves of what is asked for, with the request."""
+    """True if with the request the queue has no more than it deserves of the requested resources."""
     return not attr.allocated.clone().add(request).exceeding_where_requested(attr.deserved, request)
 
 
 def divide(total: Resource, attrs: dict[str, QueueAttributes]) -> None:
-    """Give each queue its part of the total by weight, round after round, until it has what it asks for or can have."""
+    """Divide the total among queues by weight, in rounds, until each has what it requests or may have.
+
+    Sets `deserved` and `share` of the queues.
+    """
     remaining = total.clone()
     met: set[str] = set()
     while weights := sum(attr.weight for attr in attrs.values() if attr.name not in met):

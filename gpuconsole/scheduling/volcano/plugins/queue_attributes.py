@@ -33,18 +33,18 @@ class QueueAttributes:
         self.share = 0.0
         self.deserved, self.allocated, self.request = Resource(), Resource(), Resource()
         self.elastic = Resource()
-        """What its jobs hold beyond their minResources."""
+        """What its jobs have allocated above their minResources."""
         self.inqueue = Resource()
-        """What jobs that were let in will still take."""
+        """The minResources that its enqueued jobs have not used yet."""
         self.guarantee = Resource.of(queue.queue.guarantee)
         self.capability = Resource.of(queue.queue.capability)
         self.real_capability = Resource()
-        """What it can get at most, what is guaranteed to others left out."""
+        """The most that it can get, without what is guaranteed to other queues."""
 
     def limit(self, total: Resource, guaranteed: Resource, capability: Resources) -> None:
-        """Set what it can get at most, of a total of which a part is guaranteed to the queues together.
+        """Set the most that it can get; `guaranteed` is the part of the total guaranteed to all queues together.
 
-        Cpu and memory that its capability does not name are not limited by it.
+        A capability without cpu or memory does not limit these.
         """
         self.real_capability = exceeded_part(total, guaranteed).add(self.guarantee)
         if capability:
@@ -53,7 +53,7 @@ class QueueAttributes:
             self.real_capability.set_min(self.capability, INFINITY)
 
     def count(self, job: JobInfo) -> None:
-        """Add what a job holds, wants, was promised and can spare."""
+        """Add a job's allocated, requested, inqueue and elastic resources."""
         for status, tasks in job.task_status_index.items():
             for task in tasks.values():
                 if status in ALLOCATED_STATUS:
@@ -65,11 +65,13 @@ class QueueAttributes:
         self.elastic.add(job.elastic_resources())
 
     def wanting(self, least: Resource) -> Resource:
-        """What the queue would have promised if a job of these minResources were let in."""
+        """What the queue would need with a further job of these minResources: allocated and inqueue, less elastic
+        resources.
+        """
         return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
 
     def copy_into(self, twin: "QueueAttributes") -> None:
-        """Make another book of the queue equal to this one."""
+        """Copy the attributes to `twin`; only `allocated` is independent there."""
         twin.name, twin.weight, twin.share = self.name, self.weight, self.share
         twin.deserved, twin.allocated, twin.request = self.deserved, self.allocated.clone(), self.request
         twin.elastic, twin.inqueue, twin.guarantee = self.elastic, self.inqueue, self.guarantee
@@ -77,19 +79,19 @@ class QueueAttributes:
 
 
 def share(part: float, whole: float) -> float:
-    """How much of the whole; everything of nothing, unless the part is nothing, too."""
+    """The part as a fraction of the whole; for a whole of 0 it is 0 if the part is 0, else 1."""
     if whole == 0:
         return 0.0 if part == 0 else 1.0
     return part / whole
 
 
 def dominant_share(part: Resource, whole: Resource) -> float:
-    """The largest share over what there is of the whole, not below 0."""
+    """The largest share of the resources that the whole has; at least 0."""
     return max([0.0, *(share(part.get(name), whole.get(name)) for name in whole.names())])
 
 
 def larger(left: Resource, right: Resource) -> Resource:
-    """In each dimension the larger of the two; scalars below zero count as unnamed."""
+    """The larger amount of each dimension; scalars below zero count as unnamed."""
     result = Resource(max(left.cpu, right.cpu), max(left.memory, right.memory))
     if left.scalars is not None or right.scalars is not None:
         result.scalars = {name: value for name, value in (left.scalars or {}).items() if value >= 0}

@@ -1,4 +1,4 @@
-"""rescheduling plugin: periodically evicts tasks from overutilized nodes so that they run on idle ones."""
+"""rescheduling plugin: periodically evicts tasks from overutilized nodes so that they can run on underutilized ones."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -22,10 +22,10 @@ NAMES = (CPU, MEMORY)
 
 
 class ReschedulingPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/rescheduling with its only strategy, lowNodeUtilization; the action shuffle asks it.
+    """Volcano 1.15 plugins/rescheduling with its only strategy, lowNodeUtilization; used by the shuffle action.
 
-    Loads are what monitoring says. A node is idle if all its loads are below the thresholds, busy if one is above the
-    target; thresholds that are not given are 100 %, so that nothing is ever moved.
+    Loads are measured by monitoring. A node is idle if all loads are below `thresholds`, busy if one is above
+    `targetThresholds`; both are 100% by default, so that nothing is evicted.
     """
 
     name: ClassVar[str] = "rescheduling"
@@ -48,7 +48,7 @@ class ReschedulingPlugin(VolcanoPlugin):
         return lambda tasks: self._moved(tasks, given)
 
     def _moved(self, tasks: list[TaskInfo], given: Mapping[object, object]) -> list[TaskInfo]:
-        """Victims of the busiest nodes first, the least important first, until a node is no longer busy."""
+        """Victims on the busiest nodes first, the least important first, until a node is no longer busy."""
         low, target = _thresholds(given, "thresholds"), _thresholds(given, "targetThresholds")
         loads = {name: self._loads(info) for name, info in self._session.nodes.items() if info.node is not None}
         idle = [name for name, load in loads.items() if self._is_idle(name, load, low)]
@@ -80,7 +80,7 @@ def _relieved(
     room: dict[str, float],
     candidates: Mapping[str, TaskInfo],
 ) -> Iterable[TaskInfo]:
-    """Tasks that go from one node; its load and the room elsewhere go down with each."""
+    """Victims on one node; each reduces the node's load and the room elsewhere."""
     order = sorted(info.tasks.values(), key=lambda one: (one.pod.priority, qos_of(one.pod.template), one.key))
     for task in order:
         if not any(load[name] >= target[name] for name in NAMES) or not all(room.values()):
@@ -104,7 +104,7 @@ def _thresholds(given: Mapping[object, object], key: str) -> dict[str, float]:
 
 
 def _strategies(given: object) -> list[Mapping[object, object]]:
-    """Parameters of each strategy that is known; the default one where none is listed."""
+    """Parameters of the known strategies; the default one if none are listed."""
     if not isinstance(given, list) or not given:
         return [{}]
     known = [one for one in given if isinstance(one, Mapping) and one.get("name") == STRATEGY]

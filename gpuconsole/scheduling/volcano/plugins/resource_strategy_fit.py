@@ -24,14 +24,14 @@ WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
 
 
 class ResourceScoringStrategy(Struct, frozen=True):
-    """How one resource scores."""
+    """How one resource is scored."""
 
     type: str = LEAST
     weight: int = 1
 
 
 class SpareShare(Struct, frozen=True):
-    """What has to stay free for each free unit of a scarce resource: cores, and GB of memory."""
+    """Cores, and GB of memory, that must stay free for each free unit of a scarce resource."""
 
     cpu: float = 1.0
     memory: float = 1.0
@@ -67,7 +67,7 @@ class ResourceStrategyFitPlugin(VolcanoPlugin):
         return total + (self._spared(task, node) if self.scarce_weight > 0 else 0.0)
 
     def _spared(self, task: TaskInfo, node: NodeInfo) -> float:
-        """The better, the fewer scarce resources the node has; 0 if it lacks one that the task asks for."""
+        """Higher for nodes with fewer scarce resources; 0 if the node lacks a resource that the task requests."""
         if any(node.allocatable.get(name) == 0 for name in task.request.names()):
             return 0.0
         score = float(sum(weight for name, weight in self.scarce.items() if node.allocatable.get(name) > 0))
@@ -76,9 +76,9 @@ class ResourceStrategyFitPlugin(VolcanoPlugin):
 
 
 def strategies(given: object) -> dict[str, ResourceScoringStrategy]:
-    """The strategy of each resource, or of all that begin alike (`nvidia.com/*`); cpu and memory where none is given.
+    """The strategy of each resource or pattern (`nvidia.com/*`); for cpu and memory LeastAllocated if none are given.
 
-    A pattern has one star, at its end, and more than that; others are left out.
+    A pattern has one star, at its end and not alone; others are left out.
     """
     listed = _mapping(given)
     if not listed:
@@ -93,7 +93,7 @@ def strategies(given: object) -> dict[str, ResourceScoringStrategy]:
 
 
 def strategy_of(name: str, listed: Mapping[str, ResourceScoringStrategy]) -> ResourceScoringStrategy | None:
-    """The strategy of a resource: by its name, else by the longest pattern that it begins with."""
+    """The strategy of a resource: by its name, else by the longest pattern that matches it; None if there is none."""
     if name in listed:
         return listed[name]
     fitting = [pattern for pattern in listed if pattern.endswith("*") and name.startswith(pattern[:-1])]
@@ -101,14 +101,14 @@ def strategy_of(name: str, listed: Mapping[str, ResourceScoringStrategy]) -> Res
 
 
 def most_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
-    """weight · (used + requested)/capacity; None if it does not fit."""
+    """weight · (used + requested)/capacity; 0 without weight or capacity, None if it does not fit."""
     if not weight or not capacity:
         return 0.0
     return None if requested + used > capacity else (requested + used) * weight / capacity
 
 
 def least_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
-    """weight · (capacity − used − requested)/capacity; None if it does not fit."""
+    """weight · (capacity − used − requested)/capacity; 0 without weight or capacity, None if it does not fit."""
     if not weight or not capacity:
         return 0.0
     return None if requested + used > capacity else (capacity - (requested + used)) * weight / capacity
@@ -118,9 +118,9 @@ FORMULAS = {MOST: most_requested, LEAST: least_requested}
 
 
 def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScoringStrategy], weight: int) -> float:
-    """100 · weight · the weighted mean over what is requested; 0 if it does not fit.
+    """100 · weight · weighted mean over the requested resources; 0 if the task does not fit.
 
-    A pod's annotations may name one strategy and the weights of its own instead.
+    A pod's annotations can replace the strategies by one with its own weights; if they are invalid the score is 0.
     """
     own = _own_strategies(task)
     if own is None:
@@ -142,7 +142,7 @@ def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScori
 
 
 def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | None:
-    """What the pod says itself; empty if nothing, None if it cannot be read."""
+    """The strategies in the pod's annotations; empty without any, None if they are invalid."""
     kind = task.pod.annotations.get(TYPE_ANNOTATION, "")
     if not kind:
         return {}
@@ -152,14 +152,16 @@ def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | N
         return None
     if not isinstance(weights, dict) or not all(type(value) is int for value in weights.values()):
         return None
-    # A pod without any weights has no resource that scores, which is not the same as no word at all.
+    # A pod with empty weights scores no resource, unlike one without the annotations.
     return {name: ResourceScoringStrategy(kind, value) for name, value in weights.items()} or {
         "": ResourceScoringStrategy(kind, 0)
     }
 
 
 def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareShare]) -> FitError | None:
-    """Why a task that needs no scarce resource leaves too little beside those that are free; None if it does not."""
+    """Why a task without scarce resources leaves too little cpu or memory for those that are free; None if it
+    does not.
+    """
     if any(task.request.get(name) > 0 for name in shares):
         return None
     for name, share in shares.items():

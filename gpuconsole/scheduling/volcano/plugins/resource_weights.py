@@ -5,10 +5,7 @@ from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 
 
 def resource_weights(arguments: VolcanoArguments, prefix: str) -> dict[str, int]:
-    """The weight of each resource that counts: cpu, memory, and those that are listed; 1 where none is given.
-
-    A weight below zero is taken as 1.
-    """
+    """The weight of cpu, memory and each listed resource; 1 if it is missing or negative."""
     listed = [name.strip() for name in arguments.text(f"{prefix}.resources", "").split(",")]
     keys = {name: f"{prefix}.resources.{name}" for name in listed if name}
     keys |= {CPU: f"{prefix}.cpu", MEMORY: f"{prefix}.memory"}

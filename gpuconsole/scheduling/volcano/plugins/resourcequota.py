@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ResourcequotaPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/resourcequota. What this session let in counts as used."""
+    """Volcano 1.15 plugins/resourcequota. Jobs that it permitted earlier in the session count as used."""
 
     name: ClassVar[str] = "resourcequota"
 

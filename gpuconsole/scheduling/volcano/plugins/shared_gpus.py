@@ -22,27 +22,27 @@ ALL_CORES = 100
 
 
 class CardShare(Struct, frozen=True):
-    """What a pod has of one card."""
+    """A pod's part of one card; cores in percent."""
 
     index: int
     memory: int = 0
     cores: int = 0
     instance: MigInstance | None = None
-    """The MIG instance that it is, where the card is divided."""
+    """The pod's MIG instance, if the card is divided."""
 
 
 class CardRequest(Struct, frozen=True):
-    """What one container wants of each of some cards."""
+    """One container's request: a number of cards, with memory and cores (percent) of each."""
 
     cards: int
     memory: int = 0
     percentage: int | None = None
-    """Of the card's memory; beside it an amount does not count."""
+    """Percentage of the card's memory, which replaces `memory`; None if that counts."""
     cores: int = 0
 
 
 class Card:
-    """One physical GPU. Mutates: pods come and go."""
+    """One physical GPU. Mutates as pods come and go."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Card:
     ) -> None:
         self.index, self.memory, self.most, self.kind, self.uuid = index, memory, most, kind, uuid
         self.groups = groups
-        """What MIG instances it may be divided into; none where it is shared in software."""
+        """The groups of MIG instances that it can be divided into; empty if it is shared in software."""
         self.pods: dict[str, tuple[Pod, CardShare]] = {}
-        """Pod and what it has of the card, by the pod's key."""
+        """(pod, its part of the card) by `namespace/name/number`, as one pod can have several parts."""
 
     @property
     def used_memory(self) -> int:
@@ -68,7 +68,7 @@ class Card:
         return sum(part.cores for _, part in self.pods.values())
 
     def takes(self, wish: CardRequest, pod: Pod) -> CardShare | None:
-        """What the pod would get of the card; None if it does not fit.
+        """The pod's part of the card; None if it does not fit.
 
         A request for all cores needs an unused card; a card with all cores allocated takes no other pod, even one that
         requests no cores.
@@ -116,7 +116,7 @@ def vgpu_cards(node: Node, known: Sequence[MigModel] = ()) -> list[Card]:
 
 
 def plain_cards(node: Node) -> list[Card]:
-    """Equal cards that share the node's GPU memory; those that are named as unhealthy are left out."""
+    """Cards that share the node's GPU memory equally, without those annotated as unhealthy."""
     count, memory = node.capacity.get(GPU_NUMBER, 0), node.capacity.get(GPU_MEMORY)
     if not count or memory is None:
         return []
@@ -125,13 +125,13 @@ def plain_cards(node: Node) -> list[Card]:
 
 
 def gpu_indices(pod: Pod) -> tuple[int, ...]:
-    """The cards that a pod was given, as its annotation lists them; none if it cannot be read."""
+    """The cards in a pod's annotation; empty if it is missing or invalid."""
     parts = pod.annotations.get(GPU_INDEX, "").split(",")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def vgpu_wishes(pod: Pod) -> list[CardRequest]:
-    """What each container wants of vGPUs; memory alone means one card, no word about memory the whole of it."""
+    """The vGPU request of each container with one: by default one card, and all of its memory."""
     return [_wish(container) for container in pod.template.containers if _asks(container)]
 
 
@@ -149,13 +149,13 @@ def _wish(container: Container) -> CardRequest:
 
 
 def limit_of(pod: Pod, resource: str) -> int:
-    """What the pod's containers are limited to together, or its largest init container."""
+    """The pod's limit of a resource: the sum of its containers, or its largest init container if that is more."""
     running = sum(container.limits.get(resource, 0) for container in pod.template.containers)
     return max((running, *(container.limits.get(resource, 0) for container in pod.template.init_containers)))
 
 
 def assigned(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
-    """What the pod's annotation says that it was given (`uuid,type,memory,cores:` for each container).
+    """The parts of cards in a pod's annotation (`uuid,type,memory,cores:` for each container).
 
     A MIG instance is `uuid[group-position]`; it has the memory of its size.
     """
@@ -171,7 +171,7 @@ def assigned(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
 
 
 def _instance(card: Card, text: str, asked: int) -> tuple[MigInstance | None, int]:
-    """The instance that an annotation names, and its memory."""
+    """The MIG instance that an annotation names, and its memory; otherwise None, and the memory `asked`."""
     name, _, position = text.partition("-")
     group = next((one for one in card.groups if one.name == name), None)
     size = group.size_at(int(position)) if group is not None and position.isdecimal() else None
@@ -183,8 +183,9 @@ def choose(
 ) -> tuple[list[CardShare], float] | None:
     """Cards for each container in turn, and the score; None if the pod does not fit.
 
-    `binpack` takes the fullest cards first, `spread` those of the fewest pods, otherwise the last come first. Cards
-    that are reserved are left out. A pod may want none that another of its gang has.
+    `binpack` tries the cards with the most used memory first, `spread` those with the fewest pods, otherwise the last
+    come first. Reserved cards are left out and, with the pod's group policy `spread`, those with another pod of its
+    PodGroup.
     """
     trial = {card.index: _copy(card) for card in cards}
     group = group_of(pod) if pod.annotations.get(VGPU_GROUP_POLICY) == "spread" else ""
@@ -225,5 +226,8 @@ def _order(cards: Mapping[int, Card], policy: str) -> Iterable[int]:
 
 
 def _score(card: Card, part: CardShare, policy: str) -> float:
-    """How full the card is with the pod (binpack), by memory; upstream's spread never scores a card that is taken."""
+    """How full the card's memory is with the pod, in percent (binpack).
+
+    Upstream's spread never scores a card that is taken.
+    """
     return 100 * (card.used_memory + part.memory) / card.memory if policy == "binpack" and card.memory else 0.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SlaPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/sla. The waiting time of a job is its PodGroup's, or else that of the arguments."""
+    """Volcano 1.15 plugins/sla. The waiting time is that of the job's PodGroup, else that of the plugin's arguments."""
 
     name: ClassVar[str] = "sla"
 
@@ -32,7 +32,7 @@ class SlaPlugin(VolcanoPlugin):
         session.wakes += [deadline for deadline in deadlines if deadline is not None and deadline > session.now]
         session.functions.job_order[self.name] = self._order
         session.functions.job_enqueueable[self.name] = overdue
-        # A job that counts as pipelined keeps the nodes that it was given, so that it fills up at last.
+        # A job that counts as pipelined keeps its reservations, so that its gang becomes complete in time.
         session.functions.job_pipelined[self.name] = overdue
 
     def _deadline(self, job: JobInfo) -> Time | None:

@@ -18,7 +18,7 @@ MAX_SCORE = 100
 
 
 class TaskTopologyPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/task-topology. A job whose annotations are wrong is placed as if it had none."""
+    """Volcano 1.15 plugins/task-topology. A job with invalid annotations is placed as if it had none."""
 
     name: ClassVar[str] = "task-topology"
 
@@ -36,7 +36,9 @@ class TaskTopologyPlugin(VolcanoPlugin):
         session.functions.handlers.append(EventHandler(allocate=self._bound))
 
     def _order(self, left: TaskInfo, right: TaskInfo) -> int:
-        """Tasks in buckets first, those of the fuller, then of the older bucket; within one by their roles."""
+        """Tasks in buckets first; within a job by the bucket with more tasks, then the older one, then by their
+        roles.
+        """
         mine, theirs = self._jobs.get(left.job), self._jobs.get(right.job)
         if mine is None or theirs is None:
             return 0
@@ -55,7 +57,7 @@ class TaskTopologyPlugin(VolcanoPlugin):
         return (mine_first > theirs_first) - (mine_first < theirs_first)
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
-        """How many of its bucket the node has, and could take besides, less those that it shuns there."""
+        """How many tasks of the bucket the node has or could take as well, less those with anti-affinity there."""
         job = self._jobs.get(task.job)
         room = node.idle.clone().add(node.releasing)
         bucket = job.of(task) if job is not None else None
@@ -64,7 +66,7 @@ class TaskTopologyPlugin(VolcanoPlugin):
         score = bucket.nodes[node.name] + len(bucket.tasks)
         score += min(0, job.affinity(role_of(task), job.on_nodes.get(node.name, {}), only_shuns=True))
         rest = bucket.request.clone()
-        # Of those that do not fit besides, which stay away is left to their order.
+        # Tasks are subtracted in the bucket's order until the rest fits.
         for other in bucket.tasks.values():
             if rest.less_equal(room, ZERO):
                 break

@@ -1,4 +1,4 @@
-"""tdm plugin: nodes that Volcano may use only at certain hours (revocable zones)."""
+"""tdm plugin: restricts revocable nodes to certain hours and to tasks of revocable zones."""
 
 import re
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 ZONE_PREFIX = "tdm.revocable-zone."
 EVICT_PERIOD = "tdm.evict.period"
 DEFAULT_VICTIMS = 1
-"""How many tasks of a job go at once where it names no disruption budget."""
+"""How many tasks of a job without a disruption budget are evicted at once."""
 MAX_SCORE = 100.0
 DAY = 24 * 60 * MINUTE
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
 def hours(text: str) -> tuple[int, int] | None:
-    """A zone's hours as (start, end) in microseconds since midnight; None if they cannot be read.
+    """A zone's hours as (start, end) in microseconds since midnight; None if they are invalid.
 
     `10:00-21:00`; an end that is not after the start is on the next day (parseRevocableZone).
     """
@@ -42,8 +42,8 @@ def hours(text: str) -> tuple[int, int] | None:
 class TdmPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/tdm, with hours in UTC.
 
-    Only tasks of the zone `*` go to such nodes, and only within the zone's hours; after them their preemptable tasks
-    are evicted, a few of each job at a time.
+    Only tasks with the revocable zone `*` run on nodes of a zone, and only within its hours; after them preemptable
+    tasks are evicted, a few of each job at a time.
     """
 
     name: ClassVar[str] = "tdm"
@@ -78,7 +78,7 @@ class TdmPlugin(VolcanoPlugin):
         if span is None:
             return f"revocable zone {listed} format error"
         start, end = span
-        # Seconds are what is compared, so that the last second of the end still belongs to it.
+        # Times are compared in whole seconds, so that the second of the end still belongs to the zone's hours.
         since = now % DAY // 1_000_000 * 1_000_000
         return "" if start <= since <= end else f"current time beyond revocable zone {zone}:{listed}"
 
@@ -104,7 +104,7 @@ class TdmPlugin(VolcanoPlugin):
         ), PERMIT
 
     def _victims(self, candidates: list[TaskInfo]) -> list[TaskInfo]:
-        """Preemptable tasks on nodes whose hours are over, once in each period."""
+        """Preemptable tasks on nodes outside their zone's hours, once in each period."""
         session = self._session
         last = session.kept.get(self.name)
         if last is not None and last + self.evict_period > session.now:
@@ -118,7 +118,7 @@ class TdmPlugin(VolcanoPlugin):
         return victims
 
     def _within_budgets(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
-        """Those that run and are preemptable, of each job as many as its budget lets go."""
+        """Running preemptable tasks, of each job as many as its budget allows."""
         by_job: dict[str, list[TaskInfo]] = {}
         for task in tasks:
             if task.preemptable and task.status is TaskStatus.RUNNING and task.job in self._session.jobs:
@@ -127,7 +127,7 @@ class TdmPlugin(VolcanoPlugin):
 
 
 def most_victims(job: JobInfo) -> int:
-    """How many of a job's tasks may go now (getMaxPodEvictNum)."""
+    """How many of a job's tasks may be evicted now (getMaxPodEvictNum)."""
     running, total = len(job.of_status(TaskStatus.RUNNING)), len(job.tasks)
     if job.budget.max_unavailable:
         done = job.count((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
@@ -140,7 +140,7 @@ def most_victims(job: JobInfo) -> int:
 
 
 def _share(text: str, total: int) -> int:
-    """A number, or a percentage of the total, rounded up; nothing for anything else."""
+    """A number, or a percentage of the total, rounded up; 0 for anything else."""
     number = text.removesuffix("%")
     if not number.removeprefix("-").isdecimal():
         return 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 PERIOD = "10m"
-"""Over which load is averaged (NODE_METRICS_PERIOD)."""
+"""Period over which load is averaged (NODE_METRICS_PERIOD)."""
 FRESH = 5 * MINUTE
 """Older measurements are ignored."""
 MAX_SCORE = 100
@@ -56,7 +56,7 @@ class UsagePlugin(VolcanoPlugin):
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
-        """100 · weight · the weighted mean of what cpu and memory leave free; 0 where that is not known."""
+        """100 · weight · weighted mean of the free fractions of cpu and memory; 0 if they are unknown or stale."""
         cpu, memory = node.usage.cpu.get(PERIOD), node.usage.memory.get(PERIOD)
         weights = self.cpu_weight + self.memory_weight
         if not self._fresh(node) or cpu is None or memory is None or not weights:
@@ -66,6 +66,6 @@ class UsagePlugin(VolcanoPlugin):
 
 
 def _percent(thresholds: Mapping[object, object], name: str) -> float:
-    """80 where nothing is said; anything but a whole number is 0."""
+    """80 if it is missing; 0 for anything but a whole number."""
     value = thresholds.get(name, 80)
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0

@@ -24,7 +24,7 @@ BIND_TIMEOUT_ARGUMENT = "volumebinding.bindTimeoutSeconds"
 
 
 class VolumeFilter(NodeFilter):
-    """A filter for pods that mount claims."""
+    """A filter for pods with volumes that are claims."""
 
     far = True
 
@@ -38,6 +38,8 @@ class VolumeFilter(NodeFilter):
 
 
 class NodeVolumeLimits(VolumeFilter, Prepares):
+    """kube-scheduler's NodeVolumeLimits filter."""
+
     name = "NodeVolumeLimits"
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
@@ -47,6 +49,8 @@ class NodeVolumeLimits(VolumeFilter, Prepares):
 
 
 class VolumeZone(VolumeFilter, Prepares):
+    """kube-scheduler's VolumeZone filter."""
+
     name = "VolumeZone"
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
@@ -58,18 +62,18 @@ class VolumeZone(VolumeFilter, Prepares):
 
 
 class VolumeBindingArguments(Struct, frozen=True):
-    """How claims are bound, as the plugin's arguments say it."""
+    """Arguments of the VolumeBinding filter."""
 
     weight: int = 1
-    """Of its score; without CSI drivers that publish their capacity it tells no node from another."""
+    """Weight of its score, which exists only with StorageCapacityScoring."""
     bind_timeout: int = BIND_TIMEOUT
-    """Seconds until a pod whose claims are not bound gives its node up; here they are bound at once."""
+    """Seconds until a pod whose claims are not bound gives up its node; in the simulation they are bound at once."""
     shape: tuple[tuple[int, int], ...] = ()
     """(utilization in percent, score of 0 to 10) where volumes are scored (StorageCapacityScoring)."""
 
     @classmethod
     def of(cls, arguments: VolcanoArguments, *, scores: bool = False) -> "VolumeBindingArguments":
-        """What the arguments say; `scores` is the feature gate StorageCapacityScoring."""
+        """Read the plugin's arguments; `scores` is the feature gate StorageCapacityScoring."""
         given = arguments.get("volumebinding.shape")
         points = tuple(_point(one) for one in given) if scores and isinstance(given, list) else ()
         return cls(
@@ -80,14 +84,14 @@ class VolumeBindingArguments(Struct, frozen=True):
 
 
 def _point(said: object) -> tuple[int, int]:
-    """A point of the shape; its keys are read whatever their case."""
+    """A point of the shape; the case of its keys does not matter."""
     known = {str(key).lower(): value for key, value in said.items()} if isinstance(said, Mapping) else {}
     point = VolcanoArguments(known)
     return point.integer("utilization", 0), point.integer("score", 0)
 
 
 def on_line(points: Sequence[tuple[int, int]], at: int) -> int:
-    """The height at a place of a line through points, level before the first and after the last one."""
+    """Interpolate between (x, y) points at `at`; constant before the first and after the last one."""
     for number, (place, height) in enumerate(points):
         if at <= place:
             if not number:
@@ -98,7 +102,7 @@ def on_line(points: Sequence[tuple[int, int]], at: int) -> int:
 
 
 class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
-    """Claims that are bound keep their pod near their volumes; the others get theirs on the node that is chosen."""
+    """kube-scheduler's VolumeBinding: bound claims restrict the nodes, and others are bound when the node is chosen."""
 
     name = "VolumeBinding"
 
@@ -130,9 +134,9 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
             self.storage.release(plan)
 
     def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
-        """How full the volumes of the pod's claims would be, by the shape; nothing without StorageCapacityScoring.
+        """How full the volumes of the pod's claims would be, by the shape; empty without StorageCapacityScoring.
 
-        Claims for which volumes have to be made do not count: nobody says how much room drivers have.
+        Volumes that have to be provisioned do not count, because the capacity of drivers is unknown.
         """
         if not self.arguments.shape or volumes.trouble(task.pod, self.storage):
             return {}
