@@ -26,7 +26,7 @@ class OvercommitPlugin:
         self.idle = Resource()
         """The cluster's capacity times the factor, less what is used."""
         self.inqueue = Resource()
-        """The minResources that enqueued jobs have not used yet."""
+        """The minResources of enqueued jobs, and the part of those of running jobs that they have not used yet."""
 
     def on_session_open(self, session: "VolcanoSession") -> None:
         used = Resource()
