@@ -44,7 +44,7 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
         return FIXED
     catalogue = usual if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
     if not catalogue.types and not read.problems:
-        read.problems.append(f"{PATH}.catalogue: there are no instance-type catalogue; name a file")
+        read.problems.append(f"{PATH}.catalogue: there is no instance-type catalogue; name a file")
     if form.kind == "karpenter":
         return KarpenterPolicy(
             catalogue=catalogue,

@@ -69,7 +69,7 @@ def test_the_texts_say_what_would_be_right() -> None:
     texts = {f.code: f"{f.problem} | {f.remedy}" for f in seeds().findings}
     assert "borrowingLimit must be nil when cohort is empty" in texts["borrowing-without-cohort"]
     assert "lacks cpu and memory, whose quota is 0" in texts["resource-number"]
-    assert "admits nobody" in texts["no-namespace-selector"]
+    assert "admits no workloads" in texts["no-namespace-selector"]
     assert "--admit-all-namespaces" in texts["no-namespace-selector"]
     assert "WhenEmptyOrUnderutilized" in texts["renamed-policy"]
     assert "300 has no unit; it is read as 300 seconds | write 300s" in texts["no-unit"]

@@ -36,7 +36,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an action that there is not": (
         {"engine": "Volcano", "conf": "actions: evict\ntiers: []\n"},
-        "scenario: engine.placement.conf: engine.placement.conf:1: actions: there is no action 'evict'; "
+        "scenario: engine.placement.conf: engine.placement.conf:1: actions: unknown action 'evict'; "
         "one of enqueue, allocate, backfill, preempt, reclaim, shuffle, gangpreempt, gangreclaim",
     ),
     "gates of another engine": (

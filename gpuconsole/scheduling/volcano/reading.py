@@ -68,7 +68,7 @@ def _actions(said: object, report: DocumentFindings) -> Iterator[str]:
             yield name
         else:
             report.error(
-                ("actions",), f"there is not an action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action"
+                ("actions",), f"unknown action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action"
             )
 
 

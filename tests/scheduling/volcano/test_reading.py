@@ -80,7 +80,7 @@ def test_the_configmap_that_volcano_is_installed_with_is_read() -> None:
 WRONG = {
     "an action that there is not": (
         "actions: enqueue, evict, preempt\ntiers: []",
-        ["error 1 actions: there is not an action 'evict'"],
+        ["error 1 actions: unknown action 'evict'"],
     ),
     "a plugin that there is not is left out by Volcano": (
         "actions: preempt\ntiers:\n- plugins:\n  - name: gangs",
