@@ -151,7 +151,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a kind that there is not": ({"kind": "magic"}, "engine.capacity.kind: "),
     "no catalogue": (
         {"kind": "karpenter"},
-        "engine.capacity.catalogue: there are no instance-type catalogue; name a file",
+        "engine.capacity.catalogue: there is no instance-type catalogue; name a file",
     ),
     "a catalogue in a file, of a scenario in none": (
         {"kind": "karpenter", "catalogue": "c.yaml"},
