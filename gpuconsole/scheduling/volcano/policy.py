@@ -21,7 +21,7 @@ tiers:
   - name: nodeorder
   - name: binpack
 """
-"""What Volcano's Helm chart installs."""
+"""The configuration in Volcano's Helm chart."""
 
 
 GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")

@@ -1,6 +1,6 @@
 """Cache of node results for tasks of one class; only nodes that got or lost a task are evaluated again. Mutates.
 
-Volcano evaluates each task anew, with the same results.
+Volcano itself evaluates every task, with the same results.
 """
 
 from collections.abc import Mapping, Sequence

@@ -140,7 +140,7 @@ def choose_node(
 def victims_suffice(task: TaskInfo, node: NodeInfo, victims: Iterable[TaskInfo]) -> bool:
     """True if the task would fit on the node once all these victims are gone (ValidateVictims).
 
-    No victims can suffice: an earlier eviction may have freed enough for this task too.
+    An empty list can suffice: earlier evictions may have freed enough for this task too.
     """
     room = node.future_idle()
     for victim in victims:

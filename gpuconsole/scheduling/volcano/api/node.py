@@ -80,7 +80,7 @@ class NodeInfo:
         return self.node is not None
 
     def set_node(self, node: Node | None) -> None:
-        """Apply a Node object and compute all sums again; with None it is no longer ready."""
+        """Apply a Node object and recompute all sums; with None the node is not ready."""
         self.changes += 1
         if node is None:
             self.node = None

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 NO_POLICY = SubGroupPolicy("")
 LONGEST_ID = 128
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters that make no words (Kubernetes' rand.SafeEncodeString)."""
+"""Characters that form no words (Kubernetes' rand.SafeEncodeString)."""
 
 
 class SubJobInfo(Gang):

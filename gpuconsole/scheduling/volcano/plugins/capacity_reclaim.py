@@ -62,7 +62,7 @@ class Reclaiming:
     def _chain(
         self, reclaimer: TaskInfo, mine: CapacityQueueAttributes, task: TaskInfo, attr: CapacityQueueAttributes
     ) -> list[CapacityQueueAttributes] | None:
-        """The queues that must exceed their deserved resources for the task to be a victim.
+        """The queues that must exceed what they deserve before the task can be a victim.
 
         None if it is no victim: the queues are related, and neither deserves any of the resources in question.
         """

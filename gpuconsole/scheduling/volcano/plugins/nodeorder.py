@@ -146,8 +146,7 @@ class NodeRequests:
         """By class of pods: (length of the change log, score by node, score by amounts)."""
 
     def each(self, nodes: Sequence[Node], shape: PodClass, measure: Callable[[Node], int]) -> dict[str, int]:
-        """A score of every node, computed again only if the node's pods have changed, because the pods of a gang are
-        alike.
+        """A score of every node, recomputed only if the node's pods have changed: the pods of a gang score equally.
 
         Nodes with the same amounts are measured once.
         """

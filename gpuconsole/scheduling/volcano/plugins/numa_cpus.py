@@ -108,7 +108,7 @@ def _threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[se
 
     def before(left: int, right: int) -> bool:
         ours, theirs = socket_of[left], socket_of[right]
-        # Upstream combines these conditions with `or`, too.
+        # One of these is enough, as upstream.
         closer = near[ours] > near[theirs] or room[ours] < room[theirs]
         return closer or threads[left] < threads[right] or ours < theirs or left < right
 
