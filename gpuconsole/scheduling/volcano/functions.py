@@ -45,7 +45,7 @@ class EvictionContext(Struct, frozen=True):
 
 
 class Purpose(Enum):
-    """Purpose of a search for hyper nodes."""
+    """Purpose of a search for hyper nodes: to place tasks in idle capacity, or to find victims."""
 
     ALLOCATE = auto()
     EVICT = auto()
@@ -61,7 +61,7 @@ class EventHandler(Struct, frozen=True):
 
 
 def always(task: TaskInfo) -> bool:
-    """Value of `VolcanoFunctions.alone` for plugins whose results are cacheable for every task."""
+    """Value of `VolcanoFunctions.alone` for plugins whose results depend only on the node and the class of the task."""
     return True
 
 
