@@ -34,14 +34,14 @@ _NAMED = frozenset(
     (COUNT_PODS, PODS, *_COMPUTE, *(f"{part}{name}" for part in (_REQUESTS, _LIMITS) for name in _COMPUTE))
 )
 _REQUIRED = frozenset((CPU, MEMORY, *(f"{part}{name}" for part in (_REQUESTS, _LIMITS) for name in (CPU, MEMORY))))
-"""What each container has to name where a quota tracks it."""
+"""Resources that each container must specify if a quota tracks them."""
 _CLAIMS, _STORAGE = "persistentvolumeclaims", "requests.storage"
 _OF_STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 _OF_DEVICE_CLASS = ".deviceclass.resource.k8s.io/devices"
 _COUNT_RESOURCE_CLAIMS = "count/resourceclaims.resource.k8s.io"
 COUNT_WORKLOADS = "count/workloads.kueue.x-k8s.io"
 _MOST_DEVICES = 32
-"""How many devices a request for all of them is counted as (resource.k8s.io AllocationResultsMaxSize)."""
+"""Number of devices as which a request for all of them counts (resource.k8s.io AllocationResultsMaxSize)."""
 
 
 def pod_usage(template: PodTemplate, *, done: bool = False) -> dict[str, int]:
@@ -57,7 +57,7 @@ def _compute(requests: Resources, limits: Resources) -> dict[str, int]:
         if name in _COMPUTE or name.startswith(_HUGE):
             used[name] = used[_REQUESTS + name] = amount
         elif is_extended(name):
-            # Devices cannot be overcommitted: their limits are no quota of their own.
+            # Devices cannot be overcommitted, so quotas have no limits for them.
             used[_REQUESTS + name] = amount
     used.update({_LIMITS + name: amount for name, amount in limits.items() if name in _COMPUTE})
     return used
@@ -112,9 +112,10 @@ def _looks_elsewhere(template: PodTemplate) -> bool:
 
 
 def used_by(quota: ResourceQuota, obj: Counted, default_class: str) -> Resources:
-    """Usage of a quota by one object, by the quota's resources (the evaluators' Usage).
+    """Return the usage of a quota by one object, by the quota's resources (the evaluators' Usage).
 
-    `default_class` is the name of the global default priority class. Scopes select pods; nothing else is in them.
+    `default_class` is the name of the global default priority class. Scopes only select pods, so a quota with scopes
+    counts no other objects.
     """
     if isinstance(obj, Pod):
         template = obj.template
@@ -199,9 +200,9 @@ class QuotaRefusal(Struct, frozen=True):
 
     quota: ResourceQuota
     resource: str
-    """Of which the quota has not enough, the first by name; empty where containers do not name what it tracks."""
+    """The first exceeded resource by name; empty if containers do not specify one that the quota tracks."""
     text: str
-    """The API server's words."""
+    """The API server's message."""
 
 
 def pod_refusal(
@@ -209,7 +210,7 @@ def pod_refusal(
 ) -> QuotaRefusal | None:
     """Return why the API server refuses a pod; None if every quota of its namespace allows it.
 
-    The quotas' `used` has to be up to date; `default_class` is the name of the global default priority class.
+    The quotas' `used` must be up to date; `default_class` is the name of the global default priority class.
     """
     concerned = [q for q in quotas if counts(q, template, template.priority_class or default_class)]
     for quota in concerned:
@@ -269,12 +270,12 @@ def _over(quota: ResourceQuota, usage: Mapping[str, int]) -> list[str]:
 
 
 def _written(amounts: Resources, names: Sequence[str]) -> str:
-    """Write amounts as `a=1,b=2` in the order of names (prettyPrint of the admission plugin)."""
+    """Format amounts as `a=1,b=2` in the order of names (prettyPrint of the admission plugin)."""
     return ",".join(f"{name}={written(name, amounts.get(name, 0))}" for name in names)
 
 
 def written(name: str, amount: int) -> str:
-    """Write an amount of a quota resource as a quantity, in the unit of the resource."""
+    """Format an amount of a quota resource as a quantity, in the unit of the resource."""
     if name.endswith(_STORAGE):
         return format_quantity(MEMORY, amount)
     return format_quantity(name.removeprefix(_REQUESTS).removeprefix(_LIMITS), amount)

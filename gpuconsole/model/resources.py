@@ -14,9 +14,9 @@ EMPTY: Resources = {}
 GPU_RESOURCES = (GPU, f"{GPU}.shared", "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
 HAMI_MEMORY, HAMI_CORES = f"{GPU}mem", f"{GPU}cores"
 HAMI_SHARES = (HAMI_MEMORY, HAMI_CORES, f"{HAMI_MEMORY}-percentage", "nvidia.com/priority")
-"""What a pod asks of each of HAMi's vGPUs: MiB, percent of the cores. Its device plugin offers only nvidia.com/gpu."""
+"""Requests for each of HAMi's vGPUs: MiB, percent of the cores. Its device plugin offers only nvidia.com/gpu."""
 MANY = 2**31 - 1
-"""As often as pods are counted."""
+"""Largest number of pods that is counted."""
 
 
 def add(*vectors: Resources) -> dict[str, int]:
@@ -36,7 +36,7 @@ def subtract(vector: Resources, other: Resources) -> Resources:
 
 
 def largest(*vectors: Resources) -> dict[str, int]:
-    """The greatest amount of each resource in any of the vectors."""
+    """Return the largest amount of each resource in any of the vectors."""
     top: dict[str, int] = {}
     for vector in vectors:
         for name, value in vector.items():
@@ -67,7 +67,7 @@ def exceeding(vector: Resources, bounds: Resources) -> list[str]:
 def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
     """Return how many times the requests fit, at most `MANY`, and the scarcest resource.
 
-    Of equally scarce ones the first by name. Requests of nothing at all fit not at all; capacity below zero is none.
+    Of equally scarce resources it is the first by name. Empty requests fit 0 times; negative capacity counts as 0.
     """
     least, scarcest = 0, ""
     for name, amount in requests.items():
@@ -93,5 +93,5 @@ def gpus(vector: Resources) -> int:
 
 
 def short(names: Iterable[str]) -> list[str]:
-    """Sort resource names for people: GPUs, MIG instances, cpu, memory, the rest."""
+    """Sort resource names for display: GPUs, MIG instances, cpu, memory, the rest."""
     return sorted(names, key=lambda name: (not is_gpu(name), not is_mig(name), name != quantity.CPU, name))

@@ -1,4 +1,4 @@
-"""Upper limits on input numbers. GPUs and units of work are simulated one by one, so absurd numbers never finish."""
+"""Upper limits on input numbers. GPUs and indexes are simulated individually, so absurd numbers would never finish."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,11 +13,11 @@ from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import VolcanoSpec
 
 MOST_DEVICES = 4_096
-"""GPUs of one node: time-slicing multiplies them, but not without end."""
+"""Most GPUs of one node, including time-slicing replicas."""
 MOST_LEVELS = 100
-"""Of cohorts, or of queues in each other; schedulers go through them level by level."""
+"""Most levels of cohorts, or of queues; schedulers visit them level by level."""
 _CARDS = "volcano.sh/gpu-number"
-"""Whole GPUs as Volcano's device plugin counts them."""
+"""Resource of whole GPUs in Volcano's device plugin."""
 
 
 def too_many_devices(resource: str, amount: int) -> bool:
@@ -31,7 +31,7 @@ def parent_of(obj: object) -> str:
 
 
 def too_deep(parents: Mapping[str, str]) -> str:
-    """Return the first name with too many ancestors; empty if there is none. Cycles do not count."""
+    """Return the first name with too many ancestors; empty if there is none. Cycles are ignored."""
     above: dict[str, int] = {}
     for name in parents:
         trail: dict[str, None] = {}

@@ -1,6 +1,6 @@
 """Kubernetes' own Workload (KEP-4671) and CompositePodGroup (KEP-6012) in the group scheduling.k8s.io.
 
-Its PodGroups are read as `volcano.PodGroup`, as those of other gang schedulers are.
+Its PodGroups are `volcano.PodGroup`s, like those of other gang schedulers.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, 
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     groups: Mapping[str, int] = {}
-    """Name of each pod group, or template of one → how many of its pods start together (minCount; basic: 1)."""
+    """Name of each pod group or template of one → number of its pods that start together (minCount; basic: 1)."""
 
     @property
     def key(self) -> str:
@@ -38,13 +38,13 @@ class CompositePodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, t
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     parent_group: str = ""
-    """Name of the composite group that it is in; empty for the root of a hierarchy."""
+    """Name of the composite group that contains it; empty for the root of a hierarchy."""
     policy: str = "gang"
-    """`gang` or `basic`"""
+    """`gang` or `basic`."""
     min_groups: int = 1
-    """How many of its child groups start together (minGroupCount; basic: 1)."""
+    """Number of its child groups that start together (minGroupCount; basic: 1)."""
     topology_key: str = ""
-    """All pods of its child groups have to be on nodes that share the value of this label."""
+    """All pods of its child groups must be on nodes with the same value of this label."""
 
     @property
     def key(self) -> str:

@@ -1,8 +1,8 @@
 """Snapshot: the immutable state of a cluster at one moment, from which all screens and answers are computed.
 
-A table is a `View`: rows by integer id with an index by key. Views share their rows with the state's earlier and later
-views, so that freezing is cheap, an unchanged table is the same object, and an unchanged row is the same object: what
-changed between two snapshots is an identity scan.
+A table is a `TableView`: rows by integer id with an index by key. Views share their rows with earlier and later views
+of the same table, so that freezing is cheap, and unchanged tables and rows are the same objects: comparing identities
+finds the changes between two snapshots.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,14 +49,14 @@ from gpuconsole.model.workloads import Workload
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""So many objects are written between two turns of other threads: some milliseconds."""
+"""Objects that are encoded before other threads get a turn: some milliseconds."""
 NO_POLICY = msgspec.Raw(b"null")
 FORMAT = 1
-"""Of a file; what is added with a default is no other format."""
+"""Format of a file; new fields with defaults do not change it."""
 
 
 class TableView(Mapping[str, T], Generic[T]):
-    """A frozen table: key → row, in order of arrival. Treat it as a Mapping; `rows` may hold gaps (None)."""
+    """Frozen table: key → row, in the order of addition. `rows` may contain gaps (None)."""
 
     __slots__ = ("_index", "rows", "size")
 
@@ -66,7 +66,7 @@ class TableView(Mapping[str, T], Generic[T]):
         self.size = size
 
     def __getitem__(self, key: str) -> T:
-        # The index is shared with the live table and may already know rows that came after this view.
+        # The index is shared with the live table and may contain rows that were added after this view.
         position = self._index[key]
         row = self.rows[position] if position < len(self.rows) else None
         if row is None:
@@ -96,7 +96,7 @@ class TableView(Mapping[str, T], Generic[T]):
 
 
 NO_ROWS: TableView[Any] = TableView([], {}, 0)
-"""The table of a kind that nobody told anything of."""
+"""Table of a kind without loaded objects."""
 
 
 class Snapshot:
@@ -157,11 +157,11 @@ class Snapshot:
     ) -> None:
         self.time = time
         self.serial = serial
-        """Grows by one with every freeze of the same state."""
+        """Incremented with every freeze of the same state."""
         self.recent = recent
-        """The newest lines of history, oldest first; the store has them all."""
+        """The newest history events, oldest first; the store has all of them."""
         self.seen = seen
-        """What is not there may exist all the same."""
+        """Which kinds are loaded; other objects may exist without being here."""
         for name in TABLES.values():
             setattr(self, name, tables.get(name, NO_ROWS))
 
@@ -191,13 +191,13 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     objects: tuple[Object, ...] = ()
     recent: tuple[HistoryEvent, ...] = ()
     policy: msgspec.Raw = NO_POLICY
-    """How the simulation runs that it was taken from (`sim.files` reads it), or would."""
+    """Settings of the simulation from which it was taken (`sim.files` reads them), or that would continue it."""
     seed: int | None = None
-    """What chance in that simulation depends on."""
+    """Random seed of that simulation."""
     seen: Visibility = EVERYTHING
-    """What could not be read; a file that does not say it holds everything."""
+    """Which kinds are loaded; a file without it has everything."""
     staged: bool = False
-    """Its time is that of a simulation, which no clock on the wall tells the age of."""
+    """Its time is simulated, so its age is unknown."""
 
 
 class _Written(Struct, frozen=True, kw_only=True):
@@ -223,12 +223,11 @@ def encode(
 ) -> bytes:
     """Encode a Snapshot as JSON, with the policy and random seed of its simulation.
 
-    `recent` is its history, where more of it is known than the Snapshot holds; `staged` where its time is that
-    simulation's.
+    `recent` is its history, if more of it is known than the Snapshot has; `staged` tells that its time is simulated.
     """
     seen = snapshot.seen if recent is not None else with_truncated_history(snapshot.seen, snapshot.recent)
     objects = list(snapshot.objects())
-    # Some at a time: while msgspec writes, no other thread of the process gets its turn.
+    # In parts, because no other thread runs while msgspec encodes.
     parts = (msgspec.json.encode(objects[first : first + AT_ONCE])[1:-1] for first in range(0, len(objects), AT_ONCE))
     written = msgspec.Raw(b"[" + b",".join(parts) + b"]")
     return msgspec.json.encode(

@@ -16,7 +16,7 @@ from gpuconsole.model.visibility import EVERYTHING, KEPT, Visibility
 
 
 class ObjectTable:
-    """Rows by integer id. Mutable; `freeze` returns views that later changes never affect."""
+    """Rows by integer id. Mutable, but its frozen views are not affected by later changes."""
 
     __slots__ = ("_index", "_index_shared", "_rows", "_size", "_view")
 
@@ -31,26 +31,28 @@ class ObjectTable:
     def of(cls, view: TableView[Any]) -> "ObjectTable":
         """Create a table with the rows of a view."""
         table = cls()
-        # The table that the view is of goes on writing into its index.
+        # The table to which the view belongs continues to change its index.
         table._rows, table._index, table._size, table._view = view.rows[:], dict(view.index()), view.size, view
         return table
 
     def put(self, key: str, row: object) -> None:
+        """Add or replace a row."""
         self._view = None
         position = self._index.get(key)
         if position is not None and self._rows[position] is not None:
             self._rows[position] = row
             return
         if position is not None:
-            # What comes back is the newest again; earlier views still find it where it was.
+            # A row that is added again is the newest one; earlier views still find it at its old position.
             self._index = dict(self._index)
             self._index_shared = False
-        # Views tolerate keys that are newer than they are, so appending needs no copy of the index.
+        # Views ignore keys that are newer than they are, so appending needs no copy of the index.
         self._index_own()[key] = len(self._rows)
         self._rows.append(row)
         self._size += 1
 
     def drop(self, key: str) -> None:
+        """Remove a row, if it exists."""
         position = self._index.get(key)
         if position is None or self._rows[position] is None:
             return
@@ -72,6 +74,7 @@ class ObjectTable:
         self._index_shared = False
 
     def freeze(self) -> TableView[Any]:
+        """Return a view of the current rows."""
         if self._view is None:
             self._view = TableView(self._rows[:], self._index, self._size)
         return self._view
@@ -87,10 +90,12 @@ class ObjectTable:
         return twin
 
     def get(self, key: str) -> Any:
+        """Return the row of a key, or None."""
         position = self._index.get(key)
         return None if position is None else self._rows[position]
 
     def all(self) -> Iterable[Any]:
+        """Yield all rows."""
         return (row for row in self._rows if row is not None)
 
     def __len__(self) -> int:
@@ -98,18 +103,19 @@ class ObjectTable:
 
 
 class ClusterState:
-    """All tables of a cluster. Mutated only by `apply`, except `seen`."""
+    """All tables of a cluster. Mutated only by `apply` and `recall`, except `seen`."""
 
     def __init__(self, time: Time = 0) -> None:
         self.time = time
         self.seen: Visibility = EVERYTHING
-        """What of the cluster comes as events; who tells them knows it."""
+        """Which kinds come as events; set by the source of the events."""
         self._serial = 0
         self._tables: dict[str, ObjectTable] = {name: ObjectTable() for name in TABLES.values()}
         self._recent: deque[HistoryEvent] = deque(maxlen=KEPT)
 
     @classmethod
     def from_file(cls, file: SnapshotFile) -> "ClusterState":
+        """Create from a Snapshot file."""
         state = cls(file.time)
         state.seen = file.seen
         for obj in file.objects:
@@ -141,10 +147,11 @@ class ClusterState:
                 assert_never(event)
 
     def recall(self, lines: Sequence[HistoryEvent]) -> None:
-        """Replace the history, keeping all of it: a file may hold older events that answers need."""
+        """Replace the history and keep all of it: a file may have older events that answers need."""
         self._recent = deque(lines, maxlen=max(KEPT, len(lines)))
 
     def table(self, name: str) -> ObjectTable:
+        """Return a table by name."""
         return self._tables[name]
 
     def get(self, kind: type[Object], key: str) -> Any:

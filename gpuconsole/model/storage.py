@@ -10,13 +10,13 @@ from gpuconsole.model.labels import NO_LABELS, LabelSelector, NodeTerm, Requirem
 AVAILABLE = "Available"
 BOUND = "Bound"
 RELEASED = "Released"
-"""Of a volume: its claim is gone, and an administrator has to see to it before it is given away again."""
+"""Phase of a volume without its claim: an administrator must handle it before it can be bound again."""
 LOST = "Lost"
 FILESYSTEM = "Filesystem"
 ONE_POD = "ReadWriteOncePod"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-"""The provisioner of classes whose volumes an administrator makes."""
+"""Provisioner of classes whose volumes an administrator creates."""
 
 
 class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -26,21 +26,21 @@ class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     created: Time = 0
     labels: Mapping[str, str] = NO_LABELS
     storage: int = 0
-    """Bytes."""
+    """In bytes."""
     storage_class: str = ""
     access_modes: tuple[str, ...] = ()
     mode: str = FILESYSTEM
     node_affinity: tuple[NodeTerm, ...] | None = None
-    """Nodes that reach it: any of the terms; None is all."""
+    """Nodes that can use it: any of the terms; None for all nodes."""
     claim: str = ""
-    """`namespace/name` of the claim that it is bound to, or kept for."""
+    """`namespace/name` of the claim to which it is bound, or for which it is reserved."""
     phase: str = AVAILABLE
     disposable: bool = False
-    """It goes when its claim goes (reclaim policy Delete)."""
+    """It is deleted with its claim (reclaim policy Delete)."""
     driver: str = ""
-    """The CSI driver that attaches it."""
+    """CSI driver that attaches it."""
     handle: str = ""
-    """How that driver knows it."""
+    """Its ID in that driver."""
     deleted: Time = 0
 
     @property
@@ -56,24 +56,24 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     uid: str = ""
     created: Time = 0
     storage_class: str | None = None
-    """Empty is no class; None takes the default one."""
+    """Empty for no class; None for the default class."""
     storage: int = 0
-    """Bytes that it asks for."""
+    """Requested bytes."""
     access_modes: tuple[str, ...] = ()
     mode: str = FILESYSTEM
     selector: LabelSelector | None = None
-    """Which volumes; None is any."""
+    """Selects volumes; None selects any."""
     volume: str = ""
-    """The volume that it has, or wants and no other."""
+    """Volume to which it is bound, or the only one to which it may be bound."""
     bound: bool = False
-    """Claim and volume know each other."""
+    """Claim and volume refer to each other."""
     phase: str = ""
     pod: str = ""
-    """The pod that it was made for and goes with."""
+    """Pod for which it was created, and with which it is deleted."""
     job: str = ""
-    """The job that it was made for and goes with, `Kind/namespace/name`."""
+    """Job for which it was created, and with which it is deleted, `Kind/namespace/name`."""
     selected_node: str = ""
-    """The node of the pod for which a volume is being made."""
+    """Node of the pod for which a volume is being provisioned."""
     deleted: Time = 0
 
     @property
@@ -88,12 +88,14 @@ class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     created: Time = 0
     provisioner: str = ""
     waits: bool = False
-    """True binds a claim once a pod that uses it has a node (WaitForFirstConsumer), False at once (Immediate)."""
+    """True binds a claim once a pod that uses it has a node (WaitForFirstConsumer), False immediately (Immediate)."""
     topologies: tuple[tuple[Requirement, ...], ...] = ()
-    """Where volumes may be made (allowedTopologies): nodes to whose labels one of these applies; none is anywhere."""
+    """Label requirements of nodes for which volumes may be provisioned, one of which must match (allowedTopologies);
+    empty for all nodes.
+    """
     default: bool = False
     keeps: bool = False
-    """Its volumes stay when their claims go (reclaimPolicy Retain)."""
+    """Its volumes are kept when their claims are deleted (reclaimPolicy Retain)."""
 
     @property
     def key(self) -> str:
@@ -106,7 +108,7 @@ class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
 
 class CSINode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Volume limits of a node per CSI driver; a driver without a limit is unlimited."""
+    """Volume limits of a node by CSI driver; a driver without a limit is unlimited."""
 
     name: str
     limits: Mapping[str, int] = {}

@@ -1,4 +1,4 @@
-"""Taints in kubectl's notation, `key=value:Effect`, validated like the API server validates those of a node."""
+"""Taints in kubectl's notation, `key=value:Effect`, validated as the API server validates those of a node."""
 
 from typing import Literal, cast
 
@@ -13,11 +13,11 @@ FORM = "key=value:Effect or key:Effect, such as dedicated=ml:NoSchedule"
 
 
 class TaintError(InputError):
-    """A text that is not a taint, or a taint that the API server refuses."""
+    """The string is not a taint, or the API server would refuse the taint."""
 
 
 def parse_taint(text: str) -> Taint:
-    """Read `key=value:Effect` or `key:Effect` (kubectl taint: parseTaint). Raises TaintError."""
+    """Parse `key=value:Effect` or `key:Effect` (kubectl taint: parseTaint). Raises TaintError."""
     head, colon, effect = text.strip().partition(":")
     if not colon or ":" in effect:
         raise TaintError(f"{_shown(text)} is not a taint; write {FORM}")
@@ -29,7 +29,7 @@ def parse_taint(text: str) -> Taint:
 
 
 def format_taint(taint: Taint) -> str:
-    """`key=value:Effect`, as kubectl writes it."""
+    """Format a taint as kubectl does: `key=value:Effect`, or `key:Effect` without a value."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
@@ -58,7 +58,7 @@ def effect_of(taint: Taint) -> Effect:
 
 
 def _is_qualified(key: str) -> bool:
-    """A qualified name (k8s.io/apimachinery IsQualifiedName): a domain name before the slash, if there is one."""
+    """True for a qualified name (k8s.io/apimachinery IsQualifiedName), with or without a domain and a slash."""
     domain, slash, _ = key.rpartition("/")
     if slash and (len(domain) > MAX_NAME or not SUBDOMAIN.fullmatch(domain)):
         return False

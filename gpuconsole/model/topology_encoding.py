@@ -1,8 +1,9 @@
 """Compact encoding of topology assignments in the API: domains in slices, common values written once.
 
-Kueue 0.19 pkg/util/tas/tas_assignment.go. A slice has for each level either one value for all its domains, or a prefix,
-a suffix and what lies between; the same for pod counts. Behind the gate TASAssignmentsEncodingByHostnamePrefix hosts
-are first split into runs of a common prefix (`pool-a-node-`), if that makes the whole shorter.
+Kueue 0.19 pkg/util/tas/tas_assignment.go. For each level, a slice has either one value for all its domains, or a
+prefix, a suffix and the parts between them; the same for pod counts. With the feature gate
+TASAssignmentsEncodingByHostnamePrefix hosts are first split into runs with a common prefix (`pool-a-node-`), if the
+result is shorter.
 """
 
 import itertools
@@ -15,7 +16,7 @@ from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.workloads import TopologyDomain
 
 MOST_DOMAINS = 100_000
-"""Of one slice."""
+"""Most domains of one slice."""
 MOST_SLICES = 1_000
 Slice = dict[str, Any]
 
@@ -43,7 +44,7 @@ def by_prefix_runs(levels: Sequence[str], domains: Sequence[TopologyDomain]) -> 
 
 
 def runs(domains: Sequence[TopologyDomain], keys: Sequence[str]) -> list[Sequence[TopologyDomain]]:
-    """Group neighbours with the same key; without keys, all."""
+    """Group adjacent domains with the same key; all of them if there are no keys."""
     if not keys:
         return [domains] if domains else []
     bounds = [0, *(at for at in range(1, len(domains)) if keys[at] != keys[at - 1]), len(domains)]
@@ -53,7 +54,7 @@ def runs(domains: Sequence[TopologyDomain], keys: Sequence[str]) -> list[Sequenc
 def prefix_keys(hosts: Sequence[str]) -> list[str]:
     """Return for each host its longest prefix up to a `-` that another host shares.
 
-    If that makes too many runs, prefixes of fewer parts are taken; nothing if none will do.
+    If that gives too many slices, prefixes of fewer parts are used; empty if those give too many, too.
     """
     ends = [[at + 1 for at, character in enumerate(host[:-1]) if character == "-"] for host in hosts]
     counts = Counter(host[:end] for host, cuts in zip(hosts, ends, strict=True) for end in cuts)

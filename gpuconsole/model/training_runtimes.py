@@ -8,11 +8,11 @@ from gpuconsole.model.quantity import GPU
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NODE, LAUNCHER = "node", "launcher"
-"""Names of jobs, and of the container that trains."""
+"""Names of replicated jobs; the container that trains is also named `node`."""
 
 
 class TrainingRuntime(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A TrainingRuntime of a namespace, or a ClusterTrainingRuntime, which has none."""
+    """TrainingRuntime of a namespace, or a ClusterTrainingRuntime, which has no namespace."""
 
     namespace: str = ""
     name: str
@@ -22,9 +22,9 @@ class TrainingRuntime(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     launcher_is_node: bool = False
     """The launcher trains, too (runLauncherAsNode)."""
     pod_sets: tuple[PodSet, ...] = ()
-    """Its replicated jobs, as many pods as they say themselves."""
+    """Its replicated jobs, with their own numbers of pods."""
     trainers: tuple[str, ...] = ()
-    """Those that train; the others fetch data and models first."""
+    """Names of those that train; the others fetch data and models first."""
 
     @property
     def key(self) -> str:
@@ -74,4 +74,4 @@ SHIPPED: dict[str, TrainingRuntime] = {
         ),
     )
 }
-"""ClusterTrainingRuntimes that the trainer's Helm chart installs; a TrainJob may name one that no manifest defines."""
+"""ClusterTrainingRuntimes that the trainer's Helm chart installs; TrainJobs may use them without a manifest."""

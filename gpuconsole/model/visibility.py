@@ -1,7 +1,7 @@
-"""Visibility: which kinds of a cluster a Snapshot covers. A kind that may not be listed is unknown, not zero.
+"""Visibility: which kinds of a cluster a Snapshot covers.
 
-Nor is one of which some namespaces only are read, or some objects of which cannot be read. Whoever looks something up
-and does not find it, or counts, asks `Snapshot.seen` first.
+A kind that may not be listed is unknown, not zero; so is one of which only some namespaces, or not all objects, can be
+read. Code that counts objects, or does not find one, checks `Snapshot.seen` first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,30 +16,30 @@ from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQ
 from gpuconsole.model.workloads import Workload
 
 HISTORY = "recent"
-"""What events tell."""
+"""Table of the history, which is made from events."""
 KEPT = 500
-"""So many of the newest lines of history are in a Snapshot."""
+"""Number of the newest history events that a Snapshot keeps."""
 _TABLES: dict[type, str] = {**TABLES, HistoryEvent: HISTORY}
 ALWAYS: tuple[type, ...] = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
-"""What each decision depends on."""
+"""Kinds on which every decision depends."""
 DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, Pod, Namespace, LimitRange)
-"""What decisions depend on in some clusters; `insight.basis` knows in which."""
+"""Kinds on which decisions depend in some clusters; `insight.basis` determines in which."""
 _DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
 
 
 class VisibilityGap(Struct, frozen=True, kw_only=True):
-    """A kind of which the Snapshot lacks objects, and the reason."""
+    """Kind of which the Snapshot lacks objects, and the reason."""
 
     table: str
-    """Of the Snapshot; `recent` for what events tell."""
+    """Table of the Snapshot; `recent` for the history."""
     resource: str
-    """`workloads.kueue.x-k8s.io`"""
+    """API resource, such as `workloads.kueue.x-k8s.io`."""
     why: str
-    """`cannot list workloads.kueue.x-k8s.io at the cluster scope`"""
+    """Reason, such as `cannot list workloads.kueue.x-k8s.io at the cluster scope`."""
     namespaces: tuple[str, ...] = ()
-    """Where its objects are seen all the same."""
+    """Namespaces whose objects are loaded."""
     partly: bool = False
-    """Some of its objects are seen, and nobody knows where the others are: they cannot be read."""
+    """Some objects are loaded, and others, in unknown namespaces, cannot be read."""
 
 
 class Visibility(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
 
     gaps: tuple[VisibilityGap, ...] = ()
     assumed: tuple[str, ...] = ()
-    """What its schedulers' configurations do not tell, in sentences."""
+    """Assumptions about settings that the schedulers' configurations do not have, as sentences."""
 
     def missing_reasons(self, *kinds: type, within: str | None = None) -> tuple[str, ...]:
         """Return why objects of these kinds (in a namespace) are missing; empty if all are loaded."""
@@ -76,19 +76,19 @@ class Visibility(Struct, frozen=True, kw_only=True):
 class QueueAssumptions(Struct, frozen=True):
     """Numbers of refused workloads that are assumed to be inadmissible, or to be active again.
 
-    Kueue keeps that in memory only; a session that goes on from a live cluster reconstructs it.
+    Kueue keeps this in memory only, so a simulation that continues from a live cluster must reconstruct it.
     """
 
     inadmissible: int = 0
-    """Nothing changed in their cohort trees since."""
+    """Nothing has changed in their cohort trees since."""
     tried_again: int = 0
-    """Something changed there, and nothing shows that Kueue tried them after that."""
+    """Something has changed there, and it is unknown whether Kueue has retried them since."""
 
 
 EVERYTHING = Visibility()
 NO_ASSUMPTIONS = QueueAssumptions()
 KUEUES = "Kueue's "
-"""How all sentences begin that say what was assumed of Kueue."""
+"""Prefix of the assumptions about Kueue."""
 
 
 def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> Visibility:

@@ -32,12 +32,12 @@ class SubGroupPolicy(Struct, frozen=True, omit_defaults=True):
 
     name: str
     size: int | None = None
-    """Pods that start together."""
+    """Number of pods that start together."""
     least: int | None = None
-    """How many such gangs the whole needs (minSubGroups)."""
+    """Number of such gangs that the PodGroup needs (minSubGroups)."""
     network_topology: NetworkTopology | None = None
     selector: LabelSelector | None = None
-    """Which pods; None is all."""
+    """Selects the pods; None selects all."""
     match_label_keys: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ class HyperNodeMember(Struct, frozen=True, omit_defaults=True):
     """`Node` or `HyperNode`."""
     exact: str | None = None
     pattern: str | None = None
-    """A regular expression that names of nodes match anywhere."""
+    """Regular expression that must match a part of a node's name."""
     selector: LabelSelector | None = None
 
 
@@ -72,7 +72,7 @@ class CpuPlace(Struct, frozen=True, omit_defaults=True):
     numa: int = 0
     socket: int = 0
     core: int = 0
-    """Its number among the cores; two CPUs of one core are its threads."""
+    """Number of the core; two CPUs of one core are its threads."""
 
 
 class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -81,14 +81,14 @@ class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     name: str
     created: Time = 0
     cpu_policy: str = ""
-    """CPUManagerPolicy of the kubelet; only `static` gives CPUs away."""
+    """CPUManagerPolicy of the kubelet; only `static` assigns CPUs exclusively."""
     topology_policy: str = ""
     """TopologyManagerPolicy: none, best-effort, restricted or single-numa-node."""
     reserved_cpu: int = 0
-    """Milli-CPU that the node keeps for itself."""
+    """Milli-CPU that the node reserves for itself."""
     cpus: Mapping[int, CpuPlace] = {}
     free: tuple[int, ...] = ()
-    """CPUs that nobody has to himself, in order."""
+    """CPUs that are not assigned exclusively, in ascending order."""
 
     @property
     def key(self) -> str:
@@ -96,6 +96,8 @@ class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
 
 class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Queue of Volcano."""
+
     name: str
     uid: str = ""
     created: Time = 0
@@ -108,7 +110,7 @@ class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     reclaimable: bool = True
     priority: int = 0
     dequeue_strategy: str = ""
-    """`fifo` stops at the first job that does not fit, `traverse` goes on; empty is traverse."""
+    """`fifo` stops at the first job that does not fit, `traverse` continues; empty means traverse."""
     affinity: GroupAffinity | None = None
     state: str = "Open"
     """Open, Closed, Closing or Unknown; only an open queue takes new jobs."""
@@ -129,7 +131,7 @@ class GroupCondition(Struct, frozen=True, omit_defaults=True):
 
 
 class RayGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The PodGroup that KubeRay's operator makes for the pods of a RayCluster or RayJob.
+    """PodGroup that KubeRay's operator creates for the pods of a RayCluster or RayJob.
 
     KubeRay 1.6 ray-operator/controllers/ray/batchscheduler/volcano and scheduler-plugins.
     """
@@ -137,7 +139,7 @@ class RayGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     for_volcano: bool
     """True for one of Volcano's; False for one of the Coscheduling plugin's, which pods name by a label."""
     min_member: int
-    """The head and its workers; a submitter comes later and is not waited for."""
+    """Head and workers; a submitter is created later and does not count."""
     min_resources: Resources = EMPTY
     queue: str = ""
     priority_class: str = ""
@@ -159,21 +161,23 @@ class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     annotations: Mapping[str, str] = NO_LABELS
     min_member: int = 1
     min_task_member: Mapping[str, int] = {}
-    """How many pods of each task (role) the gang needs at least."""
+    """Minimum number of pods of each task (role)."""
     queue: str = ""
     priority_class: str = ""
     min_resources: Resources | None = None
-    """What has to be there before the gang's pods are looked at; None asks for nothing."""
+    """Resources that must be available before its pods are considered; None for no condition."""
     network_topology: NetworkTopology | None = None
     sub_groups: tuple[SubGroupPolicy, ...] = ()
     policy: str = ""
-    """`gang` or `basic` for a group of scheduling.k8s.io, empty for others; of these, too, is what follows."""
+    """`gang` or `basic` for a group of scheduling.k8s.io; empty for others, which have no `topology_key` and
+    `parent_group`.
+    """
     topology_key: str = ""
-    """All its pods have to be on nodes that share the value of this label."""
+    """All its pods must be on nodes with the same value of this label."""
     parent_group: str = ""
-    """Name of the CompositePodGroup that it is in."""
+    """Name of the CompositePodGroup that contains it."""
     phase: str = ""
-    """Pending, Inqueue, Running, Unknown or Completed; empty is Pending."""
+    """Pending, Inqueue, Running, Unknown or Completed; empty means Pending."""
     conditions: tuple[GroupCondition, ...] = ()
 
     @property

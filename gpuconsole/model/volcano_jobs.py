@@ -13,7 +13,7 @@ class VolcanoPhase(StrEnum):
     """Phase of a Volcano Job."""
 
     NEW = ""
-    """The controller has not seen it yet; it acts as on a pending one."""
+    """The controller has not seen it yet, and will treat it as pending."""
     PENDING = "Pending"
     ABORTING = "Aborting"
     ABORTED = "Aborted"
@@ -66,9 +66,9 @@ class LifecyclePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: JobAction = JobAction.SYNC_JOB
     events: tuple[JobEvent, ...] = ()
     exit_code: int | None = None
-    """A container's, instead of events."""
+    """Exit code of a container, instead of events."""
     timeout: Span | None = None
-    """How long to wait before; None acts at once."""
+    """Delay of the action; None for none."""
 
 
 class DependsOn(Struct, frozen=True, omit_defaults=True):
@@ -76,7 +76,7 @@ class DependsOn(Struct, frozen=True, omit_defaults=True):
 
     tasks: tuple[str, ...] = ()
     any: bool = False
-    """One of them is enough."""
+    """One of the tasks is sufficient."""
 
 
 class PartitionPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,7 +85,7 @@ class PartitionPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int = 0
     size: int = 0
     least: int = 0
-    """How many groups the job needs (minPartitions)."""
+    """Number of partitions that the job needs (minPartitions)."""
     network_topology: NetworkTopology | None = None
 
 
@@ -95,22 +95,22 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
     max_retry: int = 0
-    """Restarts of containers before the task counts as failed; 0 is three, -1 is any number."""
+    """Restarts of containers before the task counts as failed; 0 means three, -1 means unlimited."""
     depends_on: DependsOn | None = None
     partition: PartitionPolicy | None = None
     priority_class: str = ""
-    """What its template says; the pods of one that says nothing have the job's."""
+    """Priority class of its template; pods without one have the job's."""
     topology_policy: str = ""
-    """How NUMA nodes are to be used: none, best-effort, restricted, single-numa-node."""
+    """NUMA policy: none, best-effort, restricted, single-numa-node."""
 
 
 class JobVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Volume that all pods of a job mount: an existing claim, or one created for the job."""
 
     claim: str = ""
-    """By name; empty until the claim is made."""
+    """Name of the claim; empty until it is created."""
     makes: bool = False
-    """What follows is asked of the claim that is made."""
+    """A claim with the following fields is created."""
     storage_class: str | None = None
     storage: int = 0
     access_modes: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class VolcanoSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_retry: int = 0
     min_success: int | None = None
     ttl: Span | None = None
-    """How long it is kept when it is finished (ttlSecondsAfterFinished)."""
+    """Time for which it is kept after it has finished (ttlSecondsAfterFinished)."""
     priority_class: str = ""
     scheduler_name: str = ""
     network_topology: NetworkTopology | None = None
@@ -151,18 +151,18 @@ class VolcanoStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: int = 0
     terminating: int = 0
     tasks: Mapping[str, Mapping[str, int]] = NO_COUNTS
-    """Task → phase of its pods → how many."""
+    """Task → phase → number of its pods."""
     version: int = 0
-    """How often the whole job was killed; pods of an earlier version are nobody's business any more."""
+    """Number of times the whole job was killed; pods of earlier versions are ignored."""
     retry_count: int = 0
     transition: Time = 0
-    """When the phase changed last."""
+    """Time of the last change of the phase."""
     conditions: tuple[tuple[VolcanoPhase, Time], ...] = ()
-    """Phases that it was in, and when it last came to each, in that order."""
+    """Phases that it was in, with the time at which it last entered each, in that order."""
 
     @property
     def alive(self) -> int:
-        """Pods that have not ended."""
+        """Number of pods that have not ended."""
         return self.terminating + self.pending + self.running
 
 

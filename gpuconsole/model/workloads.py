@@ -23,6 +23,8 @@ class Condition(Struct, frozen=True, omit_defaults=True):
 
 
 class TopologyDomain(Struct, frozen=True, omit_defaults=True):
+    """Topology domain by its values for all levels, and the number of pods in it."""
+
     values: tuple[str, ...]
     count: int
 
@@ -37,10 +39,12 @@ class PodSetAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     levels: tuple[str, ...] = ()
     topology: tuple[TopologyDomain, ...] = ()
     delayed: str = ""
-    """`Pending` while its place is chosen only once its admission checks are ready, `Ready` afterwards."""
+    """`Pending` while its topology assignment waits for admission checks, `Ready` afterwards; else empty."""
 
 
 class Admission(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """ClusterQueue in which a workload holds quota, and the assignments of its pod sets."""
+
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...] = ()
 
@@ -53,6 +57,8 @@ class PodSetNeeds(Struct, frozen=True, omit_defaults=True):
 
 
 class RequeueState(Struct, frozen=True, omit_defaults=True):
+    """Number of requeues after evictions, and the time of the next one."""
+
     count: int = 0
     at: Time | None = None
 
@@ -75,9 +81,9 @@ class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
     retry_count: int = 0
     requeue_after: int | None = None
-    """Seconds until a workload that it sent back may be tried again."""
+    """Seconds until a workload with the state Retry may be tried again."""
     since: Time | None = None
-    """When its state changed last, where that is known."""
+    """Last transition time; None if unknown."""
     updates: tuple[PodSetUpdate, ...] = ()
 
 
@@ -86,13 +92,15 @@ class EvictionCount(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     reason: str
     underlying_cause: str = ""
-    """What was behind a deactivation or a timeout."""
+    """Cause of a deactivation or a timeout."""
     count: int = 0
 
 
 class SchedulingStats(Struct, frozen=True, omit_defaults=True):
+    """Evictions of a workload (status.schedulingStats)."""
+
     evictions: tuple[EvictionCount, ...] = ()
-    """By reason and cause, in the order in which they came first."""
+    """By reason and cause, in the order of their first occurrence."""
 
 
 class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,11 +109,11 @@ class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     open: bool = False
     since: Time | None = None
-    """Its last move, or None where it was never stated: closed since the workload was made."""
+    """Last transition time; None if the status never stated it: closed since the workload was created."""
 
 
 class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A request for quota: Kueue's unit of admission, all or nothing."""
+    """Request for quota: Kueue's unit of admission, all or nothing."""
 
     namespace: str = "default"
     name: str
@@ -114,14 +122,14 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     owner: str = ""
-    """`Kind/namespace/name` of its job, or nothing for a bare Workload."""
+    """`Kind/namespace/name` of its job; empty for a bare Workload."""
     job_uid: str = ""
     queue: str = ""
     """Name of its LocalQueue, in its namespace."""
     priority: int = 0
     priority_class: str = ""
     priority_kind: str = ""
-    """Kind of the class: `WorkloadPriorityClass` or `PriorityClass`; nothing where there is none."""
+    """Kind of the class: `WorkloadPriorityClass` or `PriorityClass`; empty if there is none."""
     active: bool = True
     pod_sets: tuple[PodSet, ...] = ()
     max_execution_time: Span | None = None
@@ -129,22 +137,22 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     admission: Admission | None = None
     requeue: RequeueState = RequeueState()
     resource_requests: tuple[PodSetNeeds, ...] = ()
-    """While it waits; its admission says what it was given."""
+    """While it is pending; afterwards the admission has its usage."""
     reclaimable: Mapping[str, int] = EMPTY
     checks: tuple[CheckState, ...] = ()
     past_execution: Span = 0
     unhealthy_nodes: tuple[str, ...] = ()
-    """Nodes of its topology assignment that failed; their pods need another place."""
+    """Nodes of its topology assignment that failed; their pods must be moved."""
     scheduling_stats: SchedulingStats = SchedulingStats()
     preemption_gates: tuple[PreemptionGate, ...] = ()
     done: Span = 0
-    """Work of a bare Workload that is safe, as `Job.done` (known in the simulator only)."""
+    """Checkpointed work of a bare Workload, as `Job.done` (known in the simulator only)."""
     cluster: str = ""
-    """The worker cluster that runs it (MultiKueue)."""
+    """Worker cluster that runs it (MultiKueue)."""
     nominated_clusters: tuple[str, ...] = ()
-    """Worker clusters that it is offered to."""
+    """Worker clusters that may run it."""
     inadmissible: bool = field(default=False, name="parked")
-    """Waits as inadmissible until its tree wakes (known in the simulator only)."""
+    """Inadmissible until something changes in its cohort tree (known in the simulator only)."""
 
     @property
     def key(self) -> str:
@@ -167,19 +175,21 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         return bool(self.preemption_gates) and any(not gate.open for gate in self.preemption_gates)
 
     def condition(self, type: str) -> Condition | None:
+        """Return the condition of a type, or None."""
         for condition in self.conditions:
             if condition.type == type:
                 return condition
         return None
 
     def is_true(self, type: str) -> bool:
+        """True if the condition of a type is true."""
         for condition in self.conditions:
             if condition.type == type:
                 return condition.status
         return False
 
     def with_condition(self, condition: Condition) -> "Workload":
-        """Set a condition; its transition time moves only if the status changes (meta.SetStatusCondition)."""
+        """Return it with this condition; its transition time changes only with the status (meta.SetStatusCondition)."""
         old = self.condition(condition.type)
         if old is None:
             return replace(self, conditions=(*self.conditions, condition))
@@ -258,9 +268,9 @@ class WorkloadPhase(StrEnum):
 
     PENDING = "pending"
     QUOTA_RESERVED = "quotaReserved"
-    """Waits for admission checks, or for its places in a topology."""
+    """Waits for admission checks, or for its topology assignment."""
     ADMITTED = "admitted"
-    """Its pods may run, and not all of them do."""
+    """Its pods may run, but not all of them do."""
     RUNNING = "running"
     """All pods of the gang run."""
     EVICTED = "evicted"
@@ -271,13 +281,13 @@ class WorkloadPhase(StrEnum):
 
 
 PLACED = (WorkloadPhase.ADMITTED, WorkloadPhase.RUNNING)
-"""Admitted, and not on its way out: its pods run or may run."""
+"""Admitted and not evicted: its pods run or may run."""
 
 
 def phase(workload: Workload, pods_run: bool | None = None) -> WorkloadPhase:
     """Return the phase of a workload.
 
-    `pods_run` is whether all pods of its gang run; None where its pods are not seen, so that Kueue's PodsReady decides.
+    `pods_run` tells if all pods of its gang run; None if its pods are not loaded, so that Kueue's PodsReady decides.
     """
     finished = workload.condition("Finished")
     if finished is not None and finished.status:

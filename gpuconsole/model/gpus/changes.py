@@ -1,6 +1,6 @@
 """Changes of a GPU's MIG layout, and the pods that must be evicted first.
 
-Turning MIG mode on or off resets the GPU, so all of it has to be idle; otherwise only instances that go have to be.
+Switching MIG mode resets the GPU, so all of it must be idle; otherwise only the removed instances must be.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,16 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
     """Change of a GPU from one layout to another."""
 
     layout: Layout | None
-    """What it has then; None with MIG mode off."""
+    """The new layout; None with MIG mode off."""
     removed: Layout = ()
     created: Layout = ()
     reset: bool = False
-    """MIG mode is switched."""
+    """MIG mode is switched, which resets the GPU."""
 
     def leavers(self, owners: Mapping[MigPlacement, str], whole: Iterable[str] = ()) -> tuple[str, ...]:
-        """Return the pods to evict first: owners of removed instances, or all of a GPU that is reset (`whole`)."""
+        """Return the pods to evict first: owners of removed instances, or all pods of a GPU that is reset (with
+        `whole`).
+        """
         gone = (*whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
         return tuple(sorted({owner for owner in gone if owner}))
 
@@ -31,7 +33,7 @@ def change(
 ) -> GeometryChange | None:
     """Return the cheapest change to instances of these profiles (None: MIG mode off); None if impossible.
 
-    Of the layouts with these profiles the one that removes fewest busy instances, then fewest at all.
+    Of the layouts with these profiles it has the one that removes the fewest busy instances, then the fewest instances.
     """
     if profiles is None:
         return GeometryChange(layout=None, removed=old or (), reset=old is not None)

@@ -1,7 +1,7 @@
 """MIG instances of a node, read from its resources and annotations.
 
-A node that says nothing more than how many instances it offers is taken to be divided evenly if that works out, else
-GPU by GPU, big instances first.
+If a node only states how many instances it offers, they are distributed evenly if possible, else packed GPU by GPU,
+large instances first.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.resources import Resources
 
 LAYOUT = "gpuconsole.io/mig-layout"
-"""Annotation: the instances of each GPU, GPUs apart by `|`, whole ones as `-`: `1g.10gb@0 3g.40gb@4 | -`."""
+"""Annotation: the instances of each GPU, GPUs separated by `|`, whole ones as `-`: `1g.10gb@0 3g.40gb@4 | -`."""
 DYNAMIC = "gpuconsole.io/mig-dynamic"
-"""Annotation: so many GPUs are divided as pods come, with instances made and removed on idle slices."""
+"""Annotation: number of GPUs on which instances are created and removed on demand, on idle slices."""
 _MOST = 512
 
 
@@ -27,12 +27,13 @@ class Division(Struct, frozen=True, eq=False):
 
     geometry: MigGeometry
     gpus: int
-    """How many there are, whole ones between divided ones included; pods own whole ones by their place among these."""
+    """Number of its GPUs, including whole ones; pods own whole ones by their index."""
     instances: tuple[MigInstance, ...] = ()
-    """In order of GPU and slice; none where they are made as pods come."""
+    """In the order of GPU and slice; empty if they are created on demand."""
 
     @property
     def dynamic(self) -> bool:
+        """True if instances are created on demand."""
         return not self.instances
 
     def profile(self, resource: str) -> str:
@@ -63,7 +64,7 @@ def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: 
 
 
 def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
-    """Fraction of a GPU that a MIG instance is: 1/7 if seven fit on one; 1 if unknown."""
+    """Return the fraction of a GPU that a MIG instance is: 1/7 if seven fit on one; 1 if unknown."""
     geometry = _geometry({resource: 1}, labels)
     profile_found = geometry.profile_of(resource) if geometry is not None else None
     if geometry is None or profile_found is None:
@@ -89,7 +90,7 @@ def _resource(geometry: MigGeometry, profile: str) -> str:
 
 
 def _said(geometry: MigGeometry, text: str) -> tuple[MigInstance, ...]:
-    """Parse the annotation; empty if one of its layouts is illegal."""
+    """Parse the annotation; empty if it or one of its layouts is invalid."""
     instances: list[MigInstance] = []
     for gpu, part in enumerate(text.split("|")[:_MOST]):
         words = [word.partition("@") for word in part.split() if word != "-"]
@@ -104,9 +105,9 @@ def _said(geometry: MigGeometry, text: str) -> tuple[MigInstance, ...]:
 
 @lru_cache(maxsize=256)
 def _laid(geometry: MigGeometry, offered: tuple[tuple[str, int], ...], count: str) -> tuple[MigInstance, ...]:
-    """Place the offered instances on as few GPUs as possible, or evenly on `count`.
+    """Place the offered instances evenly on `count` GPUs, or else on as few GPUs as possible.
 
-    Kept, since most nodes of a cluster are divided alike.
+    Cached, because most nodes of a cluster have the same layout.
     """
     names = [_profile(geometry, name) for name, amount in offered for _ in range(amount)]
     return tuple(

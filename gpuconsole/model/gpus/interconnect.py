@@ -1,7 +1,7 @@
 """Interconnect of a node's GPUs: NVLink domains, PCIe switches, NUMA nodes.
 
-By an annotation, else as machines with that model of GPU are usually built: two GPUs a switch, half of them on each of
-two NUMA nodes. Of a model that is not known nothing is told apart.
+It comes from an annotation, or is that of typical machines with this GPU model: two GPUs per switch, half of them on
+each of two NUMA nodes. For an unknown model, the groups that the annotation omits contain all GPUs.
 """
 
 import re
@@ -13,19 +13,20 @@ from msgspec import Struct
 from gpuconsole.model.gpus.models import Links, model_of
 
 WIRING = "gpuconsole.io/gpu-wiring"
-"""Annotation: groups of GPUs by index: `nvlink=0-3,4-7 switch=0-1,2-3,4+6,5+7 numa=0-3,4-7`; what it leaves out is as
-usual."""
+"""Annotation: groups of GPUs by index: `nvlink=0-3,4-7 switch=0-1,2-3,4+6,5+7 numa=0-3,4-7`; omitted kinds of groups
+have their defaults.
+"""
 NVLINK_BANDWIDTH = "gpuconsole.io/nvlink-bandwidth"
 NETWORK_BANDWIDTH = "gpuconsole.io/network-bandwidth"
-"""Annotations: GB/s of a GPU inside its NVLink domain, and to GPUs of other nodes."""
+"""Annotations: GB/s of a GPU within its NVLink domain, and to GPUs of other nodes."""
 NVLINK, PCIE, NETWORK = 600, 32, 25
-"""GB/s where neither an annotation nor the model of GPU tells."""
+"""Default GB/s, without an annotation or a value of the GPU model."""
 _MOST = 64
 _GROUPS = re.compile(r"(nvlink|switch|numa)=([0-9+,-]+)")
 _NAMES = ("nvlink", "switch", "numa")
 
 Groups = tuple[int, ...]
-"""For each GPU the number of its group."""
+"""Group number of each GPU."""
 
 
 class Wiring(Struct, frozen=True):
@@ -53,7 +54,7 @@ def is_readable(text: str) -> bool:
 
 
 def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
-    """Return GB/s by an annotation, else the usual value."""
+    """Return GB/s by an annotation, or the default `usual`."""
     text = annotations.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) else usual
 
@@ -77,7 +78,7 @@ def _wired(gpus: int, links: Links, built: bool, said: str) -> Wiring:
 
 
 def _read(text: str, gpus: int) -> Groups:
-    """Parse `0-1,2+3` to the group number of each GPU; omitted GPUs are alone. Empty if invalid."""
+    """Parse `0-1,2+3` to the group number of each GPU; omitted GPUs are in groups of their own. Empty if invalid."""
     found: dict[int, int] = {}
     for number, part in enumerate(text.split(",")):
         for piece in part.split("+"):
