@@ -29,7 +29,9 @@ class SolverScenario(Protocol):
     @property
     def preemptor(self) -> PodGroupInfo: ...
 
-    def victims(self) -> Mapping[str, VictimJob]: ...
+    def victims(self) -> Mapping[str, VictimJob]:
+        """All victims by job."""
+        ...
 
 
 class NoNodes(Exception):
@@ -80,7 +82,7 @@ class KaiFunctions:
     def __init__(self) -> None:
         self.gpu_order: list[Callable[[PodInfo, KaiNodeInfo, str], float]] = []
         self.node_order: list[Scorer] = []
-        """Scores may depend on the task's shape and the node's kind, and on more only if a key in `standing` covers it."""
+        """Node scores; they depend on the task's shape and the node's kind, and else only on keys in `standing`."""
         self.standing: list[Callable[[PodInfo], Hashable]] = []
         """Keys of everything else that scores depend on: while they are equal, so are the scores."""
         self.measures: list[Measure] = []

@@ -22,7 +22,7 @@ class PlacementAttempt:
     def run(self, nodes: NodeSet) -> bool:
         """Place the job's next tasks; True if all that must be placed together were placed.
 
-        If not, the caller undoes the statement.
+        If not, the statement is left as it was.
         """
         session, job = self._session, self._job
         for prepare in session.functions.before_job:

@@ -21,6 +21,6 @@ class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"
     """Text of the scheduler configuration; empty means KAI's default."""
     parameters: Parameters = Parameters()
     default_queue: str = "default-queue"
-    """The queue of pods without a queue label; if it does not exist, it is created without limits (not in shards)."""
+    """The queue of pods without a queue label; if there is none, it is created without limits (not in named shards)."""
     usage: UsagePolicy | None = None
     """None: past usage does not count, as without a usage database."""

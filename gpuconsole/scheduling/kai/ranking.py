@@ -1,8 +1,8 @@
 """Node rankings per class of tasks, cached and updated incrementally.
 
-KAI scores every node for every task. Here nodes are grouped by equal score once, of equal nodes only the first being
-scored; later only changed nodes are, and scores relative to all nodes are computed by group. The order is the same: by
-score, then by name.
+KAI scores every node for every task. Here equal nodes are scored once, later only changed nodes are scored again, and
+scores that are relative to all nodes are computed once for nodes with equal values. The order is the same as KAI's:
+by score, then by name.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.kai.session import KaiSession
 
 MOST = 16
-"""Rankings that a session keeps."""
+"""Most rankings, and most groupings of nodes, that a session keeps."""
 _Class = tuple[float, tuple[float | None, ...]]
-"""The sum of the scores that depend on the node alone, and its measures."""
+"""Sum of a node's scores that do not depend on other nodes, and its measures."""
 
 
 class _Outcome(Struct, frozen=True):
-    """Result of a node for a task; one without a score is left out."""
+    """Result of a node for a task; a node without `base` is left out of the ranking."""
 
     measures: tuple[float | None, ...]
     lacking: bool = False
+    """It has too little idle and releasing."""
     refused: bool = False
+    """A fixed predicate excludes it."""
     base: float | None = None
 
 
 class Rankings:
-    """The latest rankings of a session. Mutates."""
+    """The newest rankings of a session, by set of nodes and shape of task. Mutates."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
@@ -70,25 +72,25 @@ class Rankings:
 
 
 class Groups:
-    """One set of nodes by class, for all classes of tasks. Mutates."""
+    """One set of nodes, grouped by `KaiNodeInfo.kind`, for all shapes of tasks. Mutates."""
 
     def __init__(self, nodes: NodeSet, changes: Sequence[str]) -> None:
         self._nodes = nodes
-        """Held so that no other list gets its identity, by which groups and rankings are known."""
+        """Held so that its id, a key of groupings and rankings, is not reused."""
         self._changes, self._seen = changes, len(changes)
         self.by_name = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
         self._kinds: dict[Hashable, int] = {}
-        """Kinds of nodes, numbered: numbers are quicker to look up."""
+        """Kind of nodes → its number, which is quicker to look up."""
         self._kind_of: dict[str, tuple[Hashable, int]] = {}
         self.names: dict[int, list[str]] = {}
         """The nodes of each kind, by name."""
         self._listed = {name: self.kind(name) for name in self.by_name}
-        """The group in which a node is; `kind` may be ahead of it."""
+        """The kind under which `names` lists each node; `kind` may already be newer."""
         for name, kind in self._listed.items():
             self.names.setdefault(kind, []).append(name)
 
     def refresh(self) -> None:
-        """Look again at the nodes that changed."""
+        """Regroup the nodes that changed."""
         if self._seen == len(self._changes):
             return
         changed = dict.fromkeys(self._changes[self._seen :])
@@ -106,7 +108,7 @@ class Groups:
         return known[1]
 
     def _move(self, name: str) -> None:
-        """Take the node to the others of its kind."""
+        """List the node under its current kind."""
         before, kind = self._listed[name], self.kind(name)
         if before != kind:
             names = self.names[before]
@@ -116,26 +118,26 @@ class Groups:
 
 
 class Ranking:
-    """One set of nodes for one shape of tasks. Mutates."""
+    """One set of nodes, ranked for tasks of one shape. Mutates."""
 
     def __init__(self, session: KaiSession, task: PodInfo, groups: Groups) -> None:
         self._functions, self._changes, self._seen = session.functions, session.changes, len(session.changes)
         self._groups, self._by_name = groups, groups.by_name
         self._outcomes: dict[int, _Outcome] = {}
-        """What became of a node of a kind; of the others it is the same."""
+        """Result by kind of node."""
         self._choosy = task.choosy or any(ask(task) is not None for ask in session.functions.standing)
         self._classes: dict[_Class, list[str]] = {}
         self._class_of: dict[str, _Class] = {}
         self._measured: dict[str, tuple[float | None, ...]] = {}
         self._counts: list[Counter[float]] = [Counter() for _ in self._functions.measures]
         self._lacking: dict[str, dict[bool, NodeError | None]] = {}
-        """Nodes that have too little for the task → in which words, for gangs and for others."""
+        """Nodes that have too little for the task → fit error by whether the job is a gang, once worded."""
         self._refused: dict[str, None] = {}
-        """Nodes that would never take it."""
+        """Nodes that a fixed predicate excludes, in order."""
         self._place_all(task)
 
     def refresh(self, task: PodInfo) -> None:
-        """Look again at the nodes that changed."""
+        """Evaluate the nodes that changed again."""
         if self._seen == len(self._changes):
             return
         changed = dict.fromkeys(self._changes[self._seen :])
@@ -173,7 +175,7 @@ class Ranking:
             insert(self._classes.setdefault(found, []), name)
 
     def _place(self, outcome: _Outcome, names: Sequence[str]) -> None:
-        """The same of many nodes at once; lists are put in order later."""
+        """`_place_one` for many equal nodes; the caller sorts the lists."""
         measures = outcome.measures
         self._measured.update(dict.fromkeys(names, measures))
         for counts, value in zip(self._counts, measures, strict=True):
@@ -189,7 +191,7 @@ class Ranking:
             self._classes.setdefault(found, []).extend(names)
 
     def _outcome(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
-        """Evaluate the node; a task that selects by names or labels evaluates each node separately."""
+        """The node's result, shared by nodes of its kind unless the task selects nodes by name or label."""
         if self._choosy:
             return self._evaluate(task, node)
         kind = self._groups.kind(node.name)
@@ -237,7 +239,7 @@ class Ranking:
                 yield self._by_name[name]
 
     def unfit(self, task: PodInfo, gang: bool) -> Mapping[str, NodeError]:
-        """The nodes with insufficient resources, and what they lack."""
+        """Nodes with insufficient resources, and what they lack; for gangs without numbers."""
         found: dict[str, NodeError] = {}
         for name, known in self._lacking.items():
             if gang not in known:
@@ -249,12 +251,12 @@ class Ranking:
         return found
 
     def refused(self) -> Iterator[KaiNodeInfo]:
-        """The nodes that could never fit the task, whatever is free."""
+        """Nodes that cannot take the task whatever is free on them."""
         return (self._by_name[name] for name in self._refused)
 
 
 def span(values: Collection[float]) -> tuple[float, float]:
-    """The least and the most, the most being 0 at least."""
+    """The lowest and the highest value, the latter at least 0; (infinity, 0) without values."""
     return (min(values), max(0.0, *values)) if values else (float("inf"), 0.0)
 
 

@@ -22,11 +22,11 @@ COLUMNS = (RESOURCES, *PREDICATES, TOPOLOGY)
 NO_GPU_TO_SHARE = "node(s) didn't have enough resources: GPUs"
 NO_DOMAIN = "no domain of the topology that takes the group has the node"
 UNIT = 100
-"""Scores are told in hundredths: the density of a node is a fraction of its band."""
+"""The table has scores in hundredths, as the density score is a fraction."""
 
 
 def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
-    """The table for a task of the session, as if it had no place yet."""
+    """The table for a task of the session as if it were pending; a placed task is removed from its node."""
     job = session.jobs[task.job]
     if task.node:
         session.nodes[task.node].remove(task.uid)
@@ -56,7 +56,7 @@ def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
 
 
 def _bands(session: KaiSession) -> dict[str, int]:
-    """Plugins and the most that each of them gives, the heaviest first."""
+    """Plugins and their score bands, the highest first."""
     bands = {scorer.plugin: scorer.band for scorer in session.functions.node_order}
     bands.update((measure.plugin, measure.band) for measure in session.functions.measures)
     return dict(sorted(bands.items(), key=lambda item: -item[1]))
@@ -85,7 +85,7 @@ def _nodes_for(session: KaiSession, job: PodGroupInfo, task: PodInfo) -> NodeSet
 
 
 Shares = tuple[Mapping[str, int], Sequence[tuple[float, float]]]
-"""Bands by plugin, and the span of each measure."""
+"""Score bands by plugin, and the (lowest, highest) value of each measure."""
 
 
 def _row(
@@ -118,7 +118,7 @@ def _scores(session: KaiSession, task: PodInfo, node: KaiNodeInfo, shares: Share
 
 
 def _message(session: KaiSession, task: PodInfo, job: PodGroupInfo, nodes: NodeSet) -> str:
-    """The message that KAI would write to the pod."""
+    """The message that KAI would write to the pod if no node fits it."""
     job.task_errors.pop(task.uid, None)
     for node in nodes:
         session.fits(task, node, True)

@@ -32,7 +32,7 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
 
 WHOLE_GPU = "-2"
-"""Stands for a GPU that nobody uses where GPUs are chosen for sharing."""
+"""Stands for an unused GPU in lists of GPUs that a task could share."""
 T = TypeVar("T")
 _CONFIGURATION = KaiConfiguration()
 _PARAMETERS = Parameters()
@@ -45,7 +45,10 @@ class BoundTask(Struct, frozen=True):
 
 
 class EvictedTask(Struct, frozen=True, kw_only=True):
-    """The task is evicted for `by` (empty: for no other task), by which action."""
+    """The task is evicted by an action, for the job `by` (`namespace/name`, empty if for none).
+
+    `gang` tasks are evicted together.
+    """
 
     task: PodInfo
     message: str
@@ -55,7 +58,7 @@ class EvictedTask(Struct, frozen=True, kw_only=True):
 
 
 class Pipelined(Struct, frozen=True):
-    """The task waits for releasing resources of this node."""
+    """The task waits for releasing resources of its node."""
 
     task: PodInfo
 
@@ -64,7 +67,7 @@ Decided = Union[BoundTask, EvictedTask, Pipelined]
 
 
 class KaiSession:
-    """Jobs, nodes and queues by name, functions of plugins, and what was decided so far."""
+    """Jobs, nodes and queues by name, the plugins' functions, and the decisions so far. Mutates."""
 
     def __init__(
         self,
@@ -87,32 +90,33 @@ class KaiSession:
         self.claims = claims or ClaimIndex()
         self.storage = storage or Storage()
         self.promised: dict[str, VolumeBindingPlan] = {}
-        """Task → what its claims get on its node."""
+        """Task → volumes assumed for its claims on its node."""
         self.configuration, self.parameters = configuration, parameters
         self.least_gpu_memory = least_gpu_memory
         self.functions = KaiFunctions()
         self.decided: list[Decided] = []
         self._groups = 0
         self.changes: list[str] = []
-        """Nodes in the order in which their books changed."""
+        """Names of nodes, one entry for each change of their accounting, in order."""
         for node in self.nodes.values():
             node.changes = self.changes
         self.all_nodes = list(self.nodes.values())
         self._rankings = Rankings(self)
 
     def new_group(self) -> str:
-        """A new name for a GPU that starts to be shared."""
+        """A new sharing group name, for a GPU that starts to be shared."""
         self._groups += 1
         return f"new-gpu-{self._groups}"
 
     # Decisions
 
     def bind(self, task: PodInfo) -> None:
+        """Decide to bind a task to the node that it is allocated on."""
         self.jobs[task.job].update(task, KaiPodStatus.BINDING)
         self.decided.append(BoundTask(task))
 
     def evict(self, evicted: EvictedTask) -> None:
-        """Evict a task at once, without a statement."""
+        """Decide to evict a task, without a statement."""
         task = evicted.task
         self.decided.append(evicted)
         self.jobs[task.job].update(task, KaiPodStatus.RELEASING)
@@ -120,20 +124,24 @@ class KaiSession:
         self.tell(self.functions.deallocated, task)
 
     def tell(self, handlers: Sequence[Callable[[PodInfo], None]], task: PodInfo) -> None:
+        """Call the plugins' handlers for an allocated or deallocated task."""
         for handler in handlers:
             handler(task)
 
     # Orders
 
     def job_before(self, one: PodGroupInfo, other: PodGroupInfo) -> bool:
+        """True if the first job comes first: by the plugins, then by creation time and uid."""
         order = _first_word(self.functions.job_order, one, other)
         return order < 0 if order else (one.created, one.uid) < (other.created, other.uid)
 
     def task_before(self, one: PodInfo, other: PodInfo) -> bool:
+        """True if the first task comes first: by the plugins, then by creation time and uid."""
         order = _first_word(self.functions.task_order, one, other)
         return order < 0 if order else (one.spec.created, one.uid) < (other.spec.created, other.uid)
 
     def pod_set_before(self, one: PodSetInfo, other: PodSetInfo) -> bool:
+        """True if the first pod set comes first: by the plugins, then by name."""
         order = _first_word(self.functions.pod_set_order, one, other)
         return order < 0 if order else one.name < other.name
 
@@ -144,54 +152,65 @@ class KaiSession:
         jobs: tuple[PodGroupInfo | None, PodGroupInfo | None],
         victims: tuple[Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
     ) -> bool:
+        """True if the first queue comes first with its next job and victims: by plugins, then creation time and uid."""
         for compare in self.functions.queue_order:
             order = compare(one, other, *jobs, *victims)
             if order:
                 return order < 0
         return (one.created, one.uid) < (other.created, other.uid)
 
-    # What a job asks for
+    # Requests of a job
 
     def choose(self, job: PodGroupInfo, really: bool) -> list[PodInfo]:
-        """The tasks that must be placed together next."""
+        """The tasks that must be placed together next (`tasks_to_allocate`)."""
         return tasks_to_allocate(job, self.pod_set_before, self.task_before, really)
 
     def needs(self, job: PodGroupInfo | None, really: bool = False) -> ResourceAmounts:
-        """What those tasks ask for."""
+        """Total request of the tasks that `choose` returns; nothing without a job."""
         return sum_to_allocate(job, self.pod_set_before, self.task_before, really, self.least_gpu_memory)
 
-    # Votes: the first plugin that has a say decides over queues, all of them over victims
+    # Votes: for queues the first registered function decides; victims need the consent of all functions
 
     def may_reclaim(self, job: PodGroupInfo) -> bool:
+        """True if the job may reclaim resources from other queues."""
         return bool(self.functions.may_reclaim) and self.functions.may_reclaim[0](job)
 
     def reclaim_victim(self, reclaimer: PodGroupInfo, victim: PodGroupInfo) -> bool:
+        """True if the victim may be reclaimed from."""
         return all(allows(reclaimer, victim) for allows in self.functions.reclaim_victims)
 
     def preempt_victim(self, preemptor: PodGroupInfo, victim: PodGroupInfo) -> bool:
+        """True if the victim may be preempted."""
         return all(allows(preemptor, victim) for allows in self.functions.preempt_victims)
 
     def reclaim_allowed(self, scenario: SolverScenario) -> bool:
+        """True if all victims of the scenario may be reclaimed together."""
         return all(allows(scenario) for allows in self.functions.reclaim_scenarios)
 
     def preempt_allowed(self, scenario: SolverScenario) -> bool:
+        """True if all victims of the scenario may be preempted together."""
         return all(allows(scenario) for allows in self.functions.preempt_scenarios)
 
     def solution_starts(self) -> None:
+        """Tell plugins that the search for victims of a job begins."""
         for start in self.functions.solution_starts:
             start()
 
     def over_quota(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
+        """The queue whose quota the tasks of a non-preemptible job would exceed; None if there is none."""
         return self.functions.over_quota[0](job, tasks) if self.functions.over_quota else None
 
     def over_capacity(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
+        """The queue whose limit or quota the tasks would exceed; None if there is none."""
         return self.functions.over_capacity[0](job, tasks) if self.functions.over_capacity else None
 
     def over_capacity_on(self, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo) -> OverCapacity | None:
+        """The queue whose limit or quota the task would exceed on this node; None if there is none."""
         functions = self.functions.over_capacity_on_node
         return functions[0](task, job, node) if functions else None
 
     def queue_use(self, queue: QueueState) -> str:
+        """Usage and quota of a queue as text."""
         return self.functions.queue_use[0](queue) if self.functions.queue_use else ""
 
     def depth(self, action: str) -> int:
@@ -215,7 +234,7 @@ class KaiSession:
         return sets
 
     def refusal(self, task: PodInfo, job: PodGroupInfo) -> str | None:
-        """Why the task fits no node at all."""
+        """Why the task fits no node at all; None if it may fit one."""
         for ask in self.functions.pre_predicates:
             reason = ask(task, job)
             if reason is not None:
@@ -227,7 +246,7 @@ class KaiSession:
         return self._rankings.of(task, nodes)
 
     def note_unfit(self, task: PodInfo, ranking: Ranking) -> None:
-        """Record on the task's job why untried nodes do not fit it."""
+        """Record on the task's job why nodes outside the ranking do not fit it."""
         job = self.jobs[task.job]
         errors = TaskErrors()
         errors.nodes.update(ranking.unfit(task, _gang(job)))
@@ -237,7 +256,7 @@ class KaiSession:
             self.fits(task, node, True)
 
     def fits(self, task: PodInfo, node: KaiNodeInfo, note: bool) -> bool:
-        """True if the node fits the task now or after a release; otherwise the reason is recorded on its job."""
+        """True if the node fits the task now or after resources are released; with `note`, the job records why not."""
         job = self.jobs[task.job]
         error = None
         if not node.fits(task):
@@ -260,7 +279,7 @@ class KaiSession:
         return None
 
     def gpus_for(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
-        """GPUs of the node that the task could share, best first; WHOLE_GPU once for each unused GPU."""
+        """GPUs of the node that the task could share, best first; `WHOLE_GPU` for each idle or releasing GPU."""
         groups = [group for group in sorted(node.shared.used) if node_sharing.takes(node, task.request, group)]
         free = floor(node.idle.gpus) + floor(node.releasing.gpus)
         if node.idle.gpus > 0 or node.releasing.gpus > 0:

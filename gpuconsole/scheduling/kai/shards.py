@@ -33,7 +33,7 @@ PLUGIN_PRIORITIES = {
         start=1,
     )
 }
-"""Plugin → its place among the others, the highest first; gpuspread takes that of gpupack."""
+"""Plugin → priority; those of higher priority come first. gpuspread has that of gpupack."""
 ACTION_PRIORITIES = {name: 100 * (len(ACTIONS) - place) for place, name in enumerate(ACTIONS)}
 
 
@@ -64,7 +64,7 @@ def configuration_of(shard: SchedulingShard) -> KaiConfiguration:
 
 
 class _Choice:
-    """A plugin or an action, and whether and when it runs. Mutates."""
+    """Settings of a plugin or an action: whether it is enabled, its priority and arguments. Mutates."""
 
     def __init__(self, *, priority: int, enabled: bool = True) -> None:
         self.priority = priority
@@ -73,7 +73,7 @@ class _Choice:
 
 
 def _resolved(choices: dict[str, _Choice], settings: Mapping[str, ShardSetting]) -> Iterable[str]:
-    """Take in what a shard sets itself; the names of those that run, in their order."""
+    """Apply a shard's own settings to the choices; returns the names of the enabled ones in order."""
     for name, setting in settings.items():
         choice = choices.setdefault(name, _Choice(priority=0))
         choice.enabled = choice.enabled if setting.enabled is None else setting.enabled
@@ -84,7 +84,7 @@ def _resolved(choices: dict[str, _Choice], settings: Mapping[str, ShardSetting])
 
 
 def _option(name: str, choices: Mapping[str, _Choice]) -> KaiPluginOption:
-    """A plugin with its arguments; without them where it cannot read them."""
+    """A plugin with its arguments; without them if the plugin cannot read them."""
     arguments = choices[name].arguments
     try:
         if name in PLUGINS:
@@ -95,7 +95,10 @@ def _option(name: str, choices: Mapping[str, _Choice]) -> KaiPluginOption:
 
 
 def parameters_of(shard: SchedulingShard, base: Parameters) -> Parameters:
-    """The flags of a shard's scheduler: `base`, its pool, and those of its `args` that decide anything here."""
+    """The flags of a shard's scheduler: `base`, its node pool, and those of its `args` that are known here.
+
+    Values that cannot be read are ignored.
+    """
     settings = KaiPluginArguments(dict(shard.args))
     parameters = replace(base, node_pool=shard.partition)
     for flag, change in _FLAGS.items():
@@ -108,7 +111,7 @@ def parameters_of(shard: SchedulingShard, base: Parameters) -> Parameters:
 
 
 def _grace(settings: KaiPluginArguments, flag: str) -> dict[str, int]:
-    """A duration; a negative one is for ever."""
+    """The grace period for stale gangs; a negative one is unlimited."""
     text = settings.text(flag)
     found = span_of(text.removeprefix("-"))
     if found is None:

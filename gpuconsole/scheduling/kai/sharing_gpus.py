@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Chosen(Struct, frozen=True):
-    """GPUs by the names of their groups; with `releasing`, one of them is still being released."""
+    """Sharing groups of the chosen GPUs; with `releasing`, the task cannot start on all of them now."""
 
     groups: tuple[str, ...]
     releasing: bool
@@ -21,7 +21,10 @@ class Chosen(Struct, frozen=True):
 def choose_gpus(
     fitting: Sequence[str], node: KaiNodeInfo, task: PodInfo, new_group: Callable[[], str], *, waiting: bool
 ) -> Chosen | None:
-    """The first GPUs of the list, as many as the task needs; None if there are not enough."""
+    """The first GPUs of the list, as many as the task needs; None if there are not enough.
+
+    Unused GPUs get a new group each, and count as releasing if `waiting` or if the task cannot start now.
+    """
     groups: list[str] = []
     releasing = False
     for gpu in fitting:
@@ -40,7 +43,7 @@ def choose_gpus(
 def place_on_shared(
     session: KaiSession, statement: KaiStatement, task: PodInfo, node: KaiNodeInfo, *, waiting: bool
 ) -> bool:
-    """Place a task that asks for a part of a GPU; False if the node has no GPU for it."""
+    """Place a task that requests part of a GPU; False if the node has too few GPUs for it."""
     chosen = choose_gpus(session.gpus_for(task, node), node, task, session.new_group, waiting=waiting)
     if chosen is None:
         return False

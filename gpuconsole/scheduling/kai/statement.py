@@ -11,6 +11,8 @@ from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession, Pipelined
 
 
 class OperationKind(Enum):
+    """Kind of a change in a statement."""
+
     EVICT = auto()
     PIPELINE = auto()
     ALLOCATE = auto()
@@ -32,13 +34,13 @@ class KaiOperation:
 
 
 class KaiStatement:
-    """Changes in order. Each is made in the session at once. Mutates."""
+    """Changes in order; each is applied to the session at once. Mutates."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
         self._operations: list[KaiOperation] = []
         self._undone: dict[int, int] = {}
-        """Where an operation was first taken back."""
+        """Index of an operation → index of the UNDO operation that first undid it."""
 
     def _job(self, task: PodInfo) -> PodGroupInfo:
         return self._session.jobs[task.job]
@@ -49,7 +51,7 @@ class KaiStatement:
     # Changes
 
     def evict(self, evicted: EvictedTask) -> None:
-        """Evict a task; its resources are releasing, not idle."""
+        """Evict a task; its resources become releasing, not idle."""
         task = evicted.task
         node = self._node(task.node)
         status, groups, virtual, devices = task.status, task.groups, task.virtual, task.devices
@@ -70,7 +72,10 @@ class KaiStatement:
         task.virtual = True
 
     def pipeline(self, task: PodInfo, name: str, renew: bool) -> None:
-        """Pipeline a task to a node; a task just evicted from that node stays, unless `renew`."""
+        """Pipeline a task to a node; if this statement evicted it from there, undo that instead.
+
+        Not undone with `renew`, or if the task would move to other shared GPUs of the node.
+        """
         node = self._node(name)
         seated = node.tasks.get(task.uid)
         moves = seated is not None and _moves(task, seated)
@@ -87,7 +92,7 @@ class KaiStatement:
             task.node, task.groups, task.virtual, task.devices = where, groups, virtual, devices
             there.remove(task.uid)
             if seated is not None and moves:
-                # It still leaves the GPUs that it was to move from; KAI forgets that.
+                # The task is still releasing the GPUs that it was to move from; KAI drops it here.
                 there.tasks[task.uid] = seated
             self._session.tell(self._session.functions.deallocated, task)
 
@@ -122,7 +127,7 @@ class KaiStatement:
         self._session.tell(self._session.functions.deallocated, task)
 
     def pipeline_all(self, job: str) -> None:
-        """Turn the job's allocations into pipelined tasks, as its gang needs tasks that are pipelined."""
+        """Turn the job's allocations into pipelined tasks, as its gang cannot start before its pipelined tasks."""
         placed = [op for op in self._operations if op.kind is OperationKind.ALLOCATE and op.task and op.task.job == job]
         for operation in placed:
             task = operation.task
@@ -136,10 +141,11 @@ class KaiStatement:
     # Undoing
 
     def checkpoint(self) -> int:
+        """The current state, for `rollback`."""
         return len(self._operations)
 
     def rollback(self, checkpoint: int) -> None:
-        """Undo what was done since."""
+        """Undo all changes since the checkpoint."""
         for index in range(len(self._operations) - 1, checkpoint - 1, -1):
             self._undo(index)
         del self._operations[checkpoint:]
@@ -178,10 +184,10 @@ class KaiStatement:
                 self._undo(index)
                 return
 
-    # Carrying out
+    # Commit
 
     def commit(self) -> None:
-        """Decide what still stands."""
+        """Turn the changes that were not undone into decisions of the session."""
         for index, operation in enumerate(self._operations):
             if operation.kind is OperationKind.UNDO or not self._valid(index) or operation.task is None:
                 continue

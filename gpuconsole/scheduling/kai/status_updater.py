@@ -14,7 +14,7 @@ DEFAULT_NODE_POOL = "default"
 
 
 def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None, pool: str) -> list[PlacementDecision]:
-    """New messages for its pending pods and for the group."""
+    """New messages for the job's pending pods and for its PodGroup; unchanged ones are left out."""
     waiting = [task for task in job.tasks() if task.status in (KaiPodStatus.PENDING, KaiPodStatus.GATED)]
     if not waiting:
         return _mark(group, "", job) if group is not None and job.active_allocated else []
@@ -41,11 +41,12 @@ def pod_text(job: PodGroupInfo, task: PodInfo) -> str:
 
 
 def group_text(job: PodGroupInfo) -> str:
+    """Why the group was not placed."""
     return summary(job.errors) if job.errors else UNABLE
 
 
 def not_ready(job: PodGroupInfo) -> str:
-    """Pods that the group still waits for: missing or gated ones."""
+    """The message of a group that has too few pods, by pod set."""
     text = "Job is not ready for scheduling."
     for name, pod_set in sorted(job.pod_sets.items()):
         if pod_set.ready:

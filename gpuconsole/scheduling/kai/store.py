@@ -34,7 +34,7 @@ from gpuconsole.scheduling.kube.claims_and_volumes import ClaimsAndVolumes
 
 
 class KaiStore:
-    """Pods, nodes, queues and topologies by name."""
+    """The objects that sessions need, by name, and the GPU owners."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -47,7 +47,7 @@ class KaiStore:
         self._topologies: dict[str, Topology] = {}
         self._means = ClaimsAndVolumes()
         self._tasks: dict[str, tuple[Pod, PodInfo]] = {}
-        """What was read of pods, to be cloned by sessions."""
+        """Pod → the task made from it, which sessions clone."""
         self._rooms: dict[str, tuple[Node, ResourceAmounts]] = {}
 
     @property
@@ -55,7 +55,7 @@ class KaiStore:
         return any(not (pod.node or pod.done or pod.deleted or pod.gates) for pod in self.pods.values())
 
     def apply(self, obj: Object) -> bool:
-        """An object appeared or changed; True if that matters to the scheduler."""
+        """Apply an object that appeared or changed; True if that may change decisions."""
         match obj:
             case Pod():
                 return self._take_in(obj)
@@ -102,7 +102,7 @@ class KaiStore:
         return known is None or replace(known, conditions=()) != replace(group, conditions=())
 
     def instances(self, pod: Pod, name: str) -> tuple[MigInstance, ...]:
-        """The MIG instances that a pod gets on a node."""
+        """The MIG instances that a pod gets on a node; none on an unknown node."""
         node = self.nodes.get(name)
         return () if node is None else give(node, pod.template.requests, self.pods.values())
 
@@ -111,7 +111,7 @@ class KaiStore:
         return gpu_topology.choose(self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count)
 
     def delete(self, table: str, key: str) -> bool:
-        """An object is gone; True if that is news."""
+        """Apply the deletion of an object; True if it was known."""
         known: Mapping[str, dict[str, Any]] = {
             "pods": self.pods,
             "nodes": self.nodes,
@@ -140,7 +140,7 @@ class KaiStore:
         usage: Mapping[str, Mapping[str, float]],
         partition: str | None = None,
     ) -> KaiSession:
-        """A session on all that is known, its plugins opened; with a `partition` on what its shard sees of it."""
+        """A session over all objects, with its plugins opened; with `partition`, over those that its shard handles."""
         self._means.open()
         storage, stock = self._means.storage, self._means.stock
         nodes = {
@@ -186,7 +186,7 @@ class KaiStore:
         return session
 
     def pool_labels(self, pod: Pod, group: str) -> Mapping[str, str]:
-        """The labels by which a pod belongs to a shard: its pod group's, else what the pod grouper takes of its own."""
+        """The labels that assign a pod to a shard: its pod group's, else the node pool label of the pod itself."""
         known = self.groups.get(group)
         if known is not None:
             return known.labels
@@ -194,7 +194,7 @@ class KaiStore:
         return NO_LABELS if own is None else {NODE_POOL_LABEL: own}
 
     def _offer_claimed(self, nodes: Mapping[str, KaiNodeInfo]) -> None:
-        """Count GPUs published by DRA drivers; such a node has no GPUs that pods can request by number."""
+        """Add GPUs published by DRA drivers to the nodes, whose GPUs then cannot be requested by number."""
         for name, gpus in offered_gpus(self._means.stock.slices.values()).items():
             if name in nodes:
                 nodes[name].offer_claimed(gpus)
@@ -234,5 +234,5 @@ class KaiStore:
 
 
 def _state(pod: Pod) -> tuple[object, ...]:
-    """What of a pod matters to a session."""
+    """The fields of a pod that matter to a session."""
     return (pod.node, pod.gpus, pod.phase, bool(pod.deleted), pod.gates, pod.priority, pod.gang, pod.gang_size)

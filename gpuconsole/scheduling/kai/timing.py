@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 def next_change(session: KaiSession) -> Time | None:
-    """The next end of a stale gang's grace period or, with pending jobs, of a minimum runtime."""
+    """The next end of a stale gang's grace period or, with pending jobs, of a queue's minimum runtime, if any."""
     waiting = any(job.pending for job in session.jobs.values())
     moments = (moment for job in session.jobs.values() for moment in _moments(session, job, waiting))
     return min((moment for moment in moments if moment > session.now), default=None)

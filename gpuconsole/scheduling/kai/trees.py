@@ -10,7 +10,10 @@ class BadTree(ValueError):
 
 
 def root_of(group: KaiPodGroup) -> SubGroup:
-    """The tree with its pod sets; one pod set of all pods where there are no sub-groups, or they make up no tree."""
+    """The tree with its pod sets; without sub-groups one pod set with the group's minimum.
+
+    If the sub-groups do not form a tree, one pod set with a minimum of 1.
+    """
     try:
         root = tree_of(group)
     except BadTree:
@@ -21,7 +24,7 @@ def root_of(group: KaiPodGroup) -> SubGroup:
 
 
 def tree_of(group: KaiPodGroup) -> SubGroup:
-    """The sub-groups as a tree: those that are parents hold groups, the others pods. Raises BadTree."""
+    """The sub-groups as a tree: those that others name as parent hold groups, the others pods. Raises BadTree."""
     constraint = group.constraint if group.constraint is not None and group.constraint.topology else None
     root = SubGroup("", constraint_of(constraint))
     inner = {found.parent.lower() for found in group.sub_groups if found.parent}
@@ -41,7 +44,7 @@ def _made(found: KaiSubGroup, inner: bool) -> SubGroup | PodSetInfo:
 
 
 def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSetInfo]) -> SubGroup:
-    """The group that it belongs to. KAI looks parents up in lower case."""
+    """The parent of a sub-group, which KAI looks up in lower case. Raises BadTree."""
     name = found.parent.lower()
     parent = made.get(name) if name else root
     if not isinstance(parent, SubGroup):
@@ -50,6 +53,7 @@ def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSe
 
 
 def constraint_of(said: KaiTopology | None) -> TopologyConstraint | None:
+    """KAI's topology constraint for one in the PodGroup; None without one."""
     if said is None:
         return None
     return TopologyConstraint(topology=said.topology, required=said.required, preferred=said.preferred)

@@ -22,7 +22,7 @@ class Stretch(Struct, frozen=True):
 
 
 class UsageHistory:
-    """Stretches of time within the window, in order."""
+    """Allocations of queues and cluster capacity over the window, interval by interval."""
 
     def __init__(self, window: Span, half_life: Span) -> None:
         self._window, self._half_life = window, half_life
@@ -45,7 +45,7 @@ class UsageHistory:
         self._stretches = [stretch for stretch in self._stretches if stretch.end > oldest]
 
     def usage(self, now: Time) -> dict[str, dict[str, float]]:
-        """Each queue's fraction of the cluster by resource, over the window."""
+        """Each queue's usage as a fraction of cluster capacity by resource, over the window."""
         self._close(now)
         had = dict.fromkeys(RESOURCES, 0.0)
         used: dict[str, dict[str, float]] = {}
@@ -63,7 +63,7 @@ class UsageHistory:
         }
 
     def _weight(self, stretch: Stretch, now: Time) -> float:
-        """Seconds of the stretch, as much as its middle counts."""
+        """Length of the interval in seconds, decayed by the age of its middle."""
         start = max(stretch.start, now - self._window)
         age = now - (start + stretch.end) / 2
         decay = 0.5 ** (age / self._half_life) if self._half_life else 1.0
@@ -89,5 +89,5 @@ class UsageHistory:
 
 
 def _floats(amounts: Mapping[str, float]) -> dict[str, float]:
-    """As they would be read back from a file."""
+    """Amounts as floats, as they are read back from a file."""
     return {name: float(amount) for name, amount in amounts.items()}

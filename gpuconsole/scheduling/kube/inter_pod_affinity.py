@@ -46,11 +46,13 @@ class StaticPodLister(Struct, frozen=True):
     namespaces: Mapping[str, Mapping[str, str]] = {}
 
     def groups(self) -> Iterator[Group]:
+        """Every pod with its node."""
         for name, node in self.nodes.items():
             for pod in self.on(name):
                 yield pod, ((node, 1),)
 
     def with_affinity(self) -> Iterator[Group]:
+        """Every pod that has affinity terms, with its node."""
         return (group for group in self.groups() if has_pod_affinity(group[0]))
 
 

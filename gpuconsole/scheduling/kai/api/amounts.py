@@ -50,9 +50,11 @@ class ResourceAmounts:
         return not (self.cpu or self.memory or self.gpus or self.scalars)
 
     def add(self, other: "ResourceAmounts") -> None:
+        """Add amounts, resource by resource."""
         self._shift(other, 1)
 
     def subtract(self, other: "ResourceAmounts") -> None:
+        """Subtract amounts, resource by resource; results may be negative."""
         self._shift(other, -1)
 
     def _shift(self, other: "ResourceAmounts", sign: int) -> None:

@@ -154,6 +154,7 @@ class KaiNodeInfo:
 
     @property
     def mig_enabled(self) -> bool:
+        """True if the node's label says so or, without the label, if it has MIG resources."""
         label = self.node.labels.get(MIG_ENABLED_LABEL)
         if label is not None:
             return label in ("1", "t", "T", "TRUE", "true", "True")
@@ -161,6 +162,7 @@ class KaiNodeInfo:
 
     @property
     def mig_strategy(self) -> str:
+        """The label's `mixed` or `single` on a node with MIG enabled; else `none`."""
         strategy = self.node.labels.get(MIG_STRATEGY_LABEL, "")
         return strategy if self.mig_enabled and strategy in ("mixed", "single") else "none"
 

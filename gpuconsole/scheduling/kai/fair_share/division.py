@@ -89,7 +89,7 @@ def _divide_in_rounds(
 
 
 def _weights(queues: Sequence[QueueShares], name: str, k: float) -> dict[str, float]:
-    """Weight of each unsatisfied queue: its share of all weights, corrected by its past usage."""
+    """Weight of each unsatisfied queue: its share of all weights, corrected by its usage history."""
     total = sum(queue.of[name].weight for queue in queues if _wanted(queue, name) > 0)
     if total == 0:
         return {}

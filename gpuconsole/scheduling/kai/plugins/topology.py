@@ -28,7 +28,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class TopologyAware:
-    """Registers the choice of domains, and keeps the session's trees and the node scores by preferred level. Mutates."""
+    """Registers the choice of domains; keeps the session's trees, and node scores by preferred level. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.trees: dict[str, TopologyTree] = {}
@@ -111,7 +111,7 @@ class TopologyAware:
         tasks: Sequence[PodInfo],
         tree: TopologyTree,
     ) -> list[TopologyDomainInfo]:
-        """The domains of the eligible levels that fit the tasks; if there are none, the reasons are added to the job."""
+        """The domains of the eligible levels that fit the tasks; if none does, the reasons are added to the job."""
         levels = levels_in_question(constraint, group.name, tree.topology)
         candidates = tree.levels
         if constraint.required and any(pod_set.active_allocated for pod_set in pod_sets.values()):
@@ -180,7 +180,7 @@ def _unknown(group: str, topology: TopologyInfo, kind: str, level: str) -> str:
 def with_pods(
     tree: TopologyTree, required: str, pod_sets: Mapping[str, PodSetInfo]
 ) -> dict[str, dict[str, TopologyDomainInfo]]:
-    """The domains of the required level in which tasks of the group are placed, and all domains below them, by level."""
+    """The domains of the required level that have placed tasks of the group, and all domains below them, by level."""
     seats = {task.node for p in pod_sets.values() for task in p.tasks.values() if task.status in ACTIVE_ALLOCATED}
     found: dict[str, dict[str, TopologyDomainInfo]] = {}
     for domain in tree.levels.get(required, {}).values():

@@ -23,7 +23,7 @@ def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
 
 
 def countable(tasks: Sequence[PodInfo]) -> bool:
-    """True if the tasks are similar enough to count all by the largest request: same resources, all or none with GPUs."""
+    """True if the tasks can be counted by the largest request: same resources, and all or none with GPUs."""
     with_gpus = sum(task.request.gpus > 0 for task in tasks)
     if with_gpus not in (0, len(tasks)):
         return False

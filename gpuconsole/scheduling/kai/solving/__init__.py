@@ -1,1 +1,1 @@
-"""Victim search: scenarios that grow step by step, each tried in a statement, until the job fits."""
+"""Victim search: scenarios that gain victims step by step, each tried in a statement, until the job fits."""

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 
 class AffinityFilter:
-    """The nodes that were feasible, and those that victims sit on. Mutates."""
+    """Checks node affinity against the feasible nodes and the nodes of all victims so far. Mutates."""
 
     def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, KaiNodeInfo]) -> None:
         self._all = nodes
@@ -29,6 +29,7 @@ class AffinityFilter:
         return cls({name: node.node for name, node in session.nodes.items()}, feasible)
 
     def could_do(self, scenario: GrowingScenario) -> bool:
+        """False if a pending task with node affinity matches none of these nodes."""
         for task in (*scenario.potential, *scenario.recorded):
             if task.node in self._all:
                 self._open.setdefault(task.node, self._all[task.node])
@@ -39,7 +40,7 @@ class AffinityFilter:
         )
 
     def _in_question(self, task: PodInfo) -> Iterable[Node]:
-        """The open nodes; for a task that names its nodes by their names, those, open or not (as PreFilter has it)."""
+        """The nodes to check; for a task that selects nodes by name, all of those (as in NodeAffinity's PreFilter)."""
         named = _named_nodes(task)
         if named is None:
             return self._open.values()
@@ -51,7 +52,7 @@ def _choosy(task: PodInfo) -> bool:
 
 
 def _named_nodes(task: PodInfo) -> set[str] | None:
-    """The nodes that every term of the affinity picks by metadata.name; None if one picks by labels alone."""
+    """The nodes that the affinity's terms select by metadata.name; None if one of them selects by labels alone."""
     names: set[str] = set()
     for term in task.spec.affinity or ():
         picked = [set(field.values) for field in term.fields if field.key == "metadata.name" and field.operator == "In"]

@@ -5,7 +5,7 @@ from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 
 
 def feasible_nodes(nodes: list[KaiNodeInfo], job: PodGroupInfo) -> list[KaiNodeInfo]:
-    """All nodes, or those with GPUs idle or being released if every task of the job needs some."""
+    """All nodes; if every task of the job needs GPUs, only nodes with idle or releasing GPUs."""
     if any(not task.needs_gpu for task in job.tasks()):
         return nodes
     return [node for node in nodes if node.idle_gpus() > 0 or node.releasing_gpus() > 0]

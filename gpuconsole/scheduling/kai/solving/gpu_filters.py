@@ -21,11 +21,12 @@ Domain = tuple[str, str, str]
 
 
 def free_gpus(node: KaiNodeInfo) -> float:
+    """Idle and releasing GPUs of a node."""
     return node.idle_gpus() + node.releasing_gpus()
 
 
 def match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Callable[[T], float]) -> bool:
-    """True if the needs, falling, go one by one into the first of the holders, falling too, that has room left."""
+    """True if every need fits the first holder with enough capacity left; both are sorted, the largest first."""
     taken: dict[T, float] = {}
     for need in needs:
         if need == 0:
@@ -50,7 +51,10 @@ class NotGrown(Exception):
 
 
 class IdleGpus:
-    """Enough GPUs free on single nodes for every pending task? Only as many nodes count as there are tasks. Mutates."""
+    """Checks that single nodes have enough free GPUs for every pending task, counting GPUs of victims. Mutates.
+
+    Only as many nodes count as there are tasks.
+    """
 
     def __init__(self, free: Mapping[str, float], pending: Iterable[str], nodes: int) -> None:
         self.free = dict(free)
@@ -69,13 +73,13 @@ class IdleGpus:
         return found
 
     def could_do(self, scenario: GrowingScenario) -> bool:
-        """Raises NotGrown."""
+        """False if the pending tasks cannot get their GPUs. Raises NotGrown."""
         self.absorb(scenario)
         needs = sorted((task.request.gpus + task.request.claimed for task in scenario.pending), reverse=True)
         return match_greedily(needs, self.best, lambda name: self.free[name])
 
     def absorb(self, scenario: GrowingScenario, first: bool = False) -> None:
-        """Count the GPUs of victims that were not seen yet. Raises NotGrown."""
+        """Add the GPUs of new victims to the free ones. Raises NotGrown."""
         stranger = next((task.uid for task in scenario.pending if task.uid not in self._pending), None)
         if stranger is not None:
             where = "in the scenario given at the AccumulatedIdleGpus ctor"
@@ -97,7 +101,7 @@ class IdleGpus:
             )
 
     def _take(self, victims: Iterable[PodInfo], seen: set[str]) -> int:
-        """Free the GPUs of the new victims; how many were seen before."""
+        """Add the GPUs of new victims to the free ones; returns how many victims were seen before."""
         hits = 0
         for task in victims:
             if task.uid in seen:
@@ -108,7 +112,7 @@ class IdleGpus:
         return hits
 
     def free_up(self, node: str, gpus: float) -> None:
-        """A victim would leave so many GPUs of the node."""
+        """Add GPUs that a victim would free on the node."""
         least = self.free[self.best[-1]] if self.best else 0.0
         self.free[node] = self.free.get(node, 0) + gpus
         if not self.best or self.free[node] <= least:
@@ -119,7 +123,7 @@ class IdleGpus:
 
 
 class DomainGpus:
-    """Enough GPUs free in single domains for every sub-group that must stay in one? Mutates."""
+    """Checks that single domains have enough free GPUs for every sub-group with a required level. Mutates."""
 
     def __init__(self, session: KaiSession, groups: Sequence[SubGroup]) -> None:
         self._needs: dict[tuple[str, str], list[float]] = {}
@@ -145,6 +149,7 @@ class DomainGpus:
         return cls(session, groups) if groups else None
 
     def could_do(self, scenario: GrowingScenario) -> bool:
+        """False if a sub-group finds no domain with enough GPUs; GPUs of victims count as free."""
         for task in (*scenario.recorded, *scenario.potential):
             if task.node and task.uid not in self.seen:
                 self.seen.add(task.uid)

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kube.ports import wanted
 
 
 class FailedJobs:
-    """The smallest failed job of each kind. Mutates."""
+    """The smallest failed job by constraints (`signature`); remembers nothing if `used` is False. Mutates."""
 
     def __init__(self, used: bool) -> None:
         self._used = used
@@ -31,11 +31,11 @@ class FailedJobs:
         return failed is not None and not easier(job, failed)
 
     def smallest_like(self, job: PodGroupInfo) -> PodGroupInfo | None:
-        """The smallest failed job of the job's kind."""
+        """The smallest failed job with the same constraints; None if there is none."""
         return self._smallest.get(signature(job))
 
     def add(self, job: PodGroupInfo) -> None:
-        """Remember that the job failed."""
+        """Record that the job failed."""
         if not self._used:
             return
         key = signature(job)
@@ -45,7 +45,7 @@ class FailedJobs:
 
 
 def easier(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
-    """True if the job has fewer tasks than the failed one, or one that asks for less."""
+    """True if the job has fewer pending tasks than the failed one, or one that requests less."""
     tasks, others = job.pending, failed.pending
     if not tasks or not others:
         return False
@@ -58,7 +58,7 @@ def easier(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
 
 
 def smaller(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
-    """True if the job has no more tasks than the failed one, and none asks for more."""
+    """True if the job has no more pending tasks than the failed one, and none requests more."""
     tasks, others = job.pending, failed.pending
     if not tasks or not others or len(tasks) > len(others):
         return False
@@ -75,7 +75,7 @@ def _rising(tasks: Sequence[PodInfo]) -> list[ResourceRequirements]:
 
 
 def signature(job: PodGroupInfo) -> Hashable:
-    """What constrains the job's tasks that are not placed: equal for jobs that fit the same nodes."""
+    """Key of the constraints of the job's tasks that are not placed; equal for jobs that fit the same nodes."""
     return tuple(sorted(filter(None, (_of_pod_set(pod_set) for pod_set in job.pod_sets.values())), key=repr))
 
 
@@ -105,5 +105,5 @@ def _of_task(task: PodInfo) -> Hashable:
 
 
 def _text(wish: PodAffinity | None) -> bytes:
-    """What tells wishes apart: labels that selectors ask for have no hash."""
+    """A hashable form of pod affinity, whose label selectors are not hashable."""
     return b"" if wish is None else msgspec.json.encode(wish, order="deterministic")

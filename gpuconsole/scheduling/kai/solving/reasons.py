@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 def eviction_message(session: KaiSession, action: str, victim: PodInfo, preemptor: PodGroupInfo) -> str:
-    """The text of the eviction; a reclaim names what both queues hold and may hold."""
+    """The message of the eviction; for a reclaim, with the usage and quota of both queues."""
     pod, by = f"{victim.namespace}/{victim.name}", f"{preemptor.namespace}/{preemptor.name}"
     match action:
         case "preempt":

@@ -18,14 +18,14 @@ class GrowingScenario:
         self.potential: list[PodInfo] = []
         self.recorded: list[PodInfo] = [task for job in recorded for task in job.tasks()]
         self.groups: dict[str, list[PodGroupInfo]] = {}
-        """Tasks that were added together, as jobs, by the job that they are of."""
+        """Job → its victims, one partial job for each set of tasks that was added together."""
         self._victims: dict[str, VictimJob] = {}
         self._jobs_on: dict[str, list[str]] = {}
         for job in recorded:
             self._take(list(job.tasks()))
 
     def add(self, tasks: Sequence[PodInfo]) -> None:
-        """Try these tasks, of one job, as victims too."""
+        """Add these tasks, of one job, as potential victims."""
         if not tasks:
             return
         self.potential += tasks
@@ -42,6 +42,7 @@ class GrowingScenario:
         self._victims[job.uid] = VictimJob(job, [*(known.tasks if known else ()), *tasks])
 
     def victims(self) -> Mapping[str, VictimJob]:
+        """All victims by job."""
         return self._victims
 
     @property
@@ -50,7 +51,7 @@ class GrowingScenario:
         return self._session.jobs[self.potential[-1].job] if self.potential else None
 
     def victims_on(self, node: str) -> list[PodInfo]:
-        """The victims of every job that has a potential victim on the node, but those recorded."""
+        """The victims of every job that has a potential victim on the node, except recorded ones."""
         recorded = {task.uid for task in self.recorded}
         return [
             task
@@ -61,5 +62,5 @@ class GrowingScenario:
         ]
 
     def group_of(self, task: PodInfo) -> PodGroupInfo | None:
-        """The tasks, as a job, that the victim was added with."""
+        """The partial job that the victim was added with; None if it is not a victim of the scenario."""
         return next((g for g in self.groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)

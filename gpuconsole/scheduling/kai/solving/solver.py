@@ -19,10 +19,12 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Solution(Struct, frozen=True):
-    """The victims, those that were placed again, and the statement that shows it."""
+    """The victims that make the job fit, and the statement that has the changes."""
 
     tasks: Sequence[PodInfo]
+    """Evicted victims, then those that were placed again."""
     jobs: Sequence[PodGroupInfo]
+    """The partial jobs that these were added with."""
     statement: KaiStatement
 
 
@@ -78,7 +80,7 @@ class Solver:
         return None
 
     def _try(self, scenario: GrowingScenario, nodes: dict[str, KaiNodeInfo]) -> Solution | None:
-        """Try the scenario on each node of the latest victim's job; the first that fits decides."""
+        """Try the scenario on each node of the latest victim's job; the first node with which the job fits decides."""
         statement = KaiStatement(self._session)
         self._evict(statement, scenario.recorded, scenario.preemptor)
         latest = scenario.latest
@@ -144,7 +146,7 @@ class Solver:
 
 
 def _jobs_of(tasks: Sequence[PodInfo], scenario: GrowingScenario) -> list[PodGroupInfo]:
-    """The groups of victims that the tasks were added with, each once."""
+    """The partial jobs that the tasks were added with, each once."""
     jobs: list[PodGroupInfo] = []
     for task in tasks:
         group = scenario.group_of(task)

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 
 def victim_queue(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
-    """The jobs as victims, without those that have no live task on a known node."""
+    """The jobs in victim order, without those whose live tasks are all on nodes outside the session."""
     seated = (job for job in jobs if any(_seated(session, job)))
     return JobsByQueue(session, Wanted(victims=True), seated)
 
@@ -24,7 +24,7 @@ def _seated(session: KaiSession, job: PodGroupInfo) -> Iterable[bool]:
 
 
 class Scenarios:
-    """Grows a scenario until it could do, as far as its filters can tell. Mutates."""
+    """Adds victims to a scenario until its filters find that the job could fit. Mutates."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Scenarios:
         ]
 
     def first(self) -> GrowingScenario | None:
-        """The scenario as it is, if it could do, else the next one."""
+        """The scenario without potential victims if it passes the filters, else the next one."""
         return self._scenario if self._could_do() else self.next()
 
     def next(self) -> GrowingScenario | None:
-        """The next scenario that could do; None if there are no more victims."""
+        """The next scenario that passes the filters; None if there are no more victims."""
         while self._victims:
             if self._grow() and self._could_do():
                 return self._scenario
@@ -62,7 +62,7 @@ class Scenarios:
         return all(self._passes(found) for found in self._filters)
 
     def _passes(self, found: AffinityFilter | DomainGpus | IdleGpus) -> bool:
-        """True also where the filter cannot tell: a trial more does no harm."""
+        """True also if the filter cannot decide: an unnecessary trial changes nothing."""
         try:
             return found.could_do(self._scenario)
         except NotGrown:
