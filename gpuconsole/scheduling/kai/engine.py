@@ -1,4 +1,4 @@
-"""KAI's placement engine: each pass opens one session and runs its actions. Mutates.
+"""KAI's placement engine: each pass opens a session for every shard and runs its actions. Mutates.
 
 Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of whole GPUs to the device
 plugin: here a pod gets GPUs close to each other (devices/gpu_topology.py). A pod that shares gets its group's GPU.

@@ -23,7 +23,7 @@ def untolerated(spec: Spec, node: Node) -> Taint | None:
 
 
 def ready(node: Node) -> bool:
-    """True if the node is ready, not cordoned and under no pressure."""
+    """True if the node is ready, not cordoned, and has no pressure or network condition."""
     return node.ready and not node.unschedulable and not (node.conditions and conditions(node))
 
 

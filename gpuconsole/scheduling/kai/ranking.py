@@ -35,7 +35,7 @@ class _Outcome(Struct, frozen=True):
 
     measures: tuple[float | None, ...]
     lacking: bool = False
-    """It has too little idle and releasing."""
+    """Its idle and releasing resources are too few."""
     refused: bool = False
     """A fixed predicate excludes it."""
     base: float | None = None

@@ -132,7 +132,7 @@ class FeasibilityCache:
         return self
 
     def _look_at(self, numbers: Iterable[int]) -> bool:
-        """Re-evaluate these nodes; False if no result changed."""
+        """Re-evaluate those of these nodes that changed since they were evaluated; False if none did."""
         seen, versions = self._seen, self._journal.versions
         different = False
         for number in numbers:

@@ -67,7 +67,7 @@ def term_matches(term: NodeTerm, node: Node) -> bool:
 def room(state: NodeState, shape: PodClass, priority: int) -> dict[str, int]:
     """Free amounts of each resource that NodeResourcesFit checks for the class, less applicable reservations.
 
-    A resource that allocatable does not name counts as 0; `pods` is then left out, which means no limit.
+    Resources that allocatable does not name count as 0, except `pods`, which is left out: it then has no limit.
     """
     assert state.node is not None
     allocatable, used = state.node.allocatable, state.used

@@ -70,7 +70,7 @@ class InterPodAffinityState(Struct, frozen=True):
 
 
 def has_pod_affinity(pod: Pod) -> bool:
-    """True if the pod has affinity or anti-affinity terms, which other pods then have to be checked against."""
+    """True if the pod has pod affinity or anti-affinity terms."""
     return pod.template.pod_affinity is not None or pod.template.pod_anti_affinity is not None
 
 

@@ -38,7 +38,7 @@ Step = Binding | NodeNomination
 def place(board: NodeCache, waiter: PendingPod, within: Sequence[int] | None = None) -> Binding | None:
     """Find a node for a pod: its nominated node if that fits, else the best one; None if no node fits.
 
-    `within` limits the candidates to these nodes, and leaves out the nominated node's precedence.
+    `within` limits the candidates; the nominated node then has no precedence.
     """
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if waiter.nominated and within is None:

@@ -83,7 +83,7 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     """Groups of resources, such as `example.com`, that NodeResourcesFit ignores in its filter."""
     balanced: Weights = CPU_AND_MEMORY
     added_affinity: tuple[NodeTerm, ...] | None = None
-    """Terms that nodes have to match for every pod, besides its own (NodeAffinity addedAffinity)."""
+    """Terms of which a node has to match one for every pod, besides the pod's own (NodeAffinity addedAffinity)."""
     added_preferred: tuple[PreferredTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] | None = None
     """Constraints for pods without their own (defaultConstraints); None stands for `SYSTEM_CONSTRAINTS`."""

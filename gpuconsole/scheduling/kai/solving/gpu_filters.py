@@ -26,7 +26,10 @@ def free_gpus(node: KaiNodeInfo) -> float:
 
 
 def match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Callable[[T], float]) -> bool:
-    """True if every need fits the first holder with enough capacity left; both are sorted, the largest first."""
+    """True if every need, taken in turn, finds a holder with enough capacity left; it gets the first one.
+
+    Needs and holders are sorted, the largest first.
+    """
     taken: dict[T, float] = {}
     for need in needs:
         if need == 0:

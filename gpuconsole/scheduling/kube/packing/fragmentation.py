@@ -20,7 +20,7 @@ Steps = tuple[list[int], list[int]]
 class Fragmentation:
     """Measures the fragmentation of free capacity against typical pods. Mutates, but only as a cache.
 
-    Amounts are exact: milli times the number of typical pods, `weight` of which make one milli.
+    Amounts are exact integers: milli summed over the typical pods. Divided by `weight` they are F(n) in milli.
     """
 
     def __init__(self, pods: Typical) -> None:

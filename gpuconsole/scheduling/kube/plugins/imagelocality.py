@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
-    """The score for pods of a class; None while no node reports images, as all nodes would score 0."""
+    """The score for pods of a class; None if all nodes would score 0, as none reports images."""
     if not shape.images or not images.known:
         return None
     return lambda state: 0 if state.node is None else images.rate(shape.images, state.node)
