@@ -67,9 +67,7 @@ def _actions(said: object, report: DocumentFindings) -> Iterator[str]:
         if name in ACTIONS:
             yield name
         else:
-            report.error(
-                ("actions",), f"unknown action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action"
-            )
+            report.error(("actions",), f"unknown action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
 
 
 def _tiers(said: object, report: DocumentFindings) -> Iterator[Tier]:
