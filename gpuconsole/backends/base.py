@@ -32,7 +32,9 @@ MAX_SPEED = 10_000.0
 class Backend(Protocol):
     """Source of a cluster's events. The first `poll` after `open` reports all existing objects."""
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Connect and start to deliver events."""
+        ...
 
     def poll(self, elapsed: float) -> Iterable[Event]:
         """Return the events since the last poll; `elapsed` is the wall-clock seconds since then."""
@@ -40,7 +42,9 @@ class Backend(Protocol):
     def submit(self, command: Command) -> None:
         """Accept a command; its result or refusal is an event of a later poll. Only `Guard` calls this."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Disconnect and stop all work."""
+        ...
 
 
 @runtime_checkable
@@ -48,24 +52,34 @@ class Clocked(Protocol):
     """Backend with virtual time, which has a speed, can be paused and stepped."""
 
     @property
-    def now(self) -> Time: ...
+    def now(self) -> Time:
+        """Virtual time."""
+        ...
 
     @property
-    def speed(self) -> float: ...
+    def speed(self) -> float:
+        """Requested virtual seconds per wall-clock second."""
+        ...
 
     @property
     def reached(self) -> float:
-        """The speed reached recently, below `speed` when the simulation cannot keep up."""
+        """Speed reached recently, below `speed` when the simulation cannot keep up."""
 
     @property
-    def paused(self) -> bool: ...
+    def paused(self) -> bool:
+        """True while it is paused."""
+        ...
 
     def set_speed(self, speed: float) -> None:
         """Set the virtual seconds per wall-clock second, clipped to ×1 … ×10,000."""
 
-    def pause(self) -> None: ...
+    def pause(self) -> None:
+        """Stop virtual time."""
+        ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Let virtual time continue."""
+        ...
 
     def step(self) -> None:
         """Let the next poll advance to the next event, even while paused."""
@@ -84,7 +98,7 @@ class Missing(Struct, frozen=True):
 
     verb: str
     resource: str
-    """`workloads.kueue.x-k8s.io`"""
+    """Such as `workloads.kueue.x-k8s.io`."""
     namespace: str = ""
 
     def __str__(self) -> str:
@@ -93,29 +107,29 @@ class Missing(Struct, frozen=True):
 
 
 class ClusterHealth(Struct, frozen=True, kw_only=True):
-    """Connection and completeness of a live cluster's data at this moment."""
+    """Connection to a live cluster, and completeness of its data, at this moment."""
 
     loading: bool = True
-    """Not everything that can be read was read once."""
+    """Some of the readable kinds were not read once."""
     age: float = 0.0
-    """Seconds since the server last said anything."""
+    """Seconds since the server's last response."""
     lost: str = ""
-    """Why what is shown may be out of date; empty while it is not."""
+    """Why the data may be stale; empty while it is not."""
     kinds: int = 0
-    """Kinds that are served, of those that the console knows."""
+    """Number of kinds that are served, of those that the console knows."""
     readable: int = 0
-    """Those of them that the user may read wherever it was asked for."""
+    """Number of them that the user may read wherever it was requested."""
     missing: tuple[Missing, ...] = ()
     seen: Visibility = EVERYTHING
-    """What that leaves unknown, and what was assumed instead of what cannot be read."""
+    """Which kinds are loaded, and assumptions instead of what cannot be read."""
     unread: tuple[str, ...] = ()
-    """What could not be read for other reasons, each in a sentence."""
+    """What could not be read for other reasons, as sentences."""
     requests: int = 0
-    """Sent in the last minute."""
+    """Number of requests in the last minute."""
     most: float = 0.0
-    """Requests a second that are never exceeded."""
+    """Limit of requests per second."""
     kueue: tuple[KueueProblem, ...] = ()
-    """Why Kueue does not work, by its Deployment and its metrics, as far as these can be read."""
+    """Problems of Kueue by its Deployment and its metrics, as far as these can be read."""
 
 
 @runtime_checkable
@@ -123,10 +137,14 @@ class LiveBackend(Protocol):
     """Backend of a real cluster: wall-clock time, and a connection that can fail."""
 
     @property
-    def now(self) -> Time: ...
+    def now(self) -> Time:
+        """Wall-clock time."""
+        ...
 
     @property
-    def health(self) -> ClusterHealth: ...
+    def health(self) -> ClusterHealth:
+        """Connection to the cluster, and completeness of its data."""
+        ...
 
     @property
     def policy(self) -> SimPolicy:
@@ -156,19 +174,21 @@ class Partial(Protocol):
 
     @property
     def seen(self) -> Visibility:
-        """What the events cover; the same object while it does not change."""
+        """Kinds that the events cover; the same object while it does not change."""
 
 
 class Follower(Protocol):
-    """Keeps a replica of a simulation from the commands it carried out. Called by the polling thread."""
+    """Keeps a replica of a simulation up to date with the commands that it carried out. Called by the polling
+    thread.
+    """
 
     def carried(self, at: Time, command: Command) -> None:
-        """The command was carried out at virtual time `at`."""
+        """Report a command that was carried out at virtual time `at`."""
 
     def reached(self, now: Time, digest: int) -> bool:
         """Report that the simulation is at `now`; `digest` is a checksum of its history until then.
 
-        True if the replica has to start anew.
+        True if the replica must be restarted.
         """
 
     def begin(self, state: bytes, digest: int) -> None:

@@ -1,4 +1,4 @@
-"""The single path of every write: refuses it in a read-only console, and writes an audit entry for each."""
+"""The single path of all writes: refuses them in a read-only console, and writes an audit entry for each."""
 
 import logging
 from collections.abc import Callable
@@ -23,16 +23,16 @@ class AuditOutcome(StrEnum):
     """Outcome of an audited command."""
 
     SENT = "sent"
-    """Given to the backend; its effect comes as events."""
+    """Passed to the backend; its effect arrives as events."""
     READ_ONLY = "read-only"
     FAILED = "failed"
-    """The backend did not take it."""
+    """The backend did not accept it."""
     DONE = "done"
-    """A real API server took it."""
+    """A live API server carried it out."""
     REFUSED = "refused"
-    """The backend took it, and the cluster said no."""
+    """The backend accepted it, but it was refused later."""
     NO_CHANGE = "so-already"
-    """The backend took it, and there was nothing to do."""
+    """The backend accepted it, but nothing had to be changed."""
 
 
 _OUTCOMES = {
@@ -63,9 +63,9 @@ class Guard:
         audit: Callable[[AuditEntry], None] | None = None,
         unaudited: Callable[[], str] = str,
     ) -> None:
-        """`protected` says why nothing may be changed in this cluster; empty where things may.
+        """`protected` says why nothing may be changed in this cluster; empty if changes are allowed.
 
-        `unaudited` says the same while a change could not be noted in the audit that this cluster asks for.
+        `unaudited` says why while changes cannot be recorded in the audit log that this cluster requires; else empty.
         """
         self._backend = backend
         self._audit = audit

@@ -14,7 +14,7 @@ from gpuconsole.backends.kube.errors import Cut, Refused
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AT_ONCE = 8
 READING = "list"
-"""The verb that is asked for; who may list but not watch hears it when the watch is refused."""
+"""Verb that is checked; a missing permission to watch is reported when the watch is refused."""
 
 
 class _ReviewStatus(Struct, frozen=True):
@@ -61,9 +61,9 @@ def allowed(connection: ApiServerConnection, verb: str, served: Served, namespac
 def read_access(
     connection: ApiServerConnection, kinds: Sequence[Served], namespaces: Sequence[str], home: str
 ) -> list[ReadAccess]:
-    """Find where each kind may be read, in `namespaces` or, if that is empty, in the whole cluster.
+    """Return where each kind may be read, in `namespaces` or, if that is empty, in the whole cluster.
 
-    A namespaced kind that may not be read in the whole cluster is looked for in `home`, the context's own namespace.
+    A namespaced kind that may not be read in the whole cluster is checked in `home`, the namespace of the context.
     Raises Unreachable.
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="access") as pool:

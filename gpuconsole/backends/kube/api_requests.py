@@ -37,7 +37,7 @@ Source = tuple[str, str]
 NODE, POD = ("", "Node"), ("", "Pod")
 WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE = (KUEUE, "Workload"), (KUEUE, "ClusterQueue"), (KUEUE, "LocalQueue")
 OLDER = "v1beta1"
-"""The version of Kueue's kinds that names a priority class by two texts."""
+"""Version of Kueue's kinds that names a priority class by two strings."""
 _TABLES: dict[str, Source] = {
     "namespaces": ("", "Namespace"),
     "nodes": NODE,
@@ -54,10 +54,10 @@ _TABLES: dict[str, Source] = {
     "kai_queues": ("scheduling.run.ai", "Queue"),
     "node_pools": ("karpenter.sh", "NodePool"),
 }
-"""Table → kind, of those whose objects can be deleted by name."""
+"""Table → kind, for objects that can be deleted by name."""
 _OWN_KINDS = {own: kind for (_, kind), own in OWNER_KINDS.items()}
 JOB_KEY = 2
-"""Slashes in the key of a job: `Kind/namespace/name`."""
+"""Number of slashes in the key of a job: `Kind/namespace/name`."""
 _MORE_GROUPS = {
     "CronJob": "batch",
     "RayCronJob": "ray.io",
@@ -66,11 +66,11 @@ _MORE_GROUPS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps"),
     **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh"),
 }
-"""Kind → API group of jobs of which Kueue makes no Workload."""
+"""Kind → API group of jobs for which `GROUPS` has none."""
 
 
 class UnsupportedCommand(ClusterError):
-    """A command that only a simulation can carry out, or that this version cannot send."""
+    """Only a simulation can carry out the command, or this version cannot send it."""
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
@@ -81,13 +81,13 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     version: str = ""
-    """Of a manifest; empty takes the one that is watched."""
+    """Version of a manifest; empty for the one that is watched."""
     body: bytes | None = None
     content: str = JSON
     rehearsed: bool = False
-    """It is tried on the server first (dry run), together with all others, before any of them is sent."""
+    """It is sent as a dry run first, together with all others, before any of them is sent."""
     words: str = ""
-    """What it does, for people."""
+    """Description for messages."""
 
 
 class KnownObjects(Struct, frozen=True):
@@ -95,7 +95,7 @@ class KnownObjects(Struct, frozen=True):
 
     workload: Callable[[str], Workload | None]
     version: Callable[[Source], str] = lambda source: ""
-    """In which version a kind is read; empty where it is not."""
+    """Version in which a kind is read; empty if it is not read."""
 
 
 def api_requests(command: Command, known: KnownObjects) -> tuple[ApiRequest, ...]:

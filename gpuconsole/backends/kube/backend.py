@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 WORK = 0.012
-"""Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
+"""Seconds of work per poll, so that a tick (poll, apply and freeze) takes about 20 ms."""
 
 
 def wall() -> Time:
@@ -72,7 +72,7 @@ class KubeBackend:
     ) -> None:
         """Nothing is read or sent before `open`. `kueue` overrides the cluster's own Kueue Configuration.
 
-        `place` is what `find` said of the target, where that was asked already.
+        `place` is the resolved target, if it was resolved already.
         """
         self._target = target
         self._place = place
@@ -87,7 +87,7 @@ class KubeBackend:
             target.namespaces, self._joiner.known, self._inbox, pace=pace or WatchTimings(), clock=clock, wall=wall
         )
         self._early: list[HistoryEvent] | None = []
-        """Lines of the time until everything was read once: they come in no order."""
+        """History events until everything was read once, because they arrive out of order."""
         self._connection: ApiServerConnection | None = None
         self._gate: ConnectivityProbe | None = None
         self._hands: CommandExecutor | None = None
@@ -96,14 +96,14 @@ class KubeBackend:
         self._seen = EVERYTHING
         self._applying = threading.Lock()
         self.telemetry: Feed | None = None
-        """Asked for what GPUs measure as soon as their nodes are known; set it before `open`."""
+        """Source of GPU telemetry, started once nodes are known; set it before `open`."""
         self.kueue_metrics: KueueMetrics | None = None
-        """Asked for the metrics of the queue that somebody looks at; set it before `open`."""
+        """Source of Kueue's metrics of the selected queue; set it before `open`."""
         self._measuring = False
         self._visibility: VisibilityClient | None = None
         self._kueue_health: KueueHealth | None = None
         self._asked = threading.Event()
-        """Whether its policy was asked for."""
+        """Set once its policy was read, or could not be read."""
         self.policy = SimPolicy()
         self.assumed: tuple[str, ...] = ()
         self.engines = EnginesInForce()
@@ -111,7 +111,7 @@ class KubeBackend:
     def open(self) -> None:
         """Connect, discover the API kinds and permissions, and start the watches.
 
-        Raises UsageError, ClusterError where there is no cluster to be seen.
+        Raises UsageError, or ClusterError if the cluster cannot be read.
         """
         connection = self._connection = ApiServerConnection(self._target, self._budget, place=self._place)
         gate = self._gate = ConnectivityProbe(connection, reopened=self._watches.reopen, probe_after=self._probe_after)
@@ -159,11 +159,11 @@ class KubeBackend:
 
     @property
     def gpu_nodes(self) -> Sequence[str]:
-        """The names of nodes with GPUs."""
+        """Names of the nodes with GPUs."""
         return [node.name for node in self._state.table("nodes").all() if node.gpus]
 
     def _any_queue(self) -> str:
-        """The name of a ClusterQueue; empty where there is none."""
+        """Name of a ClusterQueue; empty if there is none."""
         return min((queue.name for queue in self._state.table("cluster_queues").all()), default="")
 
     def has_node(self, name: str) -> bool:
@@ -171,6 +171,7 @@ class KubeBackend:
         return self._state.get(Node, name) is not None
 
     def poll(self, elapsed: float) -> Iterable[Event]:
+        """Return the events since the last poll; see `Backend.poll`."""
         events: list[Event] = []
         deadline = self._clock() + WORK
         while self._clock() < deadline and (self._rest or self._fetch()):
@@ -183,18 +184,20 @@ class KubeBackend:
         return delivered
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
+        """Return a queue's pending workloads; see `LiveBackend.standings`."""
         if self._visibility is None:
             return VisibilityPositions(queue=cluster_queue, trouble="not connected to the cluster yet")
         return self._visibility.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
+        """Return Kueue's metrics of a queue; without a value if there is no source."""
         if self.kueue_metrics is None:
             return QueueMetrics(queue=cluster_queue)
         return self.kueue_metrics.of(cluster_queue)
 
     def fork(self) -> "Simulation":
         """Return a simulation of the cluster's current state, which applies our scheduling rules."""
-        # The engines are what takes longest to import, and most sessions never fork in this process.
+        # The engines are slow to import, and most sessions never fork in this process.
         from gpuconsole.sim.engine import Simulation
 
         return Simulation.from_snapshot(self.snapshot(), policy=self.policy, seed=0)
@@ -215,6 +218,7 @@ class KubeBackend:
         return self._seen
 
     def submit(self, command: Command) -> None:
+        """Queue a command for sending. Raises ClusterError before `open`."""
         if self._hands is None:
             raise ClusterError("not connected to the cluster yet")
         self._hands.take(command)
@@ -234,22 +238,23 @@ class KubeBackend:
             self.telemetry.stop()
 
     def object_access(self) -> KubeObjectAccess:
-        """Access to objects beside commands. Raises ClusterError before `open`."""
+        """Access to objects besides commands. Raises ClusterError before `open`."""
         if self._desk is None:
             raise ClusterError("not connected to the cluster yet")
         return self._desk
 
-    # What is known of the sight
+    # Health
 
     @property
     def health(self) -> ClusterHealth:
+        """Connection to the cluster, and completeness of its data."""
         if self._connection is None:
             return ClusterHealth()
         served, missing = self.served, self._watches.missing
         lacking = {right.resource for right in missing}
         last_response = self._connection.last_response_at
         return ClusterHealth(
-            # As long as lines are held back, something is still to be read for the first time.
+            # Events are held back until everything was read once.
             loading=self._early is not None,
             age=max(0.0, self._clock() - last_response) if last_response else 0.0,
             lost=self._gate.problem if self._gate is not None and self._gate.shut else self._watches.behind,

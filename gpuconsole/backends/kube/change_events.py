@@ -1,7 +1,7 @@
 """History events derived from the difference between two states of an object.
 
-A watch says how things are, not what happened. Kueue leaves it in conditions, with its own reasons and texts; what
-falls between two states (an outage) is taken from Kubernetes' Events, see `kube_events`.
+A watch reports states, not changes. Kueue records changes in conditions, with its own reasons and texts; those between
+two states (an outage) are taken from Kubernetes' Events, see `kube_events`.
 """
 
 import re
@@ -38,7 +38,7 @@ def preemptor_queue(message: str) -> str:
 
 
 class ChangeEvents:
-    """Makes history events for workloads, pods, nodes and queues. Looks up related objects with callbacks."""
+    """Creates history events for workloads, pods, nodes and queues. Looks up related objects with callbacks."""
 
     def __init__(
         self,

@@ -18,17 +18,17 @@ class MigProfile(Struct, frozen=True, kw_only=True):
     """A MIG profile, the size of a GPU instance."""
 
     name: str
-    """`1g.10gb`, `1g.10gb+me`."""
+    """Such as `1g.10gb` or `1g.10gb+me`."""
     compute: int
     """Compute slices."""
     span: int
     """Memory slices."""
     starts: tuple[int, ...]
-    """The memory slices at which it may begin."""
+    """Memory slices at which it may begin."""
     memory: int = 0
-    """MiB."""
+    """In MiB."""
     sms: int = 0
-    """Streaming multiprocessors; 0 where they are not known."""
+    """Streaming multiprocessors; 0 if unknown."""
     doubled: bool = False
     """One compute slice with twice its share of memory."""
 
@@ -57,30 +57,31 @@ class MigInstance(Struct, frozen=True, order=True):
     """One MIG instance of a node."""
 
     gpu: int
-    """Which of its divided GPUs."""
+    """Index of its GPU on the node."""
     profile: str
     start: int
     """First memory slice."""
 
 
 Layout = tuple[MigPlacement, ...]
-"""The instances of one GPU, in order of their starts."""
+"""Instances of one GPU, sorted by start."""
 Mix = tuple[str, ...]
-"""The profiles of a layout, wherever they lie, in alphabetical order."""
+"""Profiles of a layout in alphabetical order, regardless of their placement."""
 
 
 class MigGeometry(Struct, frozen=True, eq=False, dict=True):
     """MIG profiles and placements of one GPU model. Compared by identity: one per model."""
 
     compute: int
-    """Compute slices that its instances may have together."""
+    """Most compute slices of all its instances together."""
     slices: int
     """Memory slices."""
     profiles: tuple[MigProfile, ...]
-    """The smallest first."""
+    """Smallest first."""
 
     @cached_property
     def by_name(self) -> dict[str, MigProfile]:
+        """Profiles by name."""
         return {profile.name: profile for profile in self.profiles}
 
     @cached_property
@@ -124,14 +125,14 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
     def pack(self, names: Iterable[str]) -> Layout | None:
         """Return a legal layout of these profiles, largest first at their best placement; None if there is none.
 
-        Of several layouts the one that leaves most of the GPU's maximal mixes reachable, step by step.
+        Each instance is placed where most of the GPU's maximal mixes stay reachable.
         """
         known = [self.by_name.get(name) for name in names]
         profiles = [profile for profile in known if profile is not None]
         if len(profiles) < len(known):
             return None
         if sum(one.compute for one in profiles) > self.compute or sum(one.media for one in profiles) > 1:
-            # Else all places of all instances would be tried before that is found.
+            # Otherwise all placements of all instances would be tried first.
             return None
         wanted = sorted(profiles, key=lambda p: (-p.span, -p.compute, p.name))
         found = self._pack((), wanted)
@@ -159,20 +160,20 @@ def ordered(layout: Iterable[MigPlacement]) -> Layout:
 
 
 def mix(layout: Iterable[MigPlacement]) -> Mix:
-    """The profiles of a layout, in alphabetical order."""
+    """Return the profiles of a layout in alphabetical order."""
     return tuple(sorted(placement.profile for placement in layout))
 
 
 @lru_cache(maxsize=64)
 def layouts(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[Layout, ...]:
-    """Every legal layout of at least one instance of these profiles."""
+    """Return every legal layout of at least one instance of these profiles."""
     options = [(start, profile) for profile in profiles for start in profile.starts]
     return tuple(ordered(layout) for layout in _grown(geometry, options, (), 0) if layout)
 
 
 @lru_cache(maxsize=64)
 def maximal(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[Layout, ...]:
-    """The legal layouts to which no instance of these profiles can be added."""
+    """Return the legal layouts to which no instance of these profiles can be added."""
     return tuple(
         layout
         for layout in layouts(geometry, profiles)
@@ -184,7 +185,7 @@ def maximal(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[La
 def reachable(geometry: MigGeometry, layout: Layout) -> int:
     """Count the distinct maximal mixes that can be reached without removing an instance.
 
-    Media engines do not matter for it, and double memory only where the layout has it.
+    Media engines are ignored, and profiles with double memory count only if the layout has one.
     """
     names = {placement.profile.removesuffix(_MEDIA) for placement in layout}
     doubled = any(geometry.by_name[name].doubled for name in names)
@@ -203,5 +204,5 @@ def _grown(geometry: MigGeometry, options: list[tuple[int, MigProfile]], layout:
 
 
 def _span(profile: MigProfile, start: int) -> int:
-    """Memory slices that an instance covers, as a bit mask."""
+    """Return the memory slices that an instance covers, as a bit mask."""
     return ((1 << profile.span) - 1) << start

@@ -1,6 +1,7 @@
 """Configurations of NVIDIA's mig-parted: the MIG layouts of a node's GPUs.
 
-Read from YAML as the MIG manager reads it, or known by name: all-disabled, all-enabled, all-balanced, all-<profile>.
+They are read from YAML as by the MIG manager, or have a known name: all-disabled, all-enabled, all-balanced,
+all-<profile>.
 """
 
 import re
@@ -26,11 +27,11 @@ class MigConfigSpec(Struct, frozen=True, kw_only=True):
 
     enabled: bool
     instances: Mapping[str, int] = {}
-    """Instances of each profile."""
+    """Profile → number of instances."""
     devices: tuple[int, ...] | None = None
-    """Indices of GPUs; None is all."""
+    """Indices of GPUs; None for all."""
     filters: tuple[int, ...] = ()
-    """PCI device and vendor ids; none is any."""
+    """PCI device and vendor IDs; empty for any."""
 
     def concerns(self, model: GpuModel, index: int) -> bool:
         """True if the entry applies to this GPU."""
@@ -84,14 +85,14 @@ def known(model: GpuModel, name: str) -> Config | None:
 
 
 def _balanced(mig: MigGeometry) -> Mapping[str, int]:
-    """Two instances of the smallest profile, one of the next and, if there is a 3g profile, one of that."""
+    """Return two instances of the smallest profile, one of the next and, if there is a 3g profile, one of that."""
     one, two, *more = mig.plain
     three = [profile.name for profile in more if profile.compute == 3]
     return {one.name: 2, two.name: 1, **dict.fromkeys(three, 1)}
 
 
 def read(text: str, source: str = "mig-parted") -> tuple[dict[str, Config], list[Finding]]:
-    """Read named configurations from YAML, and the findings."""
+    """Return the named configurations in YAML, and findings about them."""
     try:
         tree = read_yaml(text)
     except FormError as error:

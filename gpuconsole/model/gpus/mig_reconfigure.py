@@ -15,15 +15,15 @@ from gpuconsole.model.gpus.sharing import device, replicas
 
 
 class MigGpuChange(Struct, frozen=True, kw_only=True):
-    """One GPU that a MIG reconfiguration would change."""
+    """GPU that a MIG reconfiguration would change."""
 
     gpu: int
     now: str
     then: str
     reset: bool
-    """MIG mode is switched, for which the GPU is reset."""
+    """MIG mode is switched, which resets the GPU."""
     leavers: tuple[str, ...]
-    """Pods that have to leave it first."""
+    """Pods that must be evicted from it first."""
 
 
 class MigNodeChange(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class MigNodeChange(Struct, frozen=True, kw_only=True):
     node: str
     gpus: tuple[MigGpuChange, ...] = ()
     problem: str = ""
-    """Why it cannot be."""
+    """Why the reconfiguration is impossible; empty if it is possible."""
 
 
 class _Gpu(Struct, frozen=True):
@@ -79,7 +79,7 @@ def _does_anything(steps: GeometryChange) -> bool:
 
 
 def _gpus(node: Node, pods: Iterable[Pod]) -> Iterator[_Gpu]:
-    """The GPUs of a node in order."""
+    """Yield the GPUs of a node in order."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     owners: dict[int, dict[MigPlacement, str]] = {}
     whole: dict[int, list[str]] = {}
@@ -101,7 +101,7 @@ def _gpus(node: Node, pods: Iterable[Pod]) -> Iterator[_Gpu]:
 
 
 def _words(layout: Layout | None) -> str:
-    """`3g.40gb + 2 × 1g.10gb`, `whole` with MIG off, `nothing` where there are no instances."""
+    """Describe a layout: `3g.40gb + 2 × 1g.10gb`, `whole` with MIG off, `nothing` without instances."""
     if layout is None:
         return "whole"
     counts = Counter(placement.profile for placement in layout)

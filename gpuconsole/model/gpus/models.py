@@ -1,7 +1,7 @@
 """GPU models: memory, streaming multiprocessors, MIG profiles and NVLink, found by node labels.
 
-Memory of MIG instances is what `nvidia-smi mig -lgip` shows for A100 and H100 (80 GB); elsewhere it is the share of the
-model's memory that the slices make. Multiprocessors of instances are 0 where NVIDIA's tables are not at hand.
+The memory of MIG instances on A100 and H100 (80 GB) is as `nvidia-smi mig -lgip` shows it; elsewhere it is the slices'
+share of the model's memory. The multiprocessors of instances are 0 if NVIDIA's tables are not available.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _EIGHTHS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (4, 4, (0,)),
     (7, 8, (0,)),
 )
-"""(compute slices, memory slices, starts) of the models with eight memory slices; they all place alike."""
+"""(compute slices, memory slices, starts) of the models with eight memory slices, which have the same placements."""
 _QUARTERS: tuple[tuple[int, int, tuple[int, ...]], ...] = ((1, 1, (0, 1, 2, 3)), (2, 2, (0, 2)), (4, 4, (0,)))
 
 
@@ -39,16 +39,16 @@ class GpuModel(Struct, frozen=True, kw_only=True):
     name: str
     """As `prices.gpu_type` names it: `a100-80gb`."""
     memory: int
-    """MiB, nominally."""
+    """Nominal MiB."""
     sms: int
     """Streaming multiprocessors of a whole GPU."""
     links: Links = Links.NONE
-    """As most machines with this model are built."""
+    """NVLink topology of most machines with this model."""
     nvlink: int = 0
     """GB/s of one GPU to the others of its NVLink domain, both directions together; 0 without NVLink."""
     mig: MigGeometry | None = None
     pci: tuple[int, ...] = ()
-    """Device and vendor id, as the device filters of mig-parted write them."""
+    """PCI device and vendor IDs, as in the device filters of mig-parted."""
 
 
 def model_of(labels: Mapping[str, str]) -> GpuModel | None:
@@ -63,7 +63,7 @@ def model_of(labels: Mapping[str, str]) -> GpuModel | None:
 
 
 def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] = ()) -> Iterator[MigProfile]:
-    """Profiles of a model with eight memory slices; `gigabytes` are the six sizes in their names."""
+    """Yield the profiles of a model with eight memory slices; `gigabytes` are the six sizes in their names."""
     sizes = [int(size) for size in gigabytes.split()]
     for n, (compute, span, starts) in enumerate(_EIGHTHS):
         plain = MigProfile(
@@ -83,7 +83,9 @@ def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] 
 
 
 def _quarters(gigabytes: str, sms: tuple[int, ...] = (), media: tuple[int, ...] = ()) -> Iterator[MigProfile]:
-    """Profiles of a model with four memory slices; those with `media` compute slices also exist with media engines."""
+    """Yield the profiles of a model with four memory slices; those with `media` compute slices also exist with media
+    engines.
+    """
     sizes = [int(size) for size in gigabytes.split()]
     for n, (compute, span, starts) in enumerate(_QUARTERS):
         name, size, units = f"{compute}g.{sizes[n]}gb", sizes[n] * 1024, sms[n] if sms else 0
@@ -170,4 +172,4 @@ _SLOWER = tuple(
 )
 MODELS: Mapping[str, GpuModel] = {**_BY_NAME, **{model.name: model for model in _SLOWER}}
 _ALSO = {"gh200": "h100-96gb", "gb300": "b300"}
-"""Models that are divided as another one is."""
+"""Models with the MIG geometry of another one."""

@@ -1,7 +1,7 @@
-"""GPU sharing by time-slicing and MPS, as NVIDIA's device plugin does it: each device is offered as several replicas.
+"""GPU sharing by time-slicing and MPS, as in NVIDIA's device plugin: each device is offered as several replicas.
 
-What a node shares is read from the labels that GPU feature discovery writes. Time-slicing divides neither memory nor
-faults; MPS limits each client to its part of the memory and of the threads.
+A node's sharing is read from the labels of GPU feature discovery. Time-slicing isolates neither memory nor faults; MPS
+limits each client's memory and threads.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,26 @@ from gpuconsole.model.resources import Resources
 
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 FAIL = "gpuconsole.io/fail-requests-greater-than-one"
-"""Annotation: pods that ask for more than one shared device are refused (failRequestsGreaterThanOne)."""
+"""Annotation: pods that request more than one replica of a shared device are refused (failRequestsGreaterThanOne)."""
 UNEXPECTED = "UnexpectedAdmissionError"
-"""The reason of a pod that its node refuses."""
+"""Reason of a pod that its node refuses."""
 
 
 class SharingKind(StrEnum):
+    """Way of sharing GPUs."""
+
     TIME_SLICING = "time-slicing"
     MPS = "mps"
 
 
 class SharedResource(Struct, frozen=True, kw_only=True):
-    """One resource whose devices are shared."""
+    """Resource whose devices are shared."""
 
     name: str
     replicas: int
-    """How often each device is offered."""
+    """Number of replicas per device."""
     rename: str = ""
-    """What it is offered as."""
+    """Name under which it is offered; empty for the default."""
 
 
 class Sharing(Struct, frozen=True, kw_only=True):
@@ -40,11 +42,12 @@ class Sharing(Struct, frozen=True, kw_only=True):
     kind: SharingKind
     resources: tuple[SharedResource, ...]
     rename_by_default: bool = False
-    """Shared resources are called `.shared`."""
+    """Shared resources get the suffix `.shared`."""
     fail_requests_greater_than_one: bool = False
-    """Always so with MPS."""
+    """Pods that request more than one replica are refused; always so with MPS."""
 
     def offered_as(self, resource: SharedResource) -> str:
+        """Return the name under which a shared resource is offered."""
         return resource.rename or (f"{resource.name}.shared" if self.rename_by_default else resource.name)
 
     @property
@@ -59,7 +62,7 @@ class Client(Struct, frozen=True):
     memory: int
     """MiB, pinned."""
     threads: int
-    """Percent of the threads that may be active."""
+    """Percentage of the threads that may be active."""
 
 
 def shared(capacity: Resources, sharing: Sharing) -> dict[str, int]:
@@ -113,7 +116,7 @@ def may_refuse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> boo
 def refusal(requests: Resources, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """Return the kubelet's message for a pod that requests several shared devices; empty if it is accepted.
 
-    Such a pod has a node already, and does not try another one (k8s-device-plugin, Allocate).
+    Such a pod is bound already, and is not scheduled again (k8s-device-plugin, Allocate).
     """
     for name, count in requests.items():
         plain = name.removesuffix(".shared")

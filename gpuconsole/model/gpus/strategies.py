@@ -17,16 +17,18 @@ Gpus = Sequence[Layout | None]
 
 
 class MigStrategy(StrEnum):
+    """MIG strategy of the device plugin (MIG_STRATEGY)."""
+
     NONE = "none"
-    """GPUs are offered whole, whatever instances they have."""
+    """GPUs are offered whole, regardless of their instances."""
     SINGLE = "single"
-    """All GPUs of a node are divided alike; an instance is offered as a GPU."""
+    """All GPUs of a node have the same instances; each instance is offered as a GPU."""
     MIXED = "mixed"
-    """Instances are offered by the names of their profiles, GPUs without MIG as GPUs."""
+    """Instances are offered under the names of their profiles, GPUs without MIG as GPUs."""
 
 
 class MigStrategyResources(Struct, frozen=True):
-    """Resources and labels of a node; `problem` says why single offers nothing."""
+    """Resources and labels of a node; `problem` says why the strategy single offers nothing."""
 
     resources: dict[str, int]
     labels: dict[str, str]
@@ -92,7 +94,7 @@ def _instances(model: GpuModel, gpus: Gpus) -> dict[MigProfile, int]:
 
 
 def _described(prefix: str, product: str, profile: MigProfile, count: int) -> dict[str, str]:
-    """Labels for the instances of one profile."""
+    """Return the labels for the instances of one profile."""
     labels = {
         f"{prefix}.product": f"{product}-MIG-{profile.name.replace('+', '.')}",
         f"{prefix}.count": str(count),
