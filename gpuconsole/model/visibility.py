@@ -23,7 +23,7 @@ _TABLES: dict[type, str] = {**TABLES, HistoryEvent: HISTORY}
 ALWAYS: tuple[type, ...] = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
 """Kinds on which every decision depends."""
 DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, Pod, Namespace, LimitRange)
-"""Kinds on which decisions depend in some clusters; `insight.basis` determines in which."""
+"""Kinds on which decisions depend in some clusters; `insight.data_gaps` determines in which."""
 _DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
 
 

@@ -30,14 +30,14 @@ from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
 CONNECT = 5.0
-"""Seconds to get a connection."""
+"""Timeout in seconds for a connection."""
 READ = 30.0
-"""Seconds to wait for the next bytes of an answer."""
+"""Timeout in seconds for the next bytes of a response."""
 CHUNK = 65_536
 LONGEST_LINE = 64 * 2**20
-"""Bytes of a line; etcd stores objects of 1.5 MiB at most."""
+"""Most bytes of a line; etcd stores objects of at most 1.5 MiB."""
 RENEW_EVERY = 5.0
-"""Seconds between two tries to read the credentials anew."""
+"""Seconds between two attempts to reload the credentials."""
 JSON = "application/json"
 AGENT = f"gpuconsole/{__version__}"
 
@@ -51,10 +51,10 @@ class ApiResponse(Struct, frozen=True):
     code: int
     body: bytes
     where: str = ""
-    """Who answered what, for errors."""
+    """Server, method and path, for errors."""
 
     def decode(self, type: type[Decoded]) -> Decoded:
-        """The JSON as a type. Raises Unreadable."""
+        """Decode the JSON as a type. Raises Unreadable."""
         return self.decode_with(msgspec.json.Decoder(type))
 
     def decode_with(self, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
@@ -140,10 +140,10 @@ class ApiServerConnection:
         self.budget = budget or RateLimiter()
         self.place = place or find(target)
         self.last_response_at = 0.0
-        """When the server last said anything that could be read, by the clock; 0 = never."""
+        """Time of the last valid response, by the clock; 0 = never."""
 
     def get(self, path: str, query: Query | None = None, *, accept: str = JSON, read: float = READ) -> ApiResponse:
-        """GET. Raises Unreachable, Refused."""
+        """Send a GET request. Raises Unreachable, Refused."""
         return self.send("GET", path, query, accept=accept, read=read)
 
     def send(
@@ -175,15 +175,15 @@ class ApiServerConnection:
     ) -> Iterator[ResponseStream]:
         """Open a streaming GET.
 
-        `patience` is the read timeout in seconds, `begin` the timeout of the first byte if that is shorter. The
-        reader calls `note_heard`: bytes alone do not show that the server works.
+        `patience` is the read timeout in seconds, `begin` the timeout of the first byte if that is shorter. The reader
+        calls `note_response`, because bytes alone do not show that the server works.
         """
         response = self._open("GET", path, query, None, JSON, JSON, patience if begin is None else begin)
         _wait_for_bytes(response, patience)
         try:
             yield ResponseStream(response, self.place.name)
         finally:
-            # What is left of a watch is not read to its end, so that its connection cannot be used again.
+            # The rest of a watch is not read, so its connection cannot be reused.
             response.close()
 
     def _open(
@@ -218,7 +218,7 @@ class ApiServerConnection:
             )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             said = f"{self.place.name}: {_plain(error)}; check the server and the network"
-            # A connection that was kept open may have been closed at the other end: it is not the server that is gone.
+            # The server may have closed an idle connection; it is not unreachable then.
             dropped = isinstance(_innermost(error), ConnectionError) and not isinstance(
                 error, urllib3.exceptions.NewConnectionError
             )
@@ -253,7 +253,7 @@ class ApiServerConnection:
             raise Cut(f"{self.place.name}: the response was interrupted: {_plain(error)}") from error
 
     def _renew(self, begun: float) -> bool:
-        """Reload the credentials, which may have been rotated; False if that was done a moment ago."""
+        """Reload the credentials, which may have been rotated; False if that fails, or was done a moment ago."""
         with self._renewing:
             if self._renewed > begun:
                 return True  # Another thread did it meanwhile.

@@ -40,11 +40,11 @@ from gpuconsole.model.text import clean
 LOG = logging.getLogger(__name__)
 AT_ONCE = 4
 RELEASE = 120.0
-"""Seconds that an evicted workload has to give its quota back."""
+"""Seconds within which an evicted workload must release its quota."""
 LOOK = 1.0
 CREATED, CONFLICT = 201, 409
 _LEFT = ("DaemonSet", "Node")
-"""Owners of pods that a drain leaves where they are."""
+"""Kinds of owners whose pods a drain leaves."""
 
 
 class _Owner(Struct, frozen=True):
@@ -74,7 +74,7 @@ class _Pods(Struct, frozen=True):
 
 
 class CommandExecutor:
-    """Sends commands to the API server. Calls `tell` from its threads with an event for each."""
+    """Sends commands to the API server. Calls `tell` from its threads with an event about each outcome."""
 
     def __init__(
         self,
@@ -101,6 +101,7 @@ class CommandExecutor:
                 self._pool.submit(self._carry_out, command, api_requests(command, self._known))
 
     def close(self) -> None:
+        """Stop without waiting for commands in progress."""
         self._stopped.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -145,7 +146,7 @@ class CommandExecutor:
         served = self._kind(order.source, order.version)
         query: dict[str, str | int] = {} if order.method == "DELETE" else {"fieldManager": MANAGER}
         if order.rehearsed:
-            # An unknown field is a mistake of who wrote the manifest; kubectl says so, too.
+            # Unknown fields are errors, as in kubectl.
             query["fieldValidation"] = "Strict"
         if rehearsal:
             query["dryRun"] = "All"
@@ -182,7 +183,7 @@ class CommandExecutor:
         what = "created" if answer.code == CREATED else "changed"
         return clean(f"{order.source[1]} {name} would be {what}", 300)
 
-    # What takes several steps
+    # Commands with several steps
 
     def _requeue(self, workload: str) -> str:
         """Deactivate a workload, wait until it has released its quota, and activate it again."""

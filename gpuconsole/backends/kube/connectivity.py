@@ -17,12 +17,12 @@ READY = "/readyz"
 PATIENCE = 3.0
 """Seconds in which a healthy server answers the probe."""
 PROBE_AFTER = 20.0
-"""Seconds without a byte from anywhere after which the server is asked whether it is there."""
+"""Seconds without a response to any request after which the server is probed."""
 SHORTEST, LONGEST = 0.3, 3.0
 """Seconds between two probes of a server that does not answer."""
 LOOK = 1.0
 SOON = 2.0
-"""After an outage of so many seconds streams are opened anew: those that stand may lead nowhere."""
+"""Outage in seconds after which streams are reopened, because existing ones may be dead."""
 
 
 class ConnectivityProbe:
@@ -48,11 +48,12 @@ class ConnectivityProbe:
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self.problem = ""
-        """Why it is shut."""
+        """Why the server is unreachable; empty if it is reachable."""
         self._since = 0.0
 
     @property
     def shut(self) -> bool:
+        """True while the server is unreachable."""
         return not self._open.is_set()
 
     def report(self, error: ClusterError) -> None:
@@ -70,6 +71,7 @@ class ConnectivityProbe:
             pass
 
     def stop(self) -> None:
+        """Stop the probe and release all waiting watches."""
         self._stopped.set()
         self._wake.set()
         self._open.set()
@@ -87,7 +89,7 @@ class ConnectivityProbe:
     def _regain(self) -> None:
         wait = SHORTEST
         while not self._stopped.is_set() and not self._probe():
-            # Chance, so that many consoles do not come back in step.
+            # Jitter, so that many consoles do not retry at the same time.
             self._stopped.wait(wait * random.uniform(0.7, 1.3))
             wait = min(LONGEST, wait * 1.6)
         if self._stopped.is_set():
@@ -104,7 +106,7 @@ class ConnectivityProbe:
         try:
             answer = self._connection.get(READY, read=PATIENCE)
             if page_in(answer.body):
-                # A login page: whatever answers, it is not the API server.
+                # A login page: this is not the API server.
                 raise answer.unreadable("")
         except (Unreachable, Unauthorized) as error:
             self.report(error)

@@ -29,7 +29,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _DROPPED = "kubectl.kubernetes.io/last-applied-configuration"
 _SILENCE = Silence()
 _PARTS = (("batch", "Job"), ("apps", "ReplicaSet"))
-"""Kinds that are mostly made by others: by a JobSet, a Deployment …"""
+"""Kinds whose objects mostly belong to others: to a JobSet, a Deployment …"""
 
 
 class CoreEvent(Struct, frozen=True, kw_only=True):
@@ -37,25 +37,25 @@ class CoreEvent(Struct, frozen=True, kw_only=True):
 
     kind: str
     key: str
-    """`namespace/name` of what it is about."""
+    """`namespace/name` of the object that it is about."""
     reason: str
     message: str
     warning: bool = False
     time: Time = 0
-    """When it was last said."""
+    """Time of its last occurrence."""
 
 
 class Item(Struct, frozen=True):
     """One object of a response. `obj` is None if the console does not need it or cannot read it."""
 
     name: str
-    """`namespace/name`"""
+    """`namespace/name`."""
     version: str
     obj: Object | CoreEvent | None
     key: str = ""
-    """By which the model knows it; empty where `thing` is None."""
+    """Key of the object in the model; empty if `obj` is None or a CoreEvent."""
     unread: bool = False
-    """It could not be read; without a name it is not even known which one it is."""
+    """It could not be read; without a name it is unknown which object it is."""
 
 
 class ListPage(Struct, frozen=True):
@@ -63,9 +63,9 @@ class ListPage(Struct, frozen=True):
 
     items: list[Item]
     version: str
-    """The list's resourceVersion."""
+    """resourceVersion of the list."""
     more: str = ""
-    """The token for the next page."""
+    """Continue token of the next page; empty on the last one."""
 
 
 class WatchEvent(Struct, frozen=True):
@@ -174,7 +174,7 @@ class Decoder:
         try:
             obj = self._object(document, now)
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
-            # The readers never raise for what a document holds; should one do, its object is missing, and that is said.
+            # Readers should never raise; if one does, its object is reported as unread.
             return Item(name, version, None, unread=True)
         key = "" if obj is None or isinstance(obj, CoreEvent) else obj.key
         return Item(name, version, obj, key)

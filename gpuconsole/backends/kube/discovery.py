@@ -1,7 +1,7 @@
 """Discovery of the API kinds that a cluster serves: version, API path and verbs of each kind that the console reads.
 
-Two requests where the server answers in the aggregated form (Kubernetes 1.27 and newer); else one for the list of
-groups, and one for each group that has kinds of ours.
+It takes two requests if the server supports aggregated discovery (Kubernetes 1.27 and newer), else one for the list of
+groups, and one for each version of a group with known kinds.
 """
 
 from collections.abc import Iterable
@@ -24,13 +24,13 @@ LEFT_ALONE = frozenset(
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
     }
 )
-"""Many objects, of which no screen shows any. Without the claims nobody looks at the volumes of pods either."""
+"""Kinds with many objects that no screen shows. Without the claims, volumes of pods are not needed either."""
 SOURCES = (*(source for source in DECODERS if source not in LEFT_ALONE), EVENT)
-"""(group, kind) of all that is watched where it is served."""
+"""(group, kind) of all kinds that are watched if they are served."""
 
 
 class Served(Struct, frozen=True, kw_only=True):
-    """A kind as the cluster serves it."""
+    """API kind as the cluster serves it."""
 
     group: str
     version: str
@@ -41,11 +41,12 @@ class Served(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> tuple[str, str]:
+        """(group, kind)."""
         return self.group, self.kind
 
     @property
     def resource(self) -> str:
-        """Resource name for people: `workloads.kueue.x-k8s.io`."""
+        """Resource name in messages: `workloads.kueue.x-k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "") -> str:
@@ -124,12 +125,12 @@ _OLD_GROUPS = msgspec.json.Decoder(_OldGroups)
 _OLD_RESOURCES = msgspec.json.Decoder(_OldResources)
 _AGGREGATED_KIND = "APIGroupDiscoveryList"
 PATIENCE = 10.0
-"""Seconds to wait for the next bytes of an answer: the server has these at hand."""
+"""Timeout in seconds for the next bytes of a response, which the server has available."""
 _WANTED: frozenset[str] = frozenset(group for group, _ in SOURCES)
 
 
 def discover(connection: ApiServerConnection) -> tuple[Served, ...]:
-    """Discover the served kinds, one version each, in the order of `SOURCES`. Raises Unreachable, Refused."""
+    """Discover the served kinds, one version each, in the order of `SOURCES`. Raises ClusterError if there are none."""
     accept = f"{AGGREGATED},{JSON}"
     groups = _listed(connection.get("/api", accept=accept, read=PATIENCE), _GROUPS, _AGGREGATED_KIND, "APIVersions")
     if groups.kind == _AGGREGATED_KIND:
@@ -201,7 +202,7 @@ def _resources(connection: ApiServerConnection, group: str, version: str, path: 
         listed = _listed(connection.get(path, read=PATIENCE), _OLD_RESOURCES, "APIResourceList").resources
     except Refused as error:
         if error.code in (404, 503):
-            return  # An aggregated API whose server is gone.
+            return  # An aggregated API whose server is unavailable.
         raise
     for resource in listed:
         if "/" not in resource.name:

@@ -1,4 +1,4 @@
-"""Errors of requests to the API server: which server, what is wrong, what to do."""
+"""Errors of requests to the API server: the server, the problem, and what to do."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -11,8 +11,9 @@ from gpuconsole.model.text import clean
 
 LONGEST_RETRY = 120.0
 LONGEST_REST = 32.0
-"""Seconds that a busy server is left alone at most: the API server itself asks for no more (maxRetryAfter in its
-dropped_requests_tracker.go)."""
+"""Most seconds for which a busy server is left alone; the API server itself requests no more (maxRetryAfter in its
+dropped_requests_tracker.go).
+"""
 OK = 200
 
 Decoded = TypeVar("Decoded")
@@ -31,7 +32,7 @@ class Refused(ClusterError):
 
     def __init__(self, where: str, code: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         self.said = _said(code, message or reason, retry_after)
-        """The message and the HTTP status, without who said it."""
+        """Message and HTTP status, without the server."""
         super().__init__(f"{where}: {self.said}")
         self.code = code
         self.reason = reason
@@ -55,7 +56,7 @@ class Forbidden(Refused):
 
 
 class ResourceExpired(Refused):
-    """410: that resourceVersion or continue token is too old; list again."""
+    """410: the resourceVersion or continue token is too old; list again."""
 
 
 class Busy(Refused):

@@ -1,8 +1,8 @@
 """History from Kubernetes Events: what Kueue and the schedulers did before the console connected or while it was
 offline.
 
-What the conditions told already is not told twice: an Event of the same kind about the same workload within a few
-seconds is the same thing.
+Changes that conditions have reported are not reported again: an Event of the same kind about the same workload within
+15 seconds is the same change.
 """
 
 from collections import OrderedDict, deque
@@ -18,14 +18,14 @@ from gpuconsole.scheduling.kueue.messages import rule_in
 SAME: Span = 15 * SECOND
 REMEMBERED = 20_000
 OF_A_KIND = 64
-"""So many lines of one kind about one workload: a day of thrashing."""
+"""Most remembered history events of one kind about one workload: a day of thrashing."""
 EVICTED_DUE_TO = "EvictedDueTo"
 _WHAT = {
     "QuotaReserved": HistoryEventKind.RESERVED,
     "Admitted": HistoryEventKind.ADMITTED,
     "Preempted": HistoryEventKind.PREEMPTED,
 }
-"""Reason → what it means. Why a workload waits is in its conditions, word for word."""
+"""Reason → kind of history event. The reason why a workload is pending is in its conditions."""
 _UNSCHEDULABLE = "FailedScheduling"
 
 
@@ -55,7 +55,7 @@ class KubeEventReader:
 
     def _known(self, line: HistoryEvent) -> bool:
         times = self._lately.get((line.what, line.workload or line.pod))
-        # Who reserves quota and is admitted at once is said to be admitted; after that, the Event would undo the order.
+        # If a workload was admitted at the same time, its admission has been reported instead.
         if line.what is HistoryEventKind.RESERVED and _lately(
             self._lately.get((HistoryEventKind.ADMITTED, line.workload), ()), line.time
         ):

@@ -13,11 +13,11 @@ from gpuconsole.insight.tables import counted
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 30.0
-"""Seconds between two looks: two requests a minute."""
+"""Seconds between two checks: two requests a minute."""
 SOON = 7.0
-"""Seconds between two looks while something is wrong, so that its end is noticed within 10 s."""
+"""Seconds between two checks while there is a problem, so that its end is noticed within 10 s."""
 AGAIN = 10
-"""After so many looks a Deployment that may not be read, or was never found, is looked for again."""
+"""Number of checks after which a Deployment that may not be read, or was never found, is looked for again."""
 NO_METRICS = "Kueue's metrics are missing"
 
 
@@ -28,11 +28,11 @@ class KueueHealth:
         """`queue` names a ClusterQueue that Kueue's metrics must include; empty if there is none."""
         self._connection, self._metrics, self._queue = connection, metrics, queue
         self._known: KueueManager | None = None
-        """The manager that was seen last; what was never seen cannot be gone."""
+        """The manager that was found last; one that was never found is not reported as deleted."""
         self._measured = ""
-        """The ClusterQueue of which metrics were there."""
+        """ClusterQueue whose metrics were found."""
         self._left_out = 0
-        """So many looks more leave the Deployment out."""
+        """Number of checks that skip the Deployment."""
         self._stopped = threading.Event()
         self.problems: tuple[KueueProblem, ...] = ()
 
@@ -61,7 +61,7 @@ class KueueHealth:
         try:
             manager, why = manager_of(self._connection, self._known.name if self._known is not None else "")
         except ClusterError:
-            # That the API server does not answer is said elsewhere.
+            # It is reported elsewhere that the API server does not respond.
             return None
         if manager is None:
             known = self._known

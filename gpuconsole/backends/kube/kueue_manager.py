@@ -14,7 +14,7 @@ from gpuconsole.model.text import clean
 
 NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue-manager-config"
 LABELS = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
-"""On the Deployment of Kueue's manifests, and on that of its chart."""
+"""Labels of the Deployment in Kueue's manifests and in its chart."""
 NOT_FOUND = 404
 FORBIDDEN = f"reading Deployment {NAMESPACE}/{NAME} is forbidden"
 NO_DEPLOYMENT = "its Deployment was not found"
@@ -35,15 +35,15 @@ class KueueManager(Struct, frozen=True, kw_only=True):
     name: str
     """`namespace/name` of its Deployment."""
     gates: str = ""
-    """As --feature-gates has them."""
+    """Value of --feature-gates."""
     config: ConfigMapRef | None = None
-    """Where its Configuration is; None if it was told of none."""
+    """Where its Configuration is; None without the argument --config."""
     version: str = ""
-    """`0.19`, by its image; empty where the image does not say it."""
+    """Such as `0.19`, from its image; empty if the image does not have it."""
     wanted: int = 1
     """Replicas of its Deployment."""
     ready: int | None = None
-    """Those of them that are ready; None where the status does not say it."""
+    """Number of ready replicas; None before the status is set."""
 
 
 class _ConfigMapVolume(Struct, frozen=True):
@@ -84,7 +84,7 @@ class _Spec(Struct, frozen=True):
 
 class _DeploymentStatus(Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
-    """0 where no controller has looked at it yet."""
+    """0 before a controller has handled it."""
     ready_replicas: int = 0
 
 
@@ -107,7 +107,7 @@ def manager_of(connection: ApiServerConnection, known: str = "") -> tuple[KueueM
     """Find the Deployment of Kueue's manager in any namespace, or say why it is unknown. Raises ClusterError if the
     server does not answer.
 
-    `known` is the `namespace/name` of its Deployment where it was found before: while it is there, nothing is listed.
+    `known` is the `namespace/name` of its Deployment if it was found before: as long as it exists, nothing is listed.
     """
     try:
         found = (_named(connection, *known.split("/", 1)) if known else ()) or _managers(connection)

@@ -15,15 +15,15 @@ from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
 KEPT = 2_000
-"""Lines of all pods together."""
+"""Most lines of all pods together."""
 WIDEST = 1_000
-"""Characters of a line."""
+"""Most characters of a line."""
 FIRST = 200
-"""Lines of each container that are read of what it printed before."""
+"""Number of earlier lines that are read from each container."""
 PODS = 32
-"""So many pods are read at once: each takes a connection."""
+"""Most pods whose logs are read at once: each needs a connection."""
 LATER = 2.0
-"""Seconds until a container that did not start yet is tried again."""
+"""Seconds until a container that has not started is tried again."""
 SILENCE = 3_600.0
 _CHOICE = re.compile(r"choose one of: \[([^\]]*)\]")
 _WAITING = ("ContainerCreating", "PodInitializing", "is waiting to start", "not found for pod", "does not have a host")
@@ -47,14 +47,17 @@ class KubeLogs:
 
     @property
     def lines(self) -> Sequence[LogLine]:
+        """The newest lines, oldest first."""
         with self._lock:
             return tuple(self._lines)
 
     @property
     def closed(self) -> bool:
+        """True after `close`."""
         return self._stopped.is_set()
 
     def close(self) -> None:
+        """Stop following the logs."""
         self._stopped.set()
         with self._lock:
             streams = tuple(self._streams)
@@ -115,7 +118,7 @@ class KubeLogs:
 
     def _take(self, pod: str, container: str, lines: Sequence[bytes]) -> None:
         name = f"{pod} {container}".strip()
-        # A tab is only width; everything else that drives a terminal is made visible.
+        # Tabs are expanded; other control characters are made visible.
         texts = (line[: 4 * WIDEST].decode(errors="replace").rstrip("\r").expandtabs(4) for line in lines[-KEPT:])
         made = [LogLine(name, clean(text, WIDEST)) for text in texts]
         with self._lock:

@@ -18,11 +18,11 @@ class ObjectVersions:
         self._label = label
         self._wall = wall
         self._names: dict[str, tuple[type, str, str]] = {}
-        """Name → struct, key, resourceVersion of what was told."""
+        """Name → struct, key and resourceVersion of the reported object."""
         self._unreadable: set[str] = set()
-        """Names of objects that could not be read, as they are now."""
+        """Names of objects whose current versions could not be read."""
         self._nameless = 0
-        """So many of the last list have not even a name."""
+        """Number of objects without a readable name in the last list."""
 
     @property
     def unread(self) -> int:

@@ -1,7 +1,7 @@
 """Joins the messages of all watches into events: assigns pods to workloads, and names to history events.
 
-Watches come in any order, and each knows only its own kind. This is where a pod learns which Workload it belongs to,
-though its Workload came later, and where an object's change becomes the events that the rest of the console knows.
+Watches deliver messages in any order, and each knows only its own kind. Here a pod is assigned to its Workload, even if
+that arrives later, and changes of objects become the events that the rest of the console uses.
 """
 
 from collections import deque
@@ -27,11 +27,11 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
 REMEMBERED = 50_000
-"""Workloads that are gone, but may still be named as somebody's preemptor."""
+"""Number of deleted workloads that are kept, because they may be named as preemptors."""
 PATIENCE: Span = 5 * SECOND
-"""How long an Event waits for the object that it is about."""
+"""Time for which an Event waits for the change of its object."""
 DEEPEST = 4
-"""So many times a job can be made by another job."""
+"""Longest chain of jobs that own each other."""
 
 
 class OwnerJoin:
@@ -39,25 +39,24 @@ class OwnerJoin:
 
     def __init__(self) -> None:
         self.known: set[str] = set()
-        """Keys of the jobs whose pods are wanted whatever they ask for. Only added to and taken from, so that other
-        threads may look into it."""
+        """Keys of jobs whose pods are kept even without GPUs. Other threads may test for a key."""
         self._workloads: dict[str, Workload] = {}
         self._jobs: dict[str, Job] = {}
         self._queues: dict[str, ClusterQueue | LocalQueue] = {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._of_owner: dict[str, str] = {}
-        """Job → Workload."""
+        """Job → its Workload."""
         self._of_uid: dict[str, Workload] = {}
         self._alone: dict[str, set[str]] = {}
         """Job → its pods that have no Workload yet."""
         self._made: dict[str, dict[str, None]] = {}
-        """Job → the jobs that it made, in the order in which they came."""
+        """Job → the jobs that it created, in the order of their arrival."""
         self._seats = GpuIndexAllocator()
         self._held: deque[ObjectChanged] = deque()
         self._members = WorkloadPods()
         self._devices = ClusterState()
-        """Nodes, and claims for devices: by them accelerators are counted."""
+        """Nodes and ResourceClaims, by which accelerators are counted."""
         self._chronicler = ChangeEvents(
             by_uid=self._of_uid.get,
             by_key=self._workloads.get,
@@ -98,13 +97,13 @@ class OwnerJoin:
         """Return a workload's latest state. Thread-safe."""
         return self._workloads.get(key)
 
-    # What came or changed
+    # Added and changed objects
 
     def _put(self, put: ObjectChanged) -> Iterator[Event]:
         now, obj = put.time, put.obj
         match obj:
             case CoreEvent():
-                # The object itself tells the same, and more of it, within moments.
+                # The change of the object itself, with more details, usually arrives within moments.
                 self._held.append(put)
             case Workload():
                 yield Applied(now, obj)
@@ -198,7 +197,7 @@ class OwnerJoin:
         local_queue = self._queues.get(workload.local_queue)
         return local_queue.cluster_queue if isinstance(local_queue, LocalQueue) else ""
 
-    # What is gone
+    # Deleted objects
 
     def _drop(self, drop: ObjectGone) -> Iterator[Event]:
         yield Deleted(drop.time, TABLES[drop.kind], drop.key)

@@ -15,7 +15,7 @@ from gpuconsole.backends.kube.errors import Cut, Refused, Unreadable
 
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 AT_MOST = 2.0
-"""Reviews a second of single rights, where the rules themselves cannot be known."""
+"""Reviews of single permissions per second, if the rules cannot be listed."""
 
 Rules = frozenset[bytes]
 
@@ -45,15 +45,15 @@ class Permissions:
         self._namespaces = namespaces
         self._clock = clock
         self._rules: Rules | None = None
-        """As they were known last."""
+        """The last known rules."""
         self._reviews_after = 0.0
-        """When single rights may be reviewed again, where the rules cannot be known."""
+        """Time at which single permissions may be reviewed again, if the rules cannot be listed."""
         self._verdicts: dict[Missing, bool] = {}
 
     def changed(self, denied: int) -> bool:
         """True if permissions may have been granted since the last call; `denied` is the number of missing ones.
 
-        Where the rules cannot be known it is True now and then, so that `AT_MOST` is kept. Raises Unreachable.
+        If the rules cannot be listed it is True periodically, within the rate of `AT_MOST`. Raises Unreachable.
         """
         rules = self._ask()
         if rules is not None:

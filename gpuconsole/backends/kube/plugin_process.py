@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 LIMIT = 60.0
-"""Seconds that a plugin may take which has no terminal to ask anybody."""
+"""Timeout in seconds for a plugin that has no terminal for a prompt."""
 MOST = 2**20
-"""Bytes that it may say."""
+"""Most bytes of its output."""
 _CHUNK = 65_536
 
 

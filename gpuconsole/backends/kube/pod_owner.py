@@ -1,7 +1,7 @@
 """Owner of a pod from its labels and ownerReferences, and the filter for pods and jobs that the console keeps.
 
-These look at documents as they came, before anything of them is read: of a cluster with 100,000 pods, most are no
-concern of ours, and never become objects.
+These functions look at documents before they are decoded: in a cluster with 100,000 pods most are not needed, and never
+become objects.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,23 +21,23 @@ _BY_LABEL = (
     ("volcano.sh/job-name", "VolcanoJob"),
     ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
 )
-"""Label with the name of a pod's job → its kind; what wraps others comes first."""
+"""Label with the name of a pod's job → kind of the job; kinds that contain others come first."""
 _TEMPLATE_HASH = "pod-template-hash"
-"""Label of a Deployment's pods: what its ReplicaSet's name adds to its own."""
+"""Label of a Deployment's pods: the suffix in the name of its ReplicaSet."""
 _RAY_NAME, _RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
 _NO_OWNERS = ("CronJob",)
-"""Controllers of Jobs that are no job themselves."""
+"""Controllers that do not replace their Jobs on screens."""
 _MARKS = (
     *(WORKLOAD, QUEUE, GROUP, "gpu-fraction", "gpu-memory", "kai.scheduler/queue", "runai/queue"),
     *("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group", "pod-group-name"),
 )
-"""Labels and annotations of pods that somebody queues or places together."""
+"""Labels and annotations of pods that are queued or gang-scheduled."""
 
 
 def job_of(document: Document) -> str:
     """Return `Kind/namespace/name` of the job that a pod belongs to; empty if there is none.
 
-    A JobSet's pods are owned by Jobs of its, a RayJob's by its cluster: labels name the job itself.
+    The pods of a JobSet are owned by its Jobs, those of a RayJob by its RayCluster, but labels name the job itself.
     """
     meta = _mapping(document, "metadata")
     labels = _mapping(meta, "labels")
@@ -90,7 +90,7 @@ def concerns_us(document: Document, known: Collection[str]) -> bool:
 
 
 def _asked(spec: Document) -> Iterator[str]:
-    """Names of the resources that a pod spec requests."""
+    """Yield the names of the resources that a pod spec requests."""
     containers = (container for key in ("containers", "initContainers") for container in _list(spec, key))
     for place in (*containers, spec):
         needs = _mapping(place, "resources")
