@@ -1,6 +1,6 @@
 """Direct access to a live cluster's objects: manifests, dry runs, logs, Events, kubectl and permissions.
 
-Only a backend with an API server behind it offers this. A simulated pod prints nothing, and has no shell.
+Only a backend with an API server offers this. A simulated pod has no output and no shell.
 """
 
 from collections.abc import Sequence
@@ -59,11 +59,13 @@ class Logs(Protocol):
     """Streamed output of some pods. Keeps the newest lines."""
 
     @property
-    def lines(self) -> Sequence[LogLine]: ...
+    def lines(self) -> Sequence[LogLine]:
+        """The newest lines, oldest first."""
+        ...
 
     @property
     def count(self) -> int:
-        """Return the lines received in total, which shows whether there are new ones and how many were dropped."""
+        """Number of lines received in total, which shows whether there are new ones and how many were dropped."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -73,12 +75,16 @@ class ObjectAccess(Protocol):
     """Reads and dry runs of objects. All except `refusal` and `kubectl` block on the network and raise ClusterError."""
 
     def refusal(self, asked: Command | PodAccess) -> str:
-        """Why the user lacks permission; empty if allowed or not known yet (then it is requested in the background)."""
+        """Return why the user lacks permission; empty if allowed or not known yet (then it is requested in the
+        background).
+        """
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Dry-run manifests (JSON) on the server, and return a result line for each."""
 
-    def manifest(self, table: str, key: str) -> Manifest: ...
+    def manifest(self, table: str, key: str) -> Manifest:
+        """Return an object without its status and server-managed metadata."""
+        ...
 
     def events(self, table: str, key: str) -> tuple[KubeEvent, ...]:
         """Return the Kubernetes Events about an object, oldest first."""
@@ -94,4 +100,6 @@ class ObjectAccess(Protocol):
 class HasObjectAccess(Protocol):
     """Backend that offers `ObjectAccess`."""
 
-    def object_access(self) -> ObjectAccess: ...
+    def object_access(self) -> ObjectAccess:
+        """Return the access to the cluster's objects. Raises ClusterError before the backend is open."""
+        ...

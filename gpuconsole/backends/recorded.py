@@ -26,9 +26,11 @@ class RecordedBackend(SimulationClock):
         """Set the time to the first event's; the first poll returns what happened then."""
 
     def submit(self, command: Command) -> None:
+        """Raise ReadOnlyError: a recording cannot be changed."""
         raise ReadOnlyError("A recording is read-only; open its snapshot with `gpuconsole run --snapshot FILE`")
 
     def poll(self, elapsed: float) -> Iterable[Event]:
+        """Return the events up to the new time, and those of requested steps."""
         before = self._now
         self._now += self.span(elapsed)
         events = self._read_on()

@@ -18,13 +18,15 @@ from gpuconsole.model.visibility import Visibility
 from gpuconsole.sim.engine import Simulation
 
 BUDGET = 0.018
-"""Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms; a moment is never cut."""
+"""Seconds of work per poll, so that a tick (poll, apply and freeze) takes about 20 ms; events of one time are not
+split.
+"""
 
 
 class SimulatedBackend(SimulationClock):
     """Runs a simulation as a backend. Owns it; other code gets forks or events.
 
-    What happens depends on the virtual times of the commands only, not on how polls cut the time.
+    The result depends only on the virtual times of the commands, not on how polls divide the time.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class SimulatedBackend(SimulationClock):
         self._opening: list[Event] = []
         self._digest = 0
         self.seen: Visibility = simulation.snapshot().seen
-        """What was known of the cluster that it goes on from."""
+        """Which kinds were loaded from the cluster that it continues."""
 
     @property
     def now(self) -> Time:
@@ -65,13 +67,15 @@ class SimulatedBackend(SimulationClock):
             recent = [event for event in self._simulation.drain() if isinstance(event, HistoryEvent)]
             snapshot = self._simulation.snapshot()
             self._opening = [Applied(snapshot.time, obj) for obj in snapshot.objects()]
-            # A simulation made from objects tells all its past; one made from a snapshot knows the end of it.
+            # A simulation from objects reports its whole history; one from a snapshot has only the newest events.
             self._opening.extend(recent or snapshot.recent)
 
     def submit(self, command: Command) -> None:
+        """Queue a command for the next poll."""
         self._inbox.put(command)
 
     def poll(self, elapsed: float) -> Iterable[Event]:
+        """Advance virtual time within the budget, and return the events."""
         with self._guard:
             before = self._simulation.now
             self._carry_out()
@@ -82,6 +86,7 @@ class SimulatedBackend(SimulationClock):
             return self._events()
 
     def fork(self) -> Simulation:
+        """Return an independent copy of the simulation; waits for a running poll."""
         with self._guard:
             return self._simulation.fork()
 

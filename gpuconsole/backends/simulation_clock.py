@@ -28,6 +28,7 @@ class SimulationClock:
 
     @property
     def reached(self) -> float:
+        """Average speed of the last polls; 0 if there were none."""
         window = list(self._window)
         wall = sum(elapsed for elapsed, _ in window)
         return sum(span for _, span in window) / SECOND / wall if wall else 0.0
@@ -37,18 +38,22 @@ class SimulationClock:
         return self._paused.is_set()
 
     def set_speed(self, speed: float) -> None:
+        """Set the virtual seconds per wall-clock second, clipped to the supported range."""
         self._speed = clip_speed(speed)
-        # What was reached at another speed says nothing about this one.
+        # Speeds that were reached at another setting do not count.
         self._window.clear()
 
     def pause(self) -> None:
+        """Stop virtual time."""
         self._paused.set()
 
     def resume(self) -> None:
+        """Let virtual time continue."""
         self._window.clear()
         self._paused.clear()
 
     def step(self) -> None:
+        """Let the next poll advance to the next event, even while paused."""
         with self._lock:
             self._steps += 1
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 NODES = 16
-"""So many are measured in a poll: two milliseconds."""
+"""Nodes that are sampled per poll: two milliseconds."""
 REST = 25
-"""So many polls pass from the beginning of one round to that of the next, at least."""
+"""Minimum number of polls from the beginning of one round to that of the next."""
 TABLE = TABLES[NodeTelemetry]
 
 
@@ -40,7 +40,7 @@ class TelemetrySampler:
         self._sent.update(event.object.key for event in events if isinstance(event, Applied))
         if len(events) == NODES or self._foreign:
             return events
-        # Nodes that are gone or down tell nothing any more.
+        # Remove the telemetry of nodes that were deleted or are down.
         events += [Deleted(now, TABLE, name) for name in sorted(self._before - self._sent)]
         self._before = self._before & self._sent
         if self._polls >= REST and (self._begun is None or now >= self._begun + PERIOD):
@@ -48,7 +48,7 @@ class TelemetrySampler:
         return events
 
     def _begin(self, snapshot: Snapshot, seed: int) -> None:
-        # What a live cluster told, when its picture was taken, is worth more than what we make up.
+        # Telemetry of a live cluster in the snapshot is kept instead of simulated values.
         self._foreign = any(not one.simulated for one in snapshot.telemetry.all())
         if not self._foreign:
             self._round, self._begun, self._polls = measure(snapshot, seed), snapshot.time, 0

@@ -19,7 +19,7 @@ from gpuconsole.model.text import clean
 MOST_EVENTS = 500
 NEVER = "1970-01-01T00:00:00Z"
 _SERVERS = ("managedFields", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink", "ownerReferences")
-"""Of metadata: what an editor must not change."""
+"""Fields of metadata that an editor must not change."""
 
 
 class _Series(Struct, frozen=True, rename="camel"):
@@ -62,12 +62,15 @@ class KubeObjectAccess:
         self._logs: list[KubeLogs] = []
 
     def refusal(self, asked: Command | PodAccess) -> str:
+        """Return why the user lacks permission; see `ObjectAccess.refusal`."""
         return self._rights.refusal(asked)
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
+        """Dry-run manifests (JSON) on the server, and return a result line for each."""
         return self._hands.rehearse(documents)
 
     def manifest(self, table: str, key: str) -> Manifest:
+        """Return an object without its status and server-managed metadata."""
         document = self._connection.get(self._hands.path(*object_of(table, key))).document()
         version = document["metadata"]["resourceVersion"]
         metadata = {name: value for name, value in document["metadata"].items() if name not in _SERVERS}
@@ -75,6 +78,7 @@ class KubeObjectAccess:
         return Manifest(kept | {"metadata": metadata}, version)
 
     def events(self, table: str, key: str) -> tuple[KubeEvent, ...]:
+        """Return the Kubernetes Events about an object, and about a workload's job, oldest first."""
         found = [said for name in self._about(table, key) for said in self._events_of(*name)]
         return tuple(sorted(found, key=lambda said: said.time))
 
@@ -96,17 +100,20 @@ class KubeObjectAccess:
                 raise answer.unreadable(f"timestamp of an Event: {error}") from error
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> KubeLogs:
+        """Start reading the logs of pods (`ns/name`)."""
         logs = KubeLogs(self._connection, pods, previous=previous)
         self._logs = [*(one for one in self._logs if not one.closed), logs]
         return logs
 
     def kubectl(self, *arguments: str) -> list[str]:
+        """Return the kubectl command line for this cluster and user."""
         place = self._connection.place
         file = ["--kubeconfig", self._kubeconfig] if self._kubeconfig else []
         context = ["--context", place.context] if place.context != IN_CLUSTER else []
         return ["kubectl", *file, *context, *arguments]
 
     def close(self) -> None:
+        """Stop all logs and permission checks."""
         self._rights.close()
         for logs in self._logs:
             logs.close()

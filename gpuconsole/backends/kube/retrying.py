@@ -9,11 +9,11 @@ from gpuconsole.backends.kube.errors import Busy, Cut, Refused
 
 LOG = logging.getLogger(__name__)
 PATIENCE = 30.0
-"""Seconds in which a server that is busy may become ready."""
+"""Seconds for which a busy server is retried."""
 RESTS = (0.5, 1.5)
-"""Seconds between tries of what else may heal."""
+"""Seconds before each retry after other temporary errors."""
 LONGEST = 8.0
-"""The most seconds between two tries of a busy server that does not say how long it wants to be left alone."""
+"""Most seconds between two retries of a busy server without Retry-After."""
 
 Found = TypeVar("Found")
 

@@ -36,12 +36,12 @@ PARTS = {
     PodOperation.FORWARD: ("create", "portforward"),
 }
 GRANTED, DENIED = 300.0, 30.0
-"""Seconds for which an answer counts: what is missing may be granted soon."""
+"""Seconds for which an answer is cached; a missing permission may be granted soon."""
 AT_ONCE = 2
 
 
 class Right(Struct, frozen=True):
-    """A verb on a kind, in a namespace or (empty) everywhere; `part` is a subresource."""
+    """A verb on a kind, in a namespace or (empty) in all of them; `part` is a subresource."""
 
     verb: str
     source: Source
@@ -50,7 +50,7 @@ class Right(Struct, frozen=True):
 
 
 def needed(asked: Command | PodAccess, known: KnownObjects) -> Iterator[Right]:
-    """Return the permissions that a command or pod operation needs. Raises UnsupportedCommand."""
+    """Yield the permissions that a command or pod operation needs. Raises UnsupportedCommand."""
     match asked:
         case PodAccess(what, namespace):
             verb, part = PARTS[what]
@@ -96,7 +96,7 @@ class Rights:
         self._closed = False
 
     def refusal(self, asked: Command | PodAccess) -> str:
-        """Why an action is not permitted; empty if it is or is not known yet."""
+        """Return why an action is not permitted; empty if it is, or if that is not known yet."""
         try:
             rights = list(needed(asked, self._known))
         except ClusterError as error:
@@ -104,6 +104,7 @@ class Rights:
         return next((f"you {self._missing(right)}" for right in rights if self._denied(right)), "")
 
     def close(self) -> None:
+        """Stop checking permissions."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -124,7 +125,7 @@ class Rights:
                 granted = allowed(self._connection, right.verb, served, right.namespace, part=right.part)
                 answer = (granted, self._clock() + (GRANTED if granted else DENIED))
         except ClusterError:
-            pass  # The server will say it when it is tried.
+            pass  # The server refuses the action if necessary.
         finally:
             with self._lock:
                 self._answers[right] = answer

@@ -12,7 +12,7 @@ SCHEME = "service:"
 FIND = "find"
 READ = 30.0
 _HTTPS = "https:"
-"""Before the name of a service to which the API server is to speak TLS."""
+"""Prefix of the name of a service to which the API server connects with TLS."""
 _NAMES = ("prometheus", "thanos-query", "vmselect", "vmsingle", "mimir-query")
 _PORTS = (9090, 10902, 9009, 8481, 8429, 8428)
 
@@ -54,6 +54,7 @@ class ServiceProxy:
         self._path = "" if address == FIND else _path(*_parts(address))
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        """GET below the service's address. Raises TelemetryError."""
         try:
             if not self._path:
                 self._find()

@@ -29,11 +29,11 @@ _PLACING = (
     ("scheduling.volcano.sh", Engine("Volcano", "Volcano")),
     ("scheduling.run.ai", Engine("KAI", "KAI")),
 )
-"""API group → the scheduler that brings it."""
+"""API group → scheduler that installs it."""
 VOLCANO_QUEUE = ("scheduling.volcano.sh", "Queue")
 VOLCANO_ASSUMED = "Volcano's configuration is assumed to be what its Helm chart installs"
 ENGINE = "0.19"
-"""The Kueue whose rules the engine follows."""
+"""Version of Kueue whose rules the engine implements."""
 
 
 class _ConfigMap(Struct, frozen=True):
@@ -45,8 +45,8 @@ def policy_of(
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """Return the settings for a simulation of this cluster, and the assumptions made, as sentences.
 
-    Kueue's Configuration is the one that is given, else the cluster's own, else Kueue's defaults. Where Volcano's
-    queues are served, Volcano places the pods that name it.
+    Kueue's Configuration is `given`, else the cluster's own, else Kueue's defaults. If Volcano's queues are served,
+    Volcano places the pods that name it.
     """
     policy, assumed = _admitting(connection, served, given)
     if not any(kind.source == VOLCANO_QUEUE for kind in served):
@@ -68,7 +68,7 @@ def _admitting(
 
 
 def engines_of(served: Sequence[Served]) -> EnginesInForce:
-    """Return the schedulers in force by the served API kinds: an installed one is taken as in use."""
+    """Return the schedulers in force by the served API kinds: an installed one is assumed to be in use."""
     groups = {kind.group for kind in served}
     placing = [Engine("kube-scheduler", "kube"), *(engine for group, engine in _PLACING if group in groups)]
     return EnginesInForce(

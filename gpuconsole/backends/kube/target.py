@@ -1,7 +1,7 @@
 """Selection of the cluster and user: a context of a kubeconfig, or the service account of the pod (in-cluster).
 
-`kubernetes.config` does the work: exec plugins, client certificates, tokens that rotate, proxies. It is imported here
-only, and only when a live cluster is asked for.
+`kubernetes.config` does the work: exec plugins, client certificates, rotating tokens, proxies. It is imported only
+here, and only for a live cluster.
 """
 
 import io
@@ -24,19 +24,19 @@ from gpuconsole.errors import ClusterError, UsageError
 from gpuconsole.model.text import clean
 
 _UNREADABLE = (yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError, OSError, RecursionError)
-"""What reading a file that is no kubeconfig comes to, beside `ConfigException`."""
+"""Errors, besides `ConfigException`, from reading a file that is not a kubeconfig."""
 CONNECTIONS = 128
-"""Connections that are kept open: each watch holds one."""
+"""Most open connections: each watch needs one."""
 IN_CLUSTER = "in-cluster"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVICE = "KUBERNETES_SERVICE_HOST"
 PLUGIN_AGAIN = 5.0
-"""Seconds in which an exec plugin that failed is not run again: each request would run it."""
+"""Seconds for which a failed exec plugin is not run again, because each request would run it."""
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class PluginError(ClusterError):
-    """The exec plugin of a kubeconfig gave no credentials."""
+    """The exec plugin of a kubeconfig returned no credentials."""
 
 
 class RequestedCluster(Struct, frozen=True, kw_only=True):
@@ -45,9 +45,9 @@ class RequestedCluster(Struct, frozen=True, kw_only=True):
     kubeconfig: str | None = None
     context: str | None = None
     namespaces: tuple[str, ...] = ()
-    """Where to look; none = everywhere, as far as that is allowed."""
+    """Namespaces to watch; empty for all, as far as permitted."""
     insecure: bool = False
-    """Do not check the server's certificate, where the kubeconfig says so too: it was asked for by name."""
+    """Accept a kubeconfig that disables the verification of the server's certificate."""
 
 
 class ResolvedCluster(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class ResolvedCluster(Struct, frozen=True, kw_only=True):
     context: str
     server: str
     namespace: str
-    """The one that the context names, else `default`."""
+    """Namespace of the context, else `default`."""
     client: Any
     """kubernetes.client.ApiClient"""
 
@@ -67,7 +67,9 @@ class ResolvedCluster(Struct, frozen=True, kw_only=True):
 
 
 def find(target: RequestedCluster) -> ResolvedCluster:
-    """Read the configuration. Raises UsageError if it names no cluster, ClusterError if it is unsafe."""
+    """Resolve the requested cluster. Raises UsageError if the configuration names no cluster, ClusterError if it is
+    unsafe.
+    """
     if target.kubeconfig is None and target.context is None and _in_cluster():
         return _from_pod()
     return _from_file(target)
@@ -88,7 +90,7 @@ def _bound_plugins() -> None:
 
 
 def context_names(kubeconfig: str | None) -> tuple[str, ...]:
-    """The contexts of a kubeconfig, in its order. Raises UsageError."""
+    """Return the contexts of a kubeconfig, in its order. Raises UsageError."""
     _, config = _modules()
     files = _files(kubeconfig)
     try:
@@ -157,7 +159,7 @@ def _from_file(target: RequestedCluster) -> ResolvedCluster:
 def _load(path: str, context: str, configuration: Any) -> None:
     """Load a kubeconfig as `kubernetes.config.load_kube_config` does, but raise if an exec plugin fails.
 
-    Raises PluginError, and what the library raises for a file that is no kubeconfig.
+    Raises PluginError, and the library's errors for a file that is not a kubeconfig.
     """
     library = _untyped()
     merged = library.KubeConfigMerger(path).config
@@ -174,9 +176,9 @@ def _untyped() -> Any:
 
 
 class _Plugin:
-    """Runs the exec plugin of a context, one thread at a time. Mutates: remembers its last failure.
+    """Runs the exec plugin of a context, one thread at a time. Mutable: remembers its last failure.
 
-    Stands for `KubeConfigLoader._load_from_exec_plugin` of kubernetes 37, which logs a failure and returns None.
+    Replaces `KubeConfigLoader._load_from_exec_plugin` of kubernetes 37, which logs a failure and returns None.
     """
 
     def __init__(self, loader: Any, context: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -238,7 +240,7 @@ def _contexts(path: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     try:
         contexts, current = config.list_kube_config_contexts(path)
     except config.ConfigException:
-        # Without a current context the others are there all the same.
+        # Without a current context, the others can still be listed.
         found = config.kube_config.KubeConfigMerger(path).config
         return [context.value for context in (found.safe_get("contexts") if found is not None else None) or ()], None
     return contexts, current

@@ -18,13 +18,13 @@ from gpuconsole.model.text import clean
 LOG = logging.getLogger(__name__)
 GROUP = "/apis/visibility.kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")
-"""The newest first; Kueue serves one or both."""
+"""Newest first; Kueue serves one or both."""
 RENEW = 15.0
-"""Seconds for which an answer stands: four requests a minute, while somebody looks."""
+"""Seconds for which a response is cached: four requests a minute while a queue is shown."""
 AGAIN = 7.0
-"""Seconds until an API that is not there, or not for us, is asked again, while somebody looks."""
+"""Seconds until an API that is missing or forbidden is retried, while a queue is shown."""
 MOST = 1000
-"""So many of those that wait are asked for, from the head of the queue."""
+"""Most pending workloads that are requested, from the head of the queue."""
 PATIENCE = 5.0
 _GONE = (404, 503)
 _ABSENT = "the visibility API is not served"
@@ -75,7 +75,7 @@ class VisibilityClient:
 
     @property
     def _absent(self) -> bool:
-        """True while the API is taken as not served."""
+        """True while the API is assumed not to be served."""
         return self._clock() < self._absent_until
 
     def _ask(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:

@@ -1,10 +1,10 @@
 """Lists and watches one kind: its existing objects, then every change, with recovery from all failures.
 
-It follows the Kubernetes API (kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes").
-A list returns a resourceVersion. The watch starts there, and every event and bookmark advances it. An interrupted watch
-resumes at the last one; after 410 Gone, all objects are listed again, and those that the new list lacks count as
-deleted. Where the server supports it, the watch itself streams the list (sendInitialEvents), which takes less memory on
-the server.
+The rules are the API's (kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes"): a list
+ends at a resourceVersion; a watch continues from it, and every event and bookmark updates it; a watch that ends is
+resumed from the last one; 410 means that this is too old, and everything is listed again. Objects that are missing in a
+later list were deleted. If the server supports it, the list comes through the watch itself (sendInitialEvents), which
+takes less of its memory.
 """
 
 import logging
@@ -39,14 +39,14 @@ from gpuconsole.model.clock import Time
 
 LOG = logging.getLogger(__name__)
 NOT_OFFERED = (400, 404, 405, 415, 422)
-"""How servers refuse sendInitialEvents that do not know it, or not for this kind."""
+"""HTTP statuses of servers that do not support sendInitialEvents, or not for this kind."""
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 GRACE = 15.0
-"""Seconds by which a stream may outlast what was asked for."""
+"""Seconds by which a stream may outlast its requested timeout."""
 BEGIN = 5.0
-"""Seconds until a watch begins to answer: the API server sends the head of its answer at once."""
+"""Timeout in seconds for the head of a watch's response, which the API server sends at once."""
 MISTAKEN = 15.0
-"""Seconds in which it forbids everything at most, as it has not read its own roles yet."""
+"""Most seconds for which a restarted server forbids everything, because it has not read its roles yet."""
 
 
 class WatchPhase(StrEnum):
@@ -54,18 +54,18 @@ class WatchPhase(StrEnum):
 
     WAITING = "waiting"
     READING = "reading"
-    """The first list is on its way."""
+    """The first list is being read."""
     CURRENT = "current"
     CATCHING_UP = "catching up"
-    """It was current, and the stream is down."""
+    """It was current, but the stream is interrupted."""
     FORBIDDEN = "forbidden"
     ABSENT = "absent"
-    """The server does not serve it any more."""
+    """The server no longer serves it."""
 
 
 _SEEN = (WatchPhase.CURRENT, WatchPhase.CATCHING_UP)
 LOST = (WatchPhase.FORBIDDEN, WatchPhase.ABSENT)
-"""Nothing is read, and nothing tried before `Watch.retry`."""
+"""Phases in which nothing is read, or retried before `Watch.retry`."""
 
 
 class _Doubtful(Exception):
@@ -108,22 +108,22 @@ class Watch:
         self._phase = WatchPhase.WAITING
         self._problem = ""
         self._unresponsive_since: float | None = None
-        """When a stream was opened of which no byte came yet, by the monotonic clock; None = there is none."""
+        """Monotonic time at which the current stream was opened, until its first byte; else None."""
         self._silent_streams = 0
-        """Streams in a row that ended without anything that could be read."""
+        """Number of consecutive streams that ended without a readable event."""
         self._lost_since: float | None = None
-        """Since when it is forbidden or absent."""
+        """Monotonic time since which it has been forbidden or absent."""
         self._rests = WatchBackoff(pace)
         self._anew = False
-        """List everything anew, as some of what is there could not be read."""
+        """List everything again, because an unreadable object is readable now."""
         self._timer = threading.Timer(0.0, _nothing)
         self._opened, self._said, self._stood = 0.0, False, False
-        """Of the stream that is read, or was read last: since when, and whether it said anything and stayed open."""
+        """Of the current or last stream: its start, whether it sent anything, and whether it stayed open."""
         self._close: Callable[[], None] = _nothing
 
     @property
     def label(self) -> str:
-        """Name for people and threads: `pods in team-a`."""
+        """Name in messages and of threads: `pods in team-a`."""
         return f"{self.decoder.served.resource}{f' in {self.namespace}' if self.namespace else ''}"
 
     @property
@@ -147,6 +147,7 @@ class Watch:
         return since is not None and time.monotonic() - since >= self._pace.proof
 
     def stop(self) -> None:
+        """End the thread and close the stream."""
         self._rests.end()
         self._close()
 
@@ -203,7 +204,7 @@ class Watch:
         except (Unauthorized, Unreachable) as error:
             self._behind(f"{self.label}: {error}")
             self._gate.report(error)
-            # The server may be there, and refuse only this; then the gate opens at once.
+            # The server may be up and refuse only this request; then the gate opens at once.
             self._rests.rest()
         except Refused as error:
             self._odd(error)
@@ -214,7 +215,7 @@ class Watch:
     def _denied(self, error: Forbidden) -> None:
         """Handle a 403. If the kind was readable before, it is believed only after a while.
 
-        A server that was just restarted says it of everything until it has read its own roles.
+        A restarted server forbids everything until it has read its roles.
         """
         if self._doubted(error):
             return
@@ -242,7 +243,7 @@ class Watch:
                 self._give_up(WatchPhase.ABSENT)
         else:
             self._behind(f"{self.label}: {error.said}")
-            # What is no answer of the API is no server that has just begun.
+            # Such a response does not come from a server that is starting, so waits may be long.
             self._rests.long()
             self._rests.rest()
 
@@ -336,7 +337,7 @@ class Watch:
             self._behind(f"{self.label}: the watch ended without an event")
             if self._silent_streams > 1:
                 self._rests.long()
-        # A server that ends every stream at once is not to be asked all the time.
+        # Do not reconnect without a pause to a server that ends every stream at once.
         self._rests.rest()
 
     def _read(self, stream: ResponseStream, seen: set[str] | None) -> set[str] | None:
@@ -363,7 +364,7 @@ class Watch:
         return seen
 
     def _end_of_silence(self) -> None:
-        """Handle the first data or the end of a silent stream: its state was current, and is now confirmed."""
+        """Handle the first data or the end of a silent stream: if it stayed open long enough, the watch is current."""
         if self._is_established:
             self._said = True
             self._current()
@@ -383,7 +384,7 @@ class Watch:
         """Schedule a check of unreadable objects: they may become readable without an event."""
         if not self.unread or seen is not None or self._timer.is_alive():
             return
-        # The first time soon: a server that serves streams again may serve all else again.
+        # The first check is soon: a server that serves streams again may serve everything again.
         self._look_again_after(self._pace.shortest)
 
     def _look_again_after(self, seconds: float) -> None:
@@ -402,7 +403,7 @@ class Watch:
             LOG.info("%s: cannot check unreadable objects: %s", self.label, error)
             healed = False
         if close is not self._close:
-            return  # Another stream brings its own news.
+            return  # Another stream was opened.
         if healed:
             self._anew = True
             close()
@@ -449,7 +450,7 @@ class Watch:
                 if seen is None:
                     self._version = line.version or self._version
         finally:
-            # What came before a line that cannot be read is taken in.
+            # Lines before an unreadable one are processed.
             if news:
                 self._tell(news)
         return seen

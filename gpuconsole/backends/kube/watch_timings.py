@@ -7,33 +7,35 @@ import time
 from msgspec import Struct
 
 LATELY = 60.0
-"""Seconds after an outage, or since it was current, in which a watch is eager: a big server that was just restarted has
-not read its storage yet, and says so (429) for half a minute."""
+"""Seconds after an outage, or after it was current, in which a watch retries often: a big server that was just
+restarted has not read its storage yet, and says so (429) for half a minute.
+"""
 
 
 class WatchTimings(Struct, frozen=True, kw_only=True):
     """Timeouts and retry intervals of watches, in seconds unless noted."""
 
     page: int = 500
-    """Objects a page."""
+    """Objects per page."""
     lasting: float = 600.0
-    """How long a watch is asked to last; chance takes or adds a tenth."""
+    """Requested duration of a watch, varied by up to 10%."""
     silence: float = 150.0
-    """Without a byte, bookmarks included, where the server sends bookmarks at all."""
+    """Timeout without any data, bookmarks included, if the server sends bookmarks."""
     shortest: float = 0.5
     longest: float = 6.0
-    """Between tries after failures, growing, with a jitter."""
+    """Bounds of the time between retries after failures, which grows, with jitter."""
     proof: float = 2.0
-    """A stream after one that said nothing has to stay open so long, or to say something, to be believed."""
+    """Time for which a silent stream must stay open to count as established."""
     eager: float = 2.0
-    """The longest between tries just after an outage."""
+    """Longest time between retries just after an outage."""
     doubt: float = 60.0
-    """How long what was allowed may be forbidden before that is believed."""
+    """Time for which a kind that was readable may be forbidden before that is believed."""
     recheck: float = 7.0
-    """Between tries of what is forbidden, absent or unreadable, however long it lasts: its end is noticed within 10 s.
-    Chance takes or adds a tenth."""
+    """Time between retries of what is forbidden, absent or unreadable, varied by up to 10%; its end is noticed
+    within 10 s.
+    """
     again: float = 600.0
-    """Between looks for kinds that the server did not serve at the start."""
+    """Time between checks for kinds that the server did not serve at the start."""
 
     @property
     def until_recheck(self) -> float:
@@ -57,6 +59,7 @@ class WatchBackoff:
         return self._ended.is_set()
 
     def end(self) -> None:
+        """Stop the watch, and end any wait."""
         self._ended.set()
         self._wake.set()
 

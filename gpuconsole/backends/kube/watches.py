@@ -26,14 +26,14 @@ from gpuconsole.model.visibility import HISTORY, VisibilityGap, only_namespaces_
 
 LOG = logging.getLogger(__name__)
 SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
-"""Of a kind with these, only what passes one of them is watched."""
+"""Field selectors of a kind, of which only objects that match one of them are watched."""
 BEHIND = 3.0
-"""Seconds after which a watch that catches up makes the data stale."""
+"""Seconds of catching up after which the data counts as stale."""
 PATIENCE = 20.0
-"""Seconds that pods wait for the jobs that say which of them are wanted."""
+"""Seconds for which pods wait for the kinds that decide which pods are kept."""
 AT_ONCE, SOON, LATER, LAST = range(4)
 QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
-"""Kinds of which there are few, and which say what everything else is shown by."""
+"""Kinds with few objects, on which all screens depend."""
 
 
 def _turn(watch: Watch) -> int:
@@ -112,7 +112,7 @@ class Watches:
         until = self._clock() + PATIENCE
         for other in others:
             other.synced.wait(max(0.0, until - self._clock()))
-        # What the others told is taken in by the thread that polls; until then no job is known.
+        # The polling thread processes the messages of the others; before that, no job is known.
         while not self._inbox.empty() and self._clock() < until and not self._stopped.wait(0.02):
             pass
         watch.run()
@@ -159,7 +159,7 @@ class Watches:
         for watch in self._all:
             watch.stop()
 
-    # How they do
+    # Status
 
     @property
     def served(self) -> Sequence[Served]:
@@ -184,7 +184,7 @@ class Watches:
 
     @property
     def _refused(self) -> Sequence[Missing]:
-        """Permissions whose lack only a refused request showed."""
+        """Missing permissions that only a refused request showed."""
         return [watch.missing for watch in self._all if watch.missing is not None]
 
     @property

@@ -1,14 +1,16 @@
-"""Objects as the API server sends them, cut down to the fields that are needed while their bytes are read.
+"""Objects as the API server sends them, reduced to the needed fields while their bytes are decoded.
 
-Typed dicts, because what reads them (`model.manifests`) reads any document by its keys: so there is one set of rules
-for files and for the wire. Fields that are not named here (managedFields, probes, volumes, images of nodes …) never
-become Python objects. Leaves are `Any`: a value of a wrong type is that reader's to judge.
+They are typed dicts, because `model.manifests` reads any document by its keys, so that files and API objects have the
+same rules. Fields that are not named here (managedFields, probes, volumes, images of nodes …) never become Python
+objects. Leaves are `Any`, because the readers check the types.
 """
 
 from typing import Any, TypedDict
 
 
 class Meta(TypedDict, total=False):
+    """Metadata of an object."""
+
     name: Any
     namespace: Any
     uid: Any
@@ -22,6 +24,8 @@ class Meta(TypedDict, total=False):
 
 
 class TemplateMeta(TypedDict, total=False):
+    """Metadata of a pod template."""
+
     labels: Any
     annotations: Any
 
@@ -43,6 +47,8 @@ class ObjectWire(TypedDict, total=False):
 
 
 class PortWire(TypedDict, total=False):
+    """Port of a container."""
+
     containerPort: Any
     hostIP: Any
     hostPort: Any
@@ -50,6 +56,8 @@ class PortWire(TypedDict, total=False):
 
 
 class ContainerWire(TypedDict, total=False):
+    """Container of a pod."""
+
     name: Any
     image: Any
     ports: list[PortWire] | None
@@ -58,6 +66,8 @@ class ContainerWire(TypedDict, total=False):
 
 
 class PodSpec(TypedDict, total=False):
+    """Spec of a pod or a pod template."""
+
     containers: list[ContainerWire] | None
     initContainers: list[ContainerWire] | None
     resources: Any
@@ -82,11 +92,15 @@ class PodSpec(TypedDict, total=False):
 
 
 class TemplateWire(TypedDict, total=False):
+    """Pod template."""
+
     metadata: TemplateMeta | None
     spec: PodSpec | None
 
 
 class ContainerStatus(TypedDict, total=False):
+    """Status of a container."""
+
     name: Any
     ready: Any
     state: Any
@@ -95,6 +109,8 @@ class ContainerStatus(TypedDict, total=False):
 
 
 class PodStatus(TypedDict, total=False):
+    """Status of a pod."""
+
     phase: Any
     startTime: Any
     nominatedNodeName: Any
@@ -106,29 +122,39 @@ class PodStatus(TypedDict, total=False):
 
 
 class PodWire(TypedDict, total=False):
+    """Pod."""
+
     metadata: Meta
     spec: PodSpec
     status: PodStatus
 
 
 class NodeSpec(TypedDict, total=False):
+    """Spec of a node."""
+
     taints: Any
     unschedulable: Any
 
 
 class NodeStatus(TypedDict, total=False):
+    """Status of a node."""
+
     capacity: Any
     allocatable: Any
     conditions: Any
 
 
 class NodeWire(TypedDict, total=False):
+    """Node."""
+
     metadata: Meta
     spec: NodeSpec
     status: NodeStatus
 
 
 class PodSetWire(TypedDict, total=False):
+    """Pod set of a Workload."""
+
     name: Any
     count: Any
     minCount: Any
@@ -137,6 +163,8 @@ class PodSetWire(TypedDict, total=False):
 
 
 class WorkloadSpec(TypedDict, total=False):
+    """Spec of a Workload."""
+
     podSets: list[PodSetWire] | None
     queueName: Any
     priority: Any
@@ -149,12 +177,16 @@ class WorkloadSpec(TypedDict, total=False):
 
 
 class WorkloadWire(TypedDict, total=False):
+    """Workload of Kueue."""
+
     metadata: Meta
     spec: WorkloadSpec
     status: dict[str, Any] | None
 
 
 class JobSpec(TypedDict, total=False):
+    """Spec of a Job."""
+
     parallelism: Any
     completions: Any
     completionMode: Any
@@ -171,24 +203,32 @@ class JobSpec(TypedDict, total=False):
 
 
 class JobWire(TypedDict, total=False):
+    """Job of batch/v1."""
+
     metadata: Meta
     spec: JobSpec
     status: dict[str, Any] | None
 
 
 class ReplicaSetSpec(TypedDict, total=False):
+    """Spec of a ReplicaSet."""
+
     replicas: Any
     selector: Any
     template: TemplateWire | None
 
 
 class ReplicaSetWire(TypedDict, total=False):
+    """ReplicaSet."""
+
     metadata: Meta
     spec: ReplicaSetSpec
     status: dict[str, Any] | None
 
 
 class InvolvedObject(TypedDict, total=False):
+    """Object that an Event is about."""
+
     kind: Any
     namespace: Any
     name: Any
@@ -196,6 +236,8 @@ class InvolvedObject(TypedDict, total=False):
 
 
 class EventWire(TypedDict, total=False):
+    """Event of Kubernetes."""
+
     metadata: Meta
     involvedObject: InvolvedObject
     reason: Any
@@ -216,4 +258,4 @@ FORMS: dict[tuple[str, str], type[Any]] = {
     ("batch", "Job"): JobWire,
     ("apps", "ReplicaSet"): ReplicaSetWire,
 }
-"""(group, kind) → its form; every other kind is a `Thing`."""
+"""(group, kind) → form of its objects; other kinds have `ObjectWire`."""

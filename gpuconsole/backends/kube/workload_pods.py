@@ -1,4 +1,4 @@
-"""The pods of each Workload, with those that are gone since a moment ago: what ran when it was evicted."""
+"""Pods of each Workload, including recently deleted ones, to know what ran when it was evicted."""
 
 from collections import deque
 from collections.abc import Collection
@@ -7,29 +7,29 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.cluster import Pod
 
 LATELY: Span = MINUTE
-"""So long a pod that is gone is remembered: the word of an eviction may come after that of its pods."""
+"""Time for which a deleted pod is kept, because the eviction may be reported after the deletion of its pods."""
 
 
 class WorkloadPods:
-    """Pods by Workload. Mutates; for one thread."""
+    """Pods by Workload. Mutable; for one thread."""
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, Pod]] = {}
         """Workload → key → pod."""
         self._workload: dict[str, str] = {}
-        """Pod → Workload."""
+        """Pod → its Workload."""
         self._gone: deque[tuple[Time, Pod]] = deque()
         self._left: dict[str, dict[str, tuple[Time, Pod]]] = {}
         """Workload → UID → pods of `_gone`."""
 
     def come(self, pod: Pod) -> None:
-        """A pod is like this now."""
+        """Add or update a pod."""
         if pod.workload:
             self._pods.setdefault(pod.workload, {})[pod.key] = pod
             self._workload[pod.key] = pod.workload
 
     def go(self, key: str, now: Time) -> None:
-        """A pod is gone."""
+        """Remove a deleted pod."""
         workload = self._workload.pop(key, "")
         pods = self._pods.get(workload, {})
         pod = pods.pop(key, None)
@@ -42,7 +42,7 @@ class WorkloadPods:
             self._forget(self._gone.popleft()[1])
 
     def of(self, workload: str, at: Time) -> Collection[Pod]:
-        """The pods that a Workload had at a moment that is hardly over."""
+        """Return the pods that a Workload had at a recent time."""
         left = [pod for time, pod in self._left.get(workload, {}).values() if time >= at]
         return [*left, *(pod for pod in self._pods.get(workload, {}).values() if pod.created <= at)]
 

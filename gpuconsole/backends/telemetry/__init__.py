@@ -1,1 +1,1 @@
-"""GPU telemetry of a live cluster: from a Prometheus that scrapes DCGM's exporters, or from those themselves."""
+"""GPU telemetry of a live cluster: from a Prometheus that scrapes DCGM exporters, or from the exporters themselves."""

@@ -39,6 +39,7 @@ class Exporters:
         self.address = ", ".join(shown(url) for url in urls[:2]) + (" …" if len(urls) > 2 else "")
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
+        """Query all exporters. Raises TelemetryError if none can be read, or none has DCGM metrics."""
         wanted = list(self._wanted())
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="telemetry") as pool:
             answers = list(pool.map(lambda pair: self._text(*pair), wanted))
@@ -59,6 +60,7 @@ class Exporters:
         return Scrape(found, tuple(troubles), gathering.unusable)
 
     def close(self) -> None:
+        """Close the connections."""
         for http in self._known.values():
             http.close()
 

@@ -1,6 +1,6 @@
 """Parser of Prometheus' text exposition format 0.0.4, limited to the requested metrics.
 
-A line that is not wanted is passed over after a look at its first word, as an exporter tells far more than is shown.
+Other lines are skipped by their first word, because an exporter has many more metrics than are shown.
 """
 
 import re

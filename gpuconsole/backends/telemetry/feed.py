@@ -20,15 +20,15 @@ from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 30.0
-"""Seconds between two looks, as exporters measure no more often."""
+"""Seconds between two polls; exporters measure no more often."""
 SOON = 7.0
-"""Seconds until a source that failed is asked again, so that its return is noticed within 10 s."""
+"""Seconds until a source that failed is polled again, so that its return is noticed within 10 s."""
 FRESH = 3
-"""So many intervals a value is as good as new."""
+"""Number of intervals after which a value becomes stale."""
 FORGOTTEN: Span = 60 * MINUTE
-"""A node of which nothing was heard for so long is left out."""
+"""Time without new values after which a node is removed."""
 MOST = 400
-"""Nodes that one poll takes in."""
+"""Most nodes that one call of `take` returns."""
 
 
 class TelemetryHealth(Struct, frozen=True, kw_only=True):
@@ -36,9 +36,9 @@ class TelemetryHealth(Struct, frozen=True, kw_only=True):
 
     address: str = ""
     nodes: int = 0
-    """Nodes that were told of in the last look."""
+    """Number of nodes in the last poll."""
     trouble: str = ""
-    """What is wrong, in a sentence; empty while all is well."""
+    """Problem as a sentence; empty if there is none."""
 
 
 class Feed:

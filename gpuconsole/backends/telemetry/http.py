@@ -1,6 +1,6 @@
 """HTTP requests for telemetry, with limits on time and size, and errors that say what to do.
 
-httpx is imported with the first request only, as most sessions have no telemetry.
+httpx is imported with the first request, because most sessions have no telemetry.
 """
 
 import time
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONNECT = 5.0
 READ = 15.0
 WHOLE = 60.0
-"""Seconds for a whole answer."""
+"""Timeout in seconds for a whole response."""
 MOST_BYTES = 256 * 1024 * 1024
 SAID = 200
 NOTHING: Mapping[str, str] = {}
@@ -41,14 +41,14 @@ class HttpAccess(Struct, frozen=True, kw_only=True):
     """Credentials and TLS settings of a telemetry source."""
 
     token_file: str = ""
-    """A file with a bearer token; read anew for every request, as tokens rotate."""
+    """File with a bearer token; read for every request, because tokens rotate."""
     ca_file: str = ""
-    """Who may have signed the server's certificate, instead of the usual authorities."""
+    """File with the certificate authorities for the server, instead of the default ones."""
     headers: Mapping[str, str] = NOTHING
     insecure: bool = False
-    """Take any certificate. Only where somebody said so."""
+    """Accept any certificate; only at the user's request."""
     settings: str = SETTINGS
-    """Where all this is set, for the one who has to set it."""
+    """Configuration section of these settings, for errors."""
 
 
 class HttpFetcher(Protocol):
@@ -56,7 +56,7 @@ class HttpFetcher(Protocol):
 
     @property
     def address(self) -> str:
-        """Address for people, without user name and password."""
+        """Address in messages, without user name and password."""
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """GET below the address. Raises TelemetryError."""
@@ -79,6 +79,7 @@ class Http:
         self.address = shown(url)
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        """GET below the URL. Raises TelemetryError."""
         import httpx
 
         where = f"{self.address}{path}"
@@ -93,6 +94,7 @@ class Http:
         return body
 
     def close(self) -> None:
+        """Close the connections."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -102,7 +104,7 @@ class Http:
             import httpx
 
             timeout = httpx.Timeout(READ, connect=CONNECT)
-            # Authorities are read once for all servers: with 5,000 exporters it would take minutes.
+            # The authorities are loaded once for all servers; loading them for each of 5,000 exporters takes minutes.
             checks = self._url.startswith("https:") and not self._access.insecure
             verify = _authorities(self._access.ca_file) if checks else False
             self._client = httpx.Client(timeout=timeout, verify=verify, transport=self._transport)
@@ -137,7 +139,7 @@ def checked(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL for people, without user name and password."""
+    """Return a URL for messages, without user name and password."""
     try:
         parts = urlsplit(url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")

@@ -1,6 +1,6 @@
-"""Metrics read directly from Kueue's manager: one text about all queues, of which one queue's lines are read.
+"""Metrics read directly from Kueue's manager: one response about all queues, of which one queue's lines are read.
 
-Its counters start with the manager: without a Prometheus that scrapes it, the last hour alone is unknown.
+Its counters start with the manager, so without a Prometheus the values of the last hour alone are unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ def quantile(part: float, buckets: Sequence[Series]) -> float | None:
     before, lower = 0.0, 0.0
     for bound, count in counts:
         if count >= rank:
-            # Nobody knows how much longer than the last bound it took.
+            # The last bucket has no upper bound.
             return lower if bound == inf else lower + (bound - lower) * (rank - before) / (count - before)
         before, lower = count, bound
     return None

@@ -11,9 +11,9 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.text import clean
 
 RENEW = 30.0
-"""Seconds for which an answer stands: as often as metrics are scraped."""
+"""Seconds for which a response is cached: as often as metrics are scraped."""
 AGAIN = 7.0
-"""Seconds until somebody is asked again who knows nothing of the queue, while somebody looks."""
+"""Seconds until a source without metrics of the queue is queried again, while the queue is shown."""
 PENDING, RESERVING, ADMITTED, USAGE = GAUGES = (
     "kueue_pending_workloads",
     "kueue_reserving_active_workloads",
@@ -29,7 +29,7 @@ class KueueMetricsSource(Protocol):
 
     @property
     def address(self) -> str:
-        """Address for people."""
+        """Address in messages."""
 
     def of(self, queue: str, now: Time) -> QueueMetrics:
         """Return the metrics of a ClusterQueue. Raises TelemetryError."""
@@ -48,11 +48,11 @@ class KueueMetrics:
 
     @property
     def address(self) -> str:
-        """Address of the source, for people."""
+        """Address of the source in messages."""
         return self._knower.address
 
     def trouble(self, queue: str) -> str:
-        """Request anew, and return why a ClusterQueue has no metrics; empty if it has."""
+        """Request the metrics without the cache, and return why a ClusterQueue has none; empty if it has."""
         try:
             self._knower.of(queue, self._wall())
         except TelemetryError as error:
@@ -75,7 +75,7 @@ class KueueMetrics:
 def gauged(gauges: Sequence[Series], queue: str, source: str, time: Time) -> QueueMetrics:
     """Read a queue's metrics from the series of `GAUGES`.
 
-    Of several managers only the leader counts; the others say nothing, or what was true when they led.
+    Of several managers only the leader counts; the others export nothing, or old values from when they led.
     """
     waiting = {one.metric.get("status", ""): one.number for one in _named(gauges, PENDING)}
     return QueueMetrics(

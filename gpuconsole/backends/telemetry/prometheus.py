@@ -1,7 +1,7 @@
 """Client of a Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes DCGM exporters: one instant query per metric.
 
-Each query drops the labels that are not needed, so that 40,000 GPUs make 4 MB a metric. The time of a value is not that
-of the answer but that of the scrape, which one more query tells.
+Each query drops unneeded labels, so that 40,000 GPUs take 4 MB per metric. The time of a value is that of its scrape,
+which one more query returns.
 """
 
 import logging
@@ -33,7 +33,7 @@ NODES = (*NODE_LABELS, "instance")
 PLACES = (*NODES, *DEVICE_LABELS)
 EVERYTHING = (*PLACES, *ABOUT_LABELS)
 LOOK_BACK: Span = 30 * MINUTE
-"""So far back the first look asks whether GPUs were at work."""
+"""Time for which the first poll checks whether GPUs were in use."""
 _BUSY = "DCGM_FI_DEV_GPU_UTIL"
 
 
@@ -45,6 +45,7 @@ class Series(Struct):
 
     @property
     def number(self) -> float:
+        """The value; NaN if it is invalid."""
         try:
             return float(self.value[1])
         except ValueError:
@@ -66,7 +67,7 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 class Prometheus:
-    """One Prometheus. Its only state is whether idle GPUs were looked up already."""
+    """One Prometheus. Its only state is whether idle GPUs were queried already."""
 
     def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each query, and may wait."""
@@ -79,7 +80,7 @@ class Prometheus:
         return self._ask.address
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
-        """Query all metrics. Raises TelemetryError if every query fails."""
+        """Query all metrics. Raises TelemetryError if the first query fails, or no query returns a series."""
         gathering, troubles, first = Gathering(known), list[str](), ""
         for name, measure in METRICS.items():
             try:
@@ -103,6 +104,7 @@ class Prometheus:
         return Scrape(nodes, tuple(troubles), gathering.unusable, idle)
 
     def close(self) -> None:
+        """Close the connections."""
         self._ask.close()
 
     def _times(self, metric: str, known: Callable[[str], bool]) -> dict[str, Time]:
@@ -115,7 +117,7 @@ class Prometheus:
         return {node_of(one.metric, known): int(one.number * SECOND) for one in found}
 
     def _idle(self, known: Callable[[str], bool], now: Time) -> dict[tuple[str, int, int], Time]:
-        """Return the GPUs that were idle during the whole look-back."""
+        """Return the GPUs that were idle during the whole look-back, with its start."""
         minutes = LOOK_BACK // MINUTE
         query = f"max by ({', '.join(PLACES)}) (max_over_time({_BUSY}[{minutes}m])) == 0 and "
         query += f"max by ({', '.join(PLACES)}) ({_BUSY} offset {minutes}m) == 0"

@@ -1,7 +1,7 @@
 """Groups samples of DCGM exporters by node and device into telemetry columns.
 
-Metrics and labels are those of dcgm-exporter 4.5. A Prometheus may have renamed some: what a series says of pods
-becomes `exported_pod` where the exporter was found as a pod itself, whose own name then stands in `pod`.
+Metrics and labels are those of dcgm-exporter 4.5. A Prometheus that discovers the exporters as pods renames some
+labels: `pod` is the exporter's own pod then, and `exported_pod` the one that uses the GPU.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ METRICS: Mapping[str, GpuMetric] = {
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": GpuMetric.REMAPPED_ROWS,
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": GpuMetric.REMAP_FAILURE,
 }
-"""The first of them are always exported, also for MIG instances, so that they say which devices there are."""
+"""The first ones are always exported, also for MIG instances, so that they tell which devices exist."""
 NODE_LABELS = ("node", "kubernetes_node", "Hostname", "hostname", "exported_node")
 DEVICE_LABELS = ("gpu", "device", "GPU_I_ID")
 ABOUT_LABELS = (
@@ -43,7 +43,7 @@ ABOUT_LABELS = (
 )
 _WIDE = (GpuMetric.NVLINK, GpuMetric.PCIE_TX, GpuMetric.PCIE_RX, GpuMetric.THROTTLE)
 _BLANK = 2_147_483_632
-"""DCGM's 32-bit values from here on say why there is no value; the 64-bit ones are larger still."""
+"""DCGM's 32-bit values from here on are reasons why there is no value; the 64-bit ones are larger still."""
 _WIDE_BLANK = 140_737_488_355_328
 MOST_DEVICES = 1024
 MOST_NODES = 100_000
@@ -116,7 +116,7 @@ class Gathering:
         self._nodes: dict[str, _Node] = {}
         self._renamed = False
         self.unusable = 0
-        """Series that name no node or no GPU."""
+        """Number of series without a node or a GPU."""
 
     def add(self, sample: MetricSample, node: str = "") -> None:
         """Add one series; `node` names its node if its labels do not."""
@@ -133,7 +133,7 @@ class Gathering:
             return
         self._renamed = self._renamed or "exported_pod" in labels
         about = found.about.get(place)
-        # Of several pods that share a GPU the first one is named, and always the same.
+        # Of several pods that share a GPU, always the same one is shown.
         if about is None or len(labels) > len(about) or (len(labels) == len(about) and _order(labels) < _order(about)):
             found.about[place] = labels
         value = number(sample.measure, sample.value)

@@ -16,11 +16,11 @@ class Scrape(Struct, frozen=True):
 
     nodes: tuple[NodeTelemetry, ...] = ()
     troubles: tuple[str, ...] = ()
-    """What could not be asked or read, each in a sentence that names the address."""
+    """Failed requests, as sentences that name the address."""
     unusable: int = 0
-    """Series that name no node or no GPU."""
+    """Number of series without a node or a GPU."""
     idle: Mapping[tuple[str, int, int], Time] = NO_IDLE_TIMES
-    """(node, GPU, instance) → since when it has done nothing, where the source remembers."""
+    """(node, GPU, instance) → time since which it has been idle, if the source knows."""
 
 
 class TelemetrySource(Protocol):
@@ -28,10 +28,10 @@ class TelemetrySource(Protocol):
 
     @property
     def address(self) -> str:
-        """Address for people."""
+        """Address in messages."""
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
-        """Poll everything; `known` says whether a name is a node. Raises TelemetryError if every request fails."""
+        """Poll everything; `known` tells if a name is a node. Raises TelemetryError if no metrics can be read."""
 
     def close(self) -> None:
         """Close the connections."""
