@@ -66,7 +66,7 @@ class OfferedUnits(Struct, frozen=True):
 
 NOTHING_OFFERED = OfferedUnits()
 Fields = dict[str, Any]
-"""`gpus` and `unit` of a line of history."""
+"""`gpus` and `unit` of a history event."""
 
 
 def offered_by(node: Node) -> Iterator[tuple[str, DeviceUnit]]:

@@ -27,7 +27,9 @@ class Division(Struct, frozen=True, eq=False):
 
     geometry: MigGeometry
     gpus: int
-    """Number of its GPUs, including whole ones; pods own whole ones by their index."""
+    """Number of its GPUs, including whole ones between partitioned ones; pods own whole ones by their index among
+    these.
+    """
     instances: tuple[MigInstance, ...] = ()
     """In the order of GPU and slice; empty if they are created on demand."""
 

@@ -57,7 +57,7 @@ class MigInstance(Struct, frozen=True, order=True):
     """One MIG instance of a node."""
 
     gpu: int
-    """Index of its GPU on the node."""
+    """Index of its GPU in the node's `Division`."""
     profile: str
     start: int
     """First memory slice."""

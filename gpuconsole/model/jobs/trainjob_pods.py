@@ -42,7 +42,7 @@ def _count(pods: PodSet, rules: TrainRules, runtime: TrainingRuntime) -> int:
 
 
 def _sized(container: Container, rules: TrainRules, trains: bool) -> Container:
-    """Return the training container with the TrainJob's resources, and its image in a trainer."""
+    """Set the TrainJob's resources in the container that trains, and its image if the pod set is a trainer's."""
     if container.name != NODE:
         return container
     if rules.requests is not None:

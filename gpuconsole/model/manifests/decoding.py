@@ -33,8 +33,8 @@ def decode_objects(
 ) -> tuple[tuple[Object, ...], tuple[UnreadDocument, ...]]:
     """Read documents as files are read: lists expanded, plain pods with a queue as jobs, pod groups folded.
 
-    Kinds that have no effect or are not simulated are left out, as in files. `names` are the names that objects with a
-    generateName got elsewhere.
+    Kinds that have no effect or are not simulated are left out, as in files. `names` generates the names of objects
+    with a generateName.
     """
     names = names or GeneratedNames(str(now) if now else "")
     entries: list[tuple[int, LoadedObject]] = []

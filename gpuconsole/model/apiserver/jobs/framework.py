@@ -16,7 +16,9 @@ from gpuconsole.model.documents.syntax import subdomain
 from gpuconsole.model.jobs.labels import MAX_EXECUTION, PRIORITY_CLASS, QUEUE
 
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
-"""Label that names a prebuilt Workload, or the annotation if the name is too long for a label."""
+"""Label or annotation with the name of a prebuilt Workload; a name that is too long for a label needs the
+annotation.
+"""
 LONGEST_LABEL = 63
 _LABELS: Path = ("metadata", "labels")
 _NOTES: Path = ("metadata", "annotations")
