@@ -110,7 +110,7 @@ class ClusterHealth(Struct, frozen=True, kw_only=True):
     """Connection to a live cluster, and completeness of its data, at this moment."""
 
     loading: bool = True
-    """Some of the readable kinds were not read once."""
+    """Some readable kinds, or the scheduler settings, have not been read yet."""
     age: float = 0.0
     """Seconds since the server's last response."""
     lost: str = ""

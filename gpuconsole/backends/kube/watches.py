@@ -50,7 +50,7 @@ def _turn(watch: Watch) -> int:
 
 
 class Watches:
-    """Watches of a cluster, one thread each. Mutable; call `begin` once; status properties are thread-safe."""
+    """Watches of a cluster, one thread each. Mutable; status properties are thread-safe."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Resources and labels of a MIG node under MIG_STRATEGY none, single and mixed.
 
-As NVIDIA's device plugin counts and GPU feature discovery labels. A GPU's layout is None where MIG mode is off.
+They are counted as by NVIDIA's device plugin, and labelled as by GPU feature discovery. The layout of a GPU with MIG
+mode off is None.
 """
 
 from collections import Counter

@@ -40,7 +40,7 @@ class ControllerDelay(Struct, frozen=True, kw_only=True):
     deletion: Span = 0
     """From the suspension until the controller deletes the pods."""
     polling: Span = 0
-    """Interval, from the suspension, at which the controller looks whether the job has stopped; 0 where it watches."""
+    """Interval, from the suspension, at which the controller checks whether the job has stopped; 0 if it watches."""
     forced_deletion: Span | None = None
     """From the suspension until the controller deletes remaining pods without a grace period; None for never."""
 
@@ -94,7 +94,7 @@ _STARTS_BEFORE_OLD_PODS_END = _MADE_OF_JOBS | {"RayJob", "Deployment", POD}
 
 
 def quota_release(kind: str, *, fast_release: bool = False, was_ready: bool = True) -> QuotaRelease:
-    """Return what has to happen before the quota of an evicted job of this kind is free.
+    """Return the condition for the release of the quota of an evicted job of this kind.
 
     `fast_release` is the feature gate `FAST_RELEASE_GATE`. `was_ready` says whether all pods of the job have been
     running and ready at the same time since it started; a RayCluster counts as active only from then on.
