@@ -33,7 +33,7 @@ def advise(
     reasons: Sequence[ParsedReason],
     gaps: Sequence[FlavorShortage],
 ) -> Advice:
-    """Return the text for a pending workload with this reason code."""
+    """Explain why a workload is pending for the reason `code`, and what would admit it."""
     name = queue.name if queue is not None else "its ClusterQueue"
     match code:
         case PendingReason.QUOTA:

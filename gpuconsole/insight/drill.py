@@ -117,7 +117,10 @@ class DrillRun:
         self.checked = seen
 
     def rest(self, number: int, at_least: Span) -> None:
-        """Advance time to the next step; after the last step, until all of its expectations are decided."""
+        """Advance time from a step to just before the next one.
+
+        After the last step, by `at_least`, or by the longest `within` of its expectations if that is longer.
+        """
         steps = self.scenario.steps
         if number + 1 < len(steps):
             following = steps[number + 1].at

@@ -13,7 +13,7 @@ from gpuconsole.model.text import clean
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """The data of a session at its start."""
+    """What is stored about a session when it starts."""
 
     version: str
     mode: str = ""

@@ -44,7 +44,7 @@ class Reader:
         self._key = key
 
     def reporting(self, report: DocumentFindings, value: Any) -> "Reader":
-        """Return the same place with another report and value."""
+        """Return a reader at the same path of the document, with another value, that reports to `report`."""
         return Reader(value, report, self._parent, self._key)
 
     @property

@@ -30,7 +30,7 @@ class SharedCache:
         self._amounts: CacheEntries = {}
         self._counted = count()
         self._steps: CacheEntries = {}
-        """(State of a tree, event) → state after the event."""
+        """(State number of a cohort tree, event) → state number after the event."""
         self._states = count()
         self.cached_entries: CacheEntries = {}
         """State and heads of a tree → outcomes of the heads."""
@@ -40,7 +40,10 @@ class SharedCache:
         """The session was forked: outcomes are cached only from then on, as few repeat within one session."""
 
     def next_state(self, state: int, what: Hashable) -> int:
-        """Return the state of a tree after an event; equal for all forks with the same sequence of events."""
+        """Return the state number of a cohort tree after an event in it.
+
+        Forks get equal numbers after the same sequence of events, so that they can share cached outcomes.
+        """
         step = state, what
         found: int | None = self._steps.get(step)
         if found is None:

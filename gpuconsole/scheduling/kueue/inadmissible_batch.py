@@ -77,7 +77,10 @@ class InadmissibleBatch:
 
 
 def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfig) -> bool:
-    """Count one cycle of the queue's batch; False if the batch ended because something changed."""
+    """Count the current cycle as the repeated refusal of the next head in the queue's batch.
+
+    Returns False, and ends the batch, if the queue changed or some head may fit now.
+    """
     batch = state.batches[rules.name]
     queue, usage_key = state.workload_index.peek(rules.name), usage_key_for(context, rules.node)
     same = queue is not None and queue.version == batch.version

@@ -290,7 +290,10 @@ def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple
 
 
 def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[str, str, int]]:
-    """Yield (flavor, resource, amount) of a workload with quota; the flavor is empty for what needs no quota."""
+    """Yield (flavor, resource, amount) of a workload with reserved quota.
+
+    The flavor is empty for a resource to which no flavor is assigned: it uses no quota.
+    """
     for assignment, _, usage in admitted_requests(workload, config):
         for resource in {**assignment.flavors, **usage}:
             yield assignment.flavors.get(resource, ""), resource, usage.get(resource, 0)

@@ -69,13 +69,13 @@ def _name(parent: Workload, flavor: str) -> str:
 
 
 def allowed_flavors(workload: Workload) -> tuple[str, ...]:
-    """Return the flavors that the annotation lists; empty without it."""
+    """Return the flavors that the annotation ALLOWED_FLAVORS lists; empty without the annotation."""
     listed = workload.annotations.get(ALLOWED_FLAVORS, "").split(",")
     return tuple(flavor.strip() for flavor in listed if flavor.strip())
 
 
 def allows(workload: Workload, flavor: str) -> bool:
-    """True unless the workload's annotation leaves the flavor out."""
+    """True if the workload may use the flavor: it has no annotation ALLOWED_FLAVORS, or the annotation lists it."""
     return ALLOWED_FLAVORS not in workload.annotations or flavor in allowed_flavors(workload)
 
 

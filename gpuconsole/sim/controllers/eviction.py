@@ -182,9 +182,10 @@ def is_released_by(workload: Workload, timer: Release) -> bool:
 
 
 def release(world: World, key: str) -> None:
-    """The job of an evicted workload is inactive: release its quota and requeue it.
+    """Release the quota of an evicted workload whose job is inactive, and requeue the workload.
 
-    If its kind restarts while old pods terminate, these leave its running group.
+    If a job of its kind may restart while its old pods still terminate, the old pods no longer belong to the workload's
+    running group.
     """
     workload = world.workload(key)
     if workload is None or not workload.reserved:

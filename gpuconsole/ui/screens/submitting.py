@@ -23,7 +23,7 @@ NAMED = 12
 
 
 def ask_file(screen: ConsoleScreen) -> None:
-    """Ask for the file."""
+    """Ask for the path of a file with manifests, and submit the file."""
     wanted = PromptField("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
     screen.prompt(wanted, lambda path: submit_file(screen, path))
 

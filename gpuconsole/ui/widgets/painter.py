@@ -9,10 +9,10 @@ from gpuconsole.ui.paint import Cell, line
 
 
 class RoleStyles(Widget):
-    """A widget that draws in roles. It gets their styles from the app, and caches them while they are valid.
+    """Base of widgets that style text by its role (`good`, `fault`, `dim`). Caches the styles of the roles.
 
-    The roles are component classes of the app only: on each widget they would be styled again, some thirty per widget,
-    whenever a screen is activated, which took longer than drawing it.
+    Only the app has component classes for the roles. If each widget had them, Textual would compute some thirty styles
+    per widget whenever a screen is activated, which took longer than drawing the screen.
     """
 
     def style_of(self, role: str) -> Style:

@@ -74,7 +74,7 @@ class PodContext(Struct, frozen=True):
 
 
 class NodeLocalFilter(Protocol):
-    """A filter by the node alone."""
+    """A filter that depends only on the pod and the node object, not on other pods."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
         """The filter for pods of this class; None if it does not apply to them (Skip)."""
@@ -87,13 +87,19 @@ class NodeUsageFilter(Protocol):
 
 
 class Scoring(Protocol):
-    """A score by the node alone, usually by its resource usage; returns None for pods that it does not apply to."""
+    """A score that depends only on the pod and one node, usually on the node's resource usage.
+
+    Returns None for pods that it does not apply to.
+    """
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None: ...
 
 
 class PodFilter(Protocol):
-    """A filter by pods anywhere or by claims; returns its state for a pod, or None if it does not apply to it."""
+    """A filter that depends on pods of any node, or on claims.
+
+    Returns its PreFilter state or rejection of a pod; None if it does not apply to the pod.
+    """
 
     def __call__(
         self, rules: SchedulerProfile, asker: PodContext, around: Nearby
@@ -101,6 +107,9 @@ class PodFilter(Protocol):
 
 
 class PodScore(Protocol):
-    """A score by pods anywhere; returns its state for a pod, or None if it does not apply to it."""
+    """A score that depends on pods of any node.
+
+    Returns its PreScore state for a pod; None if it does not apply to the pod.
+    """
 
     def __call__(self, rules: SchedulerProfile, asker: PodContext, around: Nearby) -> PreScoreState | None: ...

@@ -30,8 +30,9 @@ def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Hold
 
 
 def candidates_of(search: PreemptionSearch, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
-    """Return the workloads of a queue that the policy allows and that use a needed column, in preemption order.
+    """Return the workloads of a ClusterQueue that a preemptor may preempt, in preemption order.
 
+    The policy allows each of them, and each uses a flavor and resource for which the preemptor needs preemption.
     Cached, as preemptors of equal priority mostly have the same candidates.
     """
     if policy == PreemptionPolicy.NEVER:

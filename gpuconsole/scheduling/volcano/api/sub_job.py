@@ -102,7 +102,10 @@ def group_id(job: str, policy: str) -> str:
 
 
 def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
-    """`job/policy-value-value`; values of more than 128 bytes together are hashed (FNV-1a)."""
+    """The id of a sub-job, `job/policy-value-value`; `values` are those of the policy's matchLabelKeys.
+
+    Values of more than 128 bytes together are hashed (FNV-1a).
+    """
     name = "-".join(values)
     if len(name.encode()) > LONGEST_ID:
         number = 2166136261
