@@ -88,7 +88,7 @@ def triggered_rules(gpu: MeasuredGpu) -> Iterator[tuple[GpuAlarmRule, MeasuredGp
         if text:
             yield rule, gpu, text
     if gpu.workload and _hoards(gpu):
-        yield GpuAlarmRule.HOARDING, gpu, "memory full, no activity"
+        yield GpuAlarmRule.HOARDING, gpu, "memory almost full, no activity"
     if gpu.workload and _is_empty(gpu):
         yield GpuAlarmRule.EMPTY, gpu, "low SM activity"
 

@@ -204,7 +204,7 @@ def _node_remedy(reasons: Sequence[ParsedReason]) -> Remedy | None:
     if "unschedulable" in first.text:
         return Remedy(True, "uncordon a node")
     if "affinity" in first.text:
-        return Remedy(True, "a node with the selected labels, or another selector")
+        return Remedy(True, "add a node with the labels that its node selector or affinity requires, or change these")
     return None
 
 

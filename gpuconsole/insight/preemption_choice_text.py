@@ -29,5 +29,5 @@ def whose(choice: PreemptionTrace, moment: str) -> str:
     if not moment:
         return ""
     if choice.differs:
-        return f"not reproduced from the state at {moment}: the candidates are unknown"
+        return f"candidates unknown: a replay from the state at {moment} chose no such victim"
     return f"reconstructed from the state at {moment}"

@@ -25,7 +25,7 @@ INTRODUCTION: tuple[Painted, ...] = (
     line("  No changes yet. A what-if never touches the cluster."),
     BLANK,
     line(("  a  ", "key"), "add a change: manifest, stop, priority, quota, node failure"),
-    line(("  8  ", "key"), "open the submit form; ", ("ctrl+o", "key"), " there adds the job here"),
+    line(("  8  ", "key"), "open the submit form; ", ("ctrl+o", "key"), " in it adds its job to the what-if"),
     line(("  i  ", "key"), "on any workload, node or queue adds a change for it"),
     line(("  ⏎  ", "key"), "simulate baseline and changes to the horizon, and compare"),
     line(("  t  ", "key"), "add a delay before the next changes"),

@@ -201,7 +201,7 @@ def test_candidates_that_the_engine_reconstructed_are_said_to_be_so(gpuconsole: 
         "     r/a       cq-a          1  evicted",
     ]
     assert gpuconsole("preemptions", "r/c", "--history").lines[6:] == [
-        "  not reproduced from the state at 2026-03-01T12:00:00Z: the candidates are unknown",
+        "  candidates unknown: a replay from the state at 2026-03-01T12:00:00Z chose no such victim",
     ]
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
     told = {one["victim"]: (one["choice_as_of"], one["choice"]) for one in document["answer"]["preemptions"]}

@@ -98,7 +98,7 @@ def test_slots_after_a_while(gpuconsole: Line) -> None:
 def test_a_cluster_without_pods_has_no_typical_ones(gpuconsole: Line, tmp_path: Path) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text(CLUSTER.rpartition("---")[0])
-    assert gpuconsole("slots", path).lines[-1] == "no pods, so no typical pod: fragmentation unknown"
+    assert gpuconsole("slots", path).lines[-1] == "fragmentation unknown: no pods to measure it with"
 
 
 @pytest.mark.parametrize(("table", "bound"), [("nodes", "at least"), ("pods", "at most")])

@@ -656,7 +656,7 @@ NODE_REMEDIES = {
     ),
     "0/1 nodes are available: 1 node(s) were unschedulable.": "✓ uncordon a node",
     "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.": (
-        "✓ a node with the selected labels, or another selector"
+        "✓ add a node with the labels that its node selector or affinity requires, or change these"
     ),
 }
 

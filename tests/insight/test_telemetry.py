@@ -153,7 +153,7 @@ def test_a_gpu_that_nobody_has_may_be_idle() -> None:
         (
             {"memory_used": (81.0, 1.0), "memory_free": (19.0, 99.0), "active": (0.049, 0.0)},
             GpuAlarmRule.HOARDING,
-            "team/train: memory full, no activity on 1 GPU",
+            "team/train: memory almost full, no activity on 1 GPU",
         ),
         (
             {"utilisation": (91.0, 92.0), "sm": (0.29, 0.1)},

@@ -88,7 +88,7 @@ def _kueue(connection: ApiServerConnection) -> tuple[KueueConfig | None, tuple[s
     if manager is None:
         config, trouble = _configuration(connection, ConfigMapRef())
         known = "its Configuration" if config is not None else "the defaults"
-        gates = f"Kueue's feature gates are assumed to be those of {known}: {unknown}"
+        gates = f"Kueue's feature gates are assumed from {known}: {unknown}"
         return config, tuple(filter(None, (trouble, gates)))
     config, trouble = (KueueConfig(), "") if manager.config is None else _configuration(connection, manager.config)
     gated, problem = _gated(config, manager)

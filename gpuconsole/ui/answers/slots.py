@@ -127,7 +127,7 @@ def _cell(now: int, quota: int, bound: IdleBound) -> str:
 
 def _fragments(fragments: Fragments) -> Iterable[Part]:
     if not fragments.typical:
-        yield "no pods, so no typical pod: fragmentation unknown"
+        yield "fragmentation unknown: no pods to measure it with"
         return
     yield AnswerTable(
         ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "FITTING NODES"),

@@ -119,6 +119,6 @@ def _step(app: "ConsoleApp", views: int) -> None:
 def _last_view(app: "ConsoleApp") -> None:
     view = app.travel.last
     if view is None:
-        app.flash("No other view yet")
+        app.flash("No other view visited yet")
     else:
         app.go(view)

@@ -116,7 +116,7 @@ def test_without_rights_the_configuration_still_counts_and_the_gates_are_assumed
     config, assumed = read(cluster)
     assert config.fair_sharing
     assert assumed == (
-        "Kueue's feature gates are assumed to be those of its Configuration: "
+        "Kueue's feature gates are assumed from its Configuration: "
         "reading Deployment kueue-system/kueue-controller-manager is forbidden",
     )
 
@@ -131,7 +131,7 @@ def test_a_configuration_that_may_not_be_read_leaves_the_gates(cluster: Kueue) -
 
 def test_where_nothing_of_it_is_found_both_are_assumed(cluster: Kueue) -> None:
     cluster.answers = {DEPLOYMENTS: (200, {"items": []})}
-    gates = "Kueue's feature gates are assumed to be those of the defaults: its Deployment was not found"
+    gates = "Kueue's feature gates are assumed from the defaults: its Deployment was not found"
     assert read(cluster) == (KueueConfig(), (ASSUMED, gates))
 
 
