@@ -130,7 +130,7 @@ def test_what_kueue_does_otherwise_is_recorded_with_its_cause(plane: ControlPlan
         watched.look()
         [difference] = watched.recorded().differences
         assert (difference.workload, difference.cause) == ("team-a/planted", DifferenceCause.DISAGREEMENT)
-        assert difference.forecast.startswith("waits: ClusterQueue cq-b is")
+        assert difference.forecast.startswith("pending: ClusterQueue cq-b is")
         assert difference.fact == "admitted: main×1 cpu=h100,memory=h100,nvidia.com/gpu=h100"
 
 

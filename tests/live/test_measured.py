@@ -139,5 +139,5 @@ def test_gpus_and_queues_are_shown_as_they_are_measured(
             console.insist(HOME + "jjjjj", "GPU 5 utilization: last hour")
             console.insist("2", "cq-a")
             narrow(console, "cq-a")
-            console.insist("d", rf"{endpoint.url}, [\s\S]*Preempted {EVICTIONS}, since its manager started")
+            console.insist("d", rf"{endpoint.url}, [\s\S]*Preempted {EVICTIONS}, since Kueue's manager started")
     assert "Traceback" not in (tmp_path / "gpuconsole.log").read_text()

@@ -53,4 +53,4 @@ def test_an_answer_on_a_screen_says_it_too(plane: ControlPlane, busy: Api, tmp_p
         [str(COMMAND), "run", "--live", *options], 140, 40, {"GPUCONSOLE_STATE_DIR": str(tmp_path)}
     ) as console:
         console.wait(r"partial: \d+ of \d+")
-        console.insist("b", r"Who lends GPUs[\s\S]*⊘[\s\S]*namespaces")
+        console.insist("b", r"Borrowed quota[\s\S]*⊘[\s\S]*namespaces")

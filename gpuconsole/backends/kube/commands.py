@@ -233,7 +233,7 @@ class CommandExecutor:
                 refused.append(f"{pod.metadata.name}: {error.message}")
         if refused:
             raise UnsupportedCommand(f"{node}: {gone} pods evicted, {len(refused)} refused: {refused[0]}")
-        left = f", {spared} unmanaged pods skipped" if spared else ""
+        left = f", unmanaged pods skipped: {spared}" if spared else ""
         return f"drains {node}: {gone} pods evicted{left}"
 
     def _evict(self, pods: Served, meta: _Meta, how: Drain) -> None:
