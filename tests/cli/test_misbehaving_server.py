@@ -87,4 +87,5 @@ def test_a_check_of_forecasts_whose_cluster_is_lost_says_since_when_and_why_and_
     assert result.status == 2
     assert result.lines[0] == "no Kueue decisions to compare"
     (told,) = [line for line in (result.out + result.err).splitlines() if "Kueue's decisions since " in line]
-    assert {"cut connection": ": ", "login page": "or a proxy?"}.get(fault, f"HTTP {fault}") in told
+    wanted = {"cut connection": ": ", "login page": "is it a Kubernetes API server, or a proxy?"}
+    assert wanted.get(fault, f"HTTP {fault}") in told

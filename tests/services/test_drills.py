@@ -32,7 +32,7 @@ def test_a_drill_that_is_opened_tells_how_victims_are_chosen() -> None:
         pytest.param("steps: [{delete: [nobody/]}]\n", "steps[0].delete[0]: 'nobody/' is no name", id="a wrong name"),
         pytest.param(
             f"steps: [{{}}]\n{CONFIGURATION}",
-            "it has a separate Kueue Configuration; open it with",
+            "it has a separate Kueue Configuration; open it with gpuconsole drill play",
             id="Kueue's own file",
         ),
     ],

@@ -185,7 +185,7 @@ def _loop(what: str, cycle: EvictionCycle) -> Iterator[Painted]:
         names = (called(pair.victim), "strong"), (" ← ", "victim"), (called(pair.by), "")
         yield line(f"  {pair.times:>3}×  ", *names)
     if (more := len(cycle.pairs) - PAIRS) > 0:
-        yield line((f"        and {more} more {'pair' if more == 1 else 'pairs'}", "dim"))
+        yield line((f"        and {counted(more, 'more pair')}", "dim"))
 
 
 def _counted(counts: Sequence[PreemptionCount], *, victims: bool = False) -> Iterable[Painted]:
