@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import cast
 
+from gpuconsole.backends.object_access import KubeEvent
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.object_access import KubeEvent
 from gpuconsole.ui.describing import about, describe, events
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.text import TextScreen

@@ -12,10 +12,10 @@ import msgspec
 import yaml
 from textual.app import ComposeResult
 
+from gpuconsole.backends.object_access import Manifest
 from gpuconsole.model.commands import Edit
 from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 from gpuconsole.model.text import clean
-from gpuconsole.services.object_access import Manifest
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.actions_mixin import Handlers

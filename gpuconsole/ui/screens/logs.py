@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.services.object_access import Logs
+from gpuconsole.backends.object_access import Logs
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.background_tasks import run_in_background

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gpuconsole.backends.object_access import PodAccess, PodOperation
 from gpuconsole.model.commands import (
     AnswerCheck,
     Command,
@@ -20,7 +21,6 @@ from gpuconsole.model.commands import (
     SetTaint,
 )
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.services.object_access import PodAccess, PodOperation
 
 REACHES: Mapping[str, PodOperation] = {
     "object.logs": PodOperation.LOGS,
