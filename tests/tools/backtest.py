@@ -57,8 +57,8 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.traces import rows
 from tests.shared import TRACES
+from tests.tools.traces import rows
 
 BEGINS, JUDGED_FROM = 45, 50
 """Days of the trace."""

@@ -24,11 +24,11 @@ from gpuconsole.errors import SourceError
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.packing.policies import Name
-from gpuconsole.scheduling.kube.packing.replay import GpuAmounts, Replay
 from gpuconsole.scheduling.kube.packing.typical import typical
-from gpuconsole.sim.traces import read_nodes, read_pods, rows, stream
 from tests.shared import TRACES
 from tests.tools.go_random import GoRandom
+from tests.tools.packing_replay import GpuAmounts, Replay
+from tests.tools.traces import read_nodes, read_pods, rows, stream
 
 SEEDS = range(42, 52)
 """Those of the published runs."""

@@ -439,13 +439,6 @@ MUTANTS: tuple[Mutant, ...] = (
         PACKING_TESTS,
     ),
     Mutant(
-        "a replay forgets that a node changed",
-        f"{KUBE}/packing/replay.py",
-        "            kind.stale.add(found)\n",
-        "            pass\n",
-        PACKING_TESTS,
-    ),
-    Mutant(
         "preemptionPolicy Never preempts",
         f"{KUBE}/placement_plans.py",
         "if waiter.never or not board.policy.preempts:",

@@ -5,12 +5,12 @@ from random import Random
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.packing.policies import Name
-from gpuconsole.scheduling.kube.packing.replay import Replay
 from gpuconsole.scheduling.kube.packing.typical import typical
-from gpuconsole.sim.traces import read_pods
 from tests.shared import TRACES
 from tests.tools import fgd
 from tests.tools.bench.report import Report, median
+from tests.tools.packing_replay import Replay
+from tests.tools.traces import read_pods
 
 PODS, NODES = 8_152, 1_213
 BARS = {"fgd": 12.0}

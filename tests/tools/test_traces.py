@@ -8,8 +8,8 @@ import pytest
 
 from gpuconsole.errors import SourceError
 from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand
-from gpuconsole.sim import traces
-from gpuconsole.sim.traces import TraceNode, TracePod, read_nodes, read_pods, stream
+from tests.tools import traces
+from tests.tools.traces import TraceNode, TracePod, read_nodes, read_pods, stream
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
 PLAIN = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
