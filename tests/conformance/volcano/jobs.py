@@ -1,7 +1,6 @@
 """controllers_job…: the life of a Volcano Job, its policies, its pods and its PodGroup."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,12 +12,12 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase, VolcanoStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs import group as groups
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition
 from gpuconsole.scheduling.volcano.jobs.dependencies import is_up
 from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
 from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, PARTITION, TASK_SPEC
-from gpuconsole.scheduling.volcano.jobs.messages import group_message
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
@@ -41,7 +40,6 @@ from gpuconsole.scheduling.volcano.jobs.states import (
 )
 from gpuconsole.scheduling.volcano.jobs.syncing import Syncing, sync
 from gpuconsole.scheduling.volcano.jobs.tasks import (
-    comes_before,
     index_of_pod,
     pod_name,
     pod_names,
@@ -352,17 +350,6 @@ def check_pod_plugins(table: Table, case: Case) -> Iterator[str]:
     yield from compare("error", got, want)
 
 
-def check_group_event(table: Table, case: Case) -> Iterator[str]:
-    one = job(table.fixtures["job1"])
-    group = replace(_group(table.fixtures["pg1"]), conditions=_group_conditions(case.input.get("pgConditions") or ()))
-    told = group_message(one, group)
-    yield from compare("event", f"Warning PodGroupPending {told}" if told else "", case.want["ExpectEvent"])
-
-
-def _group_conditions(documents: Any) -> Any:
-    return _group({"status": {"conditions": list(documents)}}).conditions
-
-
 def check_pod_change(table: Table, case: Case) -> Iterator[str]:
     """A pod that changes is a request to the controller, with what it is by then."""
     given, notes = case.input, case.input["Annotation"]
@@ -437,7 +424,7 @@ def check_order(table: Table, case: Case) -> Iterator[str]:
     first, second = (
         replace(pod(case.input[side]["Pod"]), uid=case.input[side].get("UID", "")) for side in ("lv", "rv")
     )
-    yield from compare("comes first", comes_before(first, second), case.want["expect"])
+    yield from compare("comes first", TaskInfo(first).precedes(TaskInfo(second)), case.want["expect"])
 
 
 def check_pod_names(table: Table, case: Case) -> Iterator[str]:
@@ -515,7 +502,6 @@ _JOB = {
     "TestPluginOnJobDelete": check_job_plugins,
     "TestPluginOnPodCreate": check_pod_plugins,
     "TestPodsToKill": check_kill,
-    "TestRecordPodGroupEvent": check_group_event,
     "TestSyncJobFunc": check_sync,
     "TestTaskPriority_CalcPGMin": check_least_pods,
     "TestTasksPriority_Less": check_priority,

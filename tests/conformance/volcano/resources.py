@@ -90,11 +90,6 @@ def _names(method: Callable[[Resource, Resource], Names]) -> Check:
     return check
 
 
-def _is_zero(table: Table, case: Case) -> Sequence[str]:
-    got = resource(case.input["resource"]).is_zero(case.input["resourceName"])
-    return [*compare("is zero", got, case.want["expected"])]
-
-
 def _text(table: Table, case: Case) -> Sequence[str]:
     return [*compare("text", str(resource(case.input["resource"])), case.want["expected"])]
 
@@ -121,18 +116,12 @@ _A = "volcano/scheduler_api/"
 CHECKS: dict[str, Check] = {
     _A + "TestAddResource": _changes(Resource.add),
     _A + "TestSubResource": _changes(Resource.sub),
-    _A + "TestSetMaxResource": _changes(Resource.set_max),
     _A + "TestMinDimensionResourceZero": _changes(lambda left, right: left.set_min(right, ZERO)),
     _A + "TestMinDimensionResourceInfinity": _changes(lambda left, right: left.set_min(right, INFINITY)),
-    _A + "TestLess": _with(Resource.less, ZERO),
-    _A + "TestLess_2": _with(Resource.less, INFINITY),
     _A + "TestLessEqual": _with(Resource.less_equal, ZERO),
     _A + "TestLessEqual_2": _with(Resource.less_equal, INFINITY),
     _A + "TestLessPartly": _with(Resource.less_partly, ZERO),
     _A + "TestLessPartly_2": _with(Resource.less_partly, INFINITY),
-    _A + "TestLessEqualPartly": _with(Resource.less_equal_partly, ZERO),
-    _A + "TestLessEqualPartly_2": _with(Resource.less_equal_partly, INFINITY),
-    _A + "TestEqual": _judges(Resource.equal),
     _A + "TestDiff": _diff(ZERO),
     _A + "TestDiff_2": _diff(INFINITY),
     _A + "TestResource_LessEqualResource": _exceeding(ZERO),
@@ -145,7 +134,6 @@ CHECKS: dict[str, Check] = {
     _A + "TestResource_GreaterPartly": _greater_partly,
     _A + "TestIntersection": _names(shared_names),
     _A + "TestIntersectionWithIgnoredScalarResources": _names(lambda left, right: counted(shared_names(left, right))),
-    _A + "TestIsZero": _is_zero,
     _A + "TestResourceString": _text,
     _A + "TestNewResource": _new,
     _A + "TestResourceAddScalar": _add_scalar,

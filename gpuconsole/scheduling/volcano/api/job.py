@@ -33,15 +33,6 @@ NOT_READY = "pod group is not ready"
 READY = "pod group is ready"
 
 
-class PodGroupCondition(Struct, frozen=True):
-    """A PodGroup condition: `Unschedulable` or `Scheduled`, with the reason."""
-
-    type: str
-    status: bool
-    reason: str
-    message: str
-
-
 class DisruptionBudget(Struct, frozen=True):
     """How many of a job's pods must stay or may be disrupted, by its annotations; empty means no limit."""
 
@@ -56,7 +47,6 @@ class JobInfo(Gang):
         "allocated",
         "allocated_hyper_node",
         "budget",
-        "conditions",
         "created",
         "fit_error",
         "min_sub_jobs",
@@ -106,8 +96,6 @@ class JobInfo(Gang):
         self.pod_group: PodGroup | None = None
         self.phase = ""
         """Phase of the PodGroup, as the session changes it."""
-        self.conditions: list[PodGroupCondition] = []
-        """Conditions of the PodGroup."""
         self.preemptable = False
         self.revocable_zone = ""
         self.budget = DisruptionBudget()
@@ -134,11 +122,6 @@ class JobInfo(Gang):
         if before is None or before.sub_groups != group.sub_groups:
             self._regroup()
             self.min_sub_jobs = {group_id(self.uid, policy.name): policy.least or 0 for policy in group.sub_groups}
-
-    def unset_pod_group(self) -> None:
-        """Remove the PodGroup: its tasks stay, in one sub-job."""
-        self.pod_group, self.network_topology = None, None
-        self._regroup()
 
     def set_min_members(self, group: PodGroup) -> None:
         """Set how many tasks of each role it needs, and their sum (ParseMinMemberInfo)."""
@@ -177,7 +160,6 @@ class JobInfo(Gang):
         twin = JobInfo(self.uid)
         twin.namespace, twin.name, twin.queue, twin.priority = self.namespace, self.name, self.queue, self.priority
         twin.min_available, twin.created, twin.waiting_time = self.min_available, self.created, self.waiting_time
-        twin.conditions = list(self.conditions)
         twin.fit_error, twin.pod_group, twin.phase = self.fit_error, self.pod_group, self.phase
         twin.task_min_available = dict(self.task_min_available)
         twin.task_min_available_total = self.task_min_available_total

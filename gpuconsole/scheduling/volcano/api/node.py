@@ -42,7 +42,6 @@ class NodeInfo:
         "allocatable",
         "capacity",
         "changes",
-        "devices",
         "idle",
         "ignored",
         "name",
@@ -67,8 +66,6 @@ class NodeInfo:
         self.tasks: dict[str, TaskInfo] = {}
         """Copy of a task by `namespace/name`."""
         self.usage = NO_USAGE
-        self.devices: dict[str, object] = {}
-        """State of plugins about its devices, by name."""
         self._describe(node)
 
     def __repr__(self) -> str:
@@ -144,7 +141,7 @@ class NodeInfo:
         twin.offline_evicting = self.offline_evicting
         twin.allocatable, twin.capacity, twin.idle = self.allocatable, self.capacity, self.allocatable.clone()
         twin.used, twin.releasing, twin.pipelined = Resource(), Resource(), Resource()
-        twin.changes, twin.tasks, twin.usage, twin.devices = 0, {}, NO_USAGE, {}
+        twin.changes, twin.tasks, twin.usage = 0, {}, NO_USAGE
         return twin
 
     def clone(self) -> "NodeInfo":
@@ -152,7 +149,7 @@ class NodeInfo:
         twin = NodeInfo(self.node, self.ignored)
         for task in self.tasks.values():
             twin.add_task(task)
-        twin.usage, twin.devices = self.usage, dict(self.devices)
+        twin.usage = self.usage
         return twin
 
     def _count(self, task: TaskInfo) -> None:

@@ -1,7 +1,7 @@
 """Volcano's resource vectors: float arithmetic with a tolerance, and two interpretations of missing dimensions."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, PODS
@@ -126,10 +126,6 @@ class Resource:
             value < TOLERANCE for name, value in self.scalars.items() if name not in IGNORED_SCALARS
         )
 
-    def is_zero(self, name: str) -> bool:
-        """True if the amount of one resource is zero, within the tolerance."""
-        return self.get(name) < TOLERANCE
-
     def add_scalar(self, name: str, value: float) -> None:
         """Add to the amount of a scalar."""
         if self.scalars is None:
@@ -181,17 +177,6 @@ class Resource:
             self.scalars = {name: value * ratio for name, value in self.scalars.items()}
         return self
 
-    def set_max(self, other: "Resource") -> None:
-        """Set each dimension to the larger of both amounts (SetMaxResource)."""
-        self.cpu = max(self.cpu, other.cpu)
-        self.memory = max(self.memory, other.memory)
-        if other.scalars:
-            mine = self.scalars if self.scalars is not None else {}
-            for name, value in other.scalars.items():
-                if name not in mine or value > mine[name]:
-                    mine[name] = value
-            self.scalars = mine
-
     def set_min(self, other: "Resource", default: Default) -> "Resource":
         """Set each dimension to the smaller of both amounts, and return itself (MinDimensionResource).
 
@@ -208,26 +193,6 @@ class Resource:
             elif default is ZERO:
                 self.scalars[name] = 0.0
         return self
-
-    def fit_delta(self, other: "Resource") -> "Resource":
-        """Subtract each requested amount plus the tolerance, also below zero; mutates and returns itself."""
-        if other.cpu > 0:
-            self.cpu -= other.cpu + TOLERANCE
-        if other.memory > 0:
-            self.memory -= other.memory + TOLERANCE
-        for name, value in (other.scalars or {}).items():
-            if value > 0:
-                self.add_scalar(name, -(value + TOLERANCE))
-        return self
-
-    def less(self, other: "Resource", default: Default) -> bool:
-        """True if every amount is less than in the other."""
-        if not (self.cpu < other.cpu and self.memory < other.memory):
-            return False
-        mine, theirs = self.scalars or {}, other.scalars or {}
-        if default is INFINITY and any(name not in mine for name in theirs):
-            return False
-        return all(value < theirs.get(name, 0.0) for name, value in mine.items() if default is ZERO or name in theirs)
 
     def less_equal(self, other: "Resource", default: Default) -> bool:
         """True if no amount is more than in the other, within the tolerance."""
@@ -277,20 +242,13 @@ class Resource:
 
     def less_partly(self, other: "Resource", default: Default) -> bool:
         """True if any amount is less than in the other."""
-        return self._partly(other, default, lambda left, right: left < right)
-
-    def less_equal_partly(self, other: "Resource", default: Default) -> bool:
-        """True if any amount is no more than in the other, within the tolerance."""
-        return self._partly(other, default, _at_most)
-
-    def _partly(self, other: "Resource", default: Default, holds: Callable[[float, float], bool]) -> bool:
-        if holds(self.cpu, other.cpu) or holds(self.memory, other.memory):
+        if self.cpu < other.cpu or self.memory < other.memory:
             return True
         mine, theirs = self.scalars or {}, other.scalars or {}
         if default is ZERO and any(name not in mine for name in theirs):
             return True
         return any(
-            (default is INFINITY and name not in theirs) or holds(value, theirs.get(name, 0.0))
+            (default is INFINITY and name not in theirs) or value < theirs.get(name, 0.0)
             for name, value in mine.items()
         )
 
@@ -335,12 +293,6 @@ class Resource:
         names = [name for name, value in ((CPU, self.cpu), (MEMORY, self.memory)) if value > 0]
         scalars = sorted((self.scalars or {}).items())
         return names + [name for name, value in scalars if value > 0 and name not in IGNORED_SCALARS]
-
-    def equal(self, other: "Resource") -> bool:
-        """True if cpu, memory and the scalars that this one names are the same in both, within the tolerance."""
-        pairs = [(self.cpu, other.cpu), (self.memory, other.memory)]
-        pairs += [(value, other.get(name)) for name, value in (self.scalars or {}).items()]
-        return all(left == right or abs(left - right) < TOLERANCE for left, right in pairs)
 
     def diff(self, other: "Resource", default: Default) -> tuple["Resource", "Resource"]:
         """(amounts above the other's, amounts below them) by dimension; -1 is an infinite difference."""

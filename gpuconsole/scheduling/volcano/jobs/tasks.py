@@ -103,19 +103,3 @@ def index_in_name(name: str) -> str:
     """The last part of a pod's name, after a dash; empty if the name has fewer than three parts."""
     parts = name.split("-")
     return parts[-1] if len(parts) >= 3 else ""
-
-
-def comes_before(first: Pod, second: Pod) -> bool:
-    """True if the first pod comes first: by the numbers at the end of their names, else by age, else by uid.
-
-    Volcano 1.15 helpers.CompareTask.
-    """
-    one, other = _number(first), _number(second)
-    if one is None or other is None or one == other:
-        return (first.created, first.uid) < (second.created, second.uid)
-    return one < other
-
-
-def _number(pod: Pod) -> int | None:
-    text = index_in_name(pod.name)
-    return int(text) if text.removeprefix("+").isdecimal() else None

@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.volcano import GroupCondition, NetworkTopology, SubGroupPolicy
+from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
 from gpuconsole.model.volcano_jobs import JobAction, PartitionPolicy, TaskSpec
 from gpuconsole.scheduling.volcano.jobs.group import group_of, min_resources, updated
-from gpuconsole.scheduling.volcano.jobs.messages import action_message, group_message
+from gpuconsole.scheduling.volcano.jobs.messages import action_message
 from gpuconsole.scheduling.volcano.jobs.quota import quota_usage
 from tests.scheduling.volcano.jobs.making import GPU, job, template
 
@@ -96,16 +96,6 @@ def test_a_pod_group_follows_its_job_and_keeps_what_is_not_the_jobs() -> None:
     assert (changed.min_member, changed.priority_class, changed.sub_groups) == (3, "high", ())
     assert changed.min_task_member == {"w": 4, "x": 1}
     assert (changed.phase, changed.uid, changed.network_topology) == ("Running", "g", NEAR)
-
-
-def test_the_latest_condition_says_why_a_group_waits() -> None:
-    one = job(("w", 1))
-    refused = GroupCondition("Unschedulable", True, message="no room", since=1)
-    group = replace(group_of(one, {}), conditions=(refused,))
-    assert group_message(one, group) == "PodGroup red:train unschedulable, reason: no room"
-    scheduled = replace(group, conditions=(refused, GroupCondition("Scheduled", True, since=2)))
-    assert group_message(one, scheduled) == ""
-    assert group_message(one, replace(group, conditions=(replace(refused, status=False),))) == ""
 
 
 def test_actions_are_announced() -> None:

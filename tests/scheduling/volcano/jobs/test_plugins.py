@@ -15,7 +15,6 @@ from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.plugins.ray import NoHead
 from gpuconsole.scheduling.volcano.jobs.plugins.ssh import configuration
-from gpuconsole.scheduling.volcano.jobs.plugins.svc import host_files
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from tests.scheduling.volcano.jobs.making import job
@@ -56,8 +55,6 @@ def test_svc_names_pods_and_lists_the_hosts_of_each_task() -> None:
         "VC_GPU_WORKER_HOSTS": "train-gpu-worker-0.train,train-gpu-worker-1.train",
         "VC_GPU_WORKER_NUM": "2",
     }
-    files = host_files(job(("gpu-worker", 2)))
-    assert files["gpu_worker.host"] == "train-gpu-worker-0.train\ntrain-gpu-worker-1.train"
 
 
 def test_a_template_that_names_its_host_has_one_host() -> None:

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano_jobs import DependsOn, PartitionPolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition
 from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
@@ -11,7 +10,7 @@ from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ActionPlan, ControllerCall, PodTarget, TargetType
 from gpuconsole.scheduling.volcano.jobs.syncing import sync
-from gpuconsole.scheduling.volcano.jobs.tasks import comes_before, tasks_of
+from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from tests.scheduling.volcano.jobs.making import NOW, job, names, pods
 
 P = VolcanoPhase
@@ -161,17 +160,3 @@ def test_a_pod_says_whose_it_is() -> None:
         "volcano.sh/numa-topology-policy": "restricted",
         "volcano.sh/jdb-min-available": "2",
     }
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "before"),
-    [
-        (Pod(name="j-w-2", created=9), Pod(name="j-w-10", created=1), True),
-        (Pod(name="j-w-1", created=1, uid="b"), Pod(name="j-x-1", created=2, uid="a"), True),
-        (Pod(name="j-w-1", uid="b"), Pod(name="j-x-1", uid="a"), False),
-        (Pod(name="lone", uid="a"), Pod(name="j-w-0", uid="b"), True),
-    ],
-    ids=["by number, not by text", "by age", "by uid", "a name without a number goes by age and uid"],
-)
-def test_pods_have_an_order(first: Pod, second: Pod, before: bool) -> None:
-    assert comes_before(first, second) is before

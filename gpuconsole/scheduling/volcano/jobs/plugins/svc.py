@@ -32,12 +32,6 @@ def host_environment(job: Job) -> dict[str, str]:
     return found
 
 
-def host_files(job: Job) -> dict[str, str]:
-    """Contents of the ConfigMap at /etc/volcano: a file of hosts for each task, and the host variables."""
-    files = {f"{task.name.replace('-', '_')}.host": "\n".join(hosts(job, task)) for task in tasks_of(job)}
-    return {**files, **host_environment(job)}
-
-
 def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The service, its ConfigMap and, unless disabled, a NetworkPolicy that admits only the job's own pods."""
     closed = not read_flags(arguments, _FLAGS)["disable-network-policy"]
