@@ -57,6 +57,7 @@ UNUSED = frozenset(
         *("volcano/scheduler_api/TestIsZero", "volcano/scheduler_api/TestSetMaxResource"),
         *("volcano/scheduler_api/TestLess", "volcano/scheduler_api/TestLess_2"),
         *("volcano/scheduler_api/TestLessEqualPartly", "volcano/scheduler_api/TestLessEqualPartly_2"),
+        "volcano/webhooks_admission_jobs_mutate/TestMutateSpecPartitionPolicyDefaults",
         "volcano/webhooks_admission_jobs_validate/TestValidateJobUpdate",
         "volcano/webhooks_admission_podgroups_mutate/Test_createPodGroupPatch",
         "volcano/webhooks_admission_queues_mutate/TestMutateQueues",

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.apiserver.volcano import flows, groups, hierarchy, jobs, message_of
-from gpuconsole.model.apiserver.volcano.defaults import patch_of_group, patch_of_queue
-from gpuconsole.model.apiserver.volcano.job_changes import check_change
 from gpuconsole.model.apiserver.volcano.shapes import JOB, fits
-from gpuconsole.model.apiserver.volcano.tasks import check_numa, default_task
+from gpuconsole.model.apiserver.volcano.tasks import check_numa
 
 Document = Mapping[str, Any]
 BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
@@ -232,20 +230,6 @@ def test_queues_lie_no_deeper_than_allowed() -> None:
     assert hierarchy.depth_fault(queue("q5", "q4"), levels, 5) == "queue q5 exceeds the maximum allowed depth of 5"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    {
-        "default": "`default` queue can not be deleted",
-        "root": "`root` queue can not be deleted",
-        "org": "queue org can not be deleted because it has 1 child queues: team",
-        "busy": "queue busy cannot be deleted because it has allocated Pods: 3",
-        "team": "",
-    }.items(),
-)
-def test_a_queue_goes_when_nothing_is_in_it(name: str, message: str) -> None:
-    assert message_of(hierarchy.check_deletion(name, QUEUES)) == message
-
-
 def noted(hierarchy_of: str, weights: str) -> Document:
     notes = {"volcano.sh/hierarchy": hierarchy_of, "volcano.sh/hierarchy-weights": weights}
     return {"metadata": {"name": "new", "annotations": notes}, "spec": {"weight": 1, "reclaimable": False}}
@@ -268,44 +252,6 @@ def test_annotations_of_a_hierarchy_have_a_weight_for_each_level(given: tuple[st
     assert hierarchy.refusal(noted(*given), None, others) == f"requestBody.metadata.annotations: {message}"
 
 
-def test_a_new_queue_gets_its_root_and_its_defaults() -> None:
-    assert patch_of_queue(noted("sci/dev", "2/8")) == [
-        {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy", "value": "root/sci/dev"},
-        {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy-weights", "value": "1/2/8"},
-    ]
-    assert patch_of_queue({"spec": {}}) == [
-        {"op": "add", "path": "/spec/reclaimable", "value": True},
-        {"op": "add", "path": "/spec/weight", "value": 1},
-    ]
-
-
-CHANGES: Mapping[str, tuple[Document, str]] = {
-    "another number of pods": (job(task(replicas=5, minAvailable=3), minAvailable=3), ""),
-    "another priority": (job(priorityClassName="high"), ""),
-    "a task more": (job(task(), task("x")), "job updates may not add or remove tasks"),
-    "another queue": (
-        job(queue="other"),
-        "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and "
-        "`PriorityClassName`",
-    ),
-    "too few pods for the task": (
-        job(task(replicas=1, minAvailable=2)),
-        "'minAvailable' must be <= 'replicas' in task: w",
-    ),
-    "too few pods for the job": (job(minAvailable=3), "job 'minAvailable' must not be greater than total replicas"),
-}
-
-
-@pytest.mark.parametrize(("document", "message"), CHANGES.values(), ids=CHANGES)
-def test_only_numbers_and_priority_of_a_job_change(document: Document, message: str) -> None:
-    assert message_of(check_change(document, job())) == message
-
-
-def test_names_of_volumes_that_the_controller_made_may_differ() -> None:
-    made = {"mountPath": "/a", "volumeClaim": {}, "volumeClaimName": "j-pvc-1"}
-    assert not list(check_change(job(volumes=[made]), job(volumes=[{"mountPath": "/a", "volumeClaim": {}}])))
-
-
 def test_a_task_with_a_numa_policy_asks_for_whole_cpus() -> None:
     half = {"resources": {"limits": {"cpu": "500m"}}}
     given = task(topologyPolicy="restricted", template={"spec": {"containers": [half]}})
@@ -314,32 +260,12 @@ def test_a_task_with_a_numa_policy_asks_for_whole_cpus() -> None:
     assert not list(check_numa({**given, "topologyPolicy": "none"}, (), 2))
 
 
-def test_a_task_needs_its_partitions_or_else_all_its_pods() -> None:
-    parted = {"totalPartitions": 3, "partitionSize": 2, "minPartitions": 2}
-    assert default_task({"replicas": 6, "partitionPolicy": parted}, 1) == {
-        "name": "default1",
-        "replicas": 6,
-        "partitionPolicy": parted,
-        "minAvailable": 4,
-        "maxRetry": 3,
-    }
-    assert default_task(task(), 0)["minAvailable"] == 2
-
-
 def test_a_pod_group_goes_to_an_open_queue_and_names_its_tier_once() -> None:
     group = {"spec": {"queue": "shut", "subGroupPolicy": [{"name": "p", "networkTopology": TWICE}]}}
     assert message_of(groups.check_group_queue(group, QUEUES)) == (
         "can only submit PodGroup to queue with state `Open`, queue `shut` status is `Closed`. "
     )
     assert message_of(groups.check_group(group)) == f"in subGroupPolicy 'p': {BOTH}."
-
-
-def test_a_namespace_names_the_queue_of_pod_groups_in_the_default_queue() -> None:
-    notes = {"scheduling.volcano.sh/queue-name": "ml"}
-    assert patch_of_group({"spec": {"queue": "default"}}, notes) == [
-        {"op": "add", "path": "/spec/queue", "value": "ml"}
-    ]
-    assert patch_of_group({"spec": {"queue": "own"}}, notes) == []
 
 
 def test_a_hyper_node_has_members_and_patterns_that_can_be_read() -> None:

@@ -1,7 +1,7 @@
-"""PodGroups, HyperNodes and pods that Volcano schedules (podgroups, hypernodes, pods: validate and mutate)."""
+"""PodGroups, HyperNodes and pods that Volcano schedules (podgroups, hypernodes, pods: validate)."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpuconsole.model.apiserver.jobs.numbers import not_whole, whole
 from gpuconsole.model.apiserver.jobs.parts import Document, at, entries
@@ -10,7 +10,6 @@ from gpuconsole.model.apiserver.volcano.queues import Queues
 from gpuconsole.model.apiserver.volcano.topology import BOTH, names_both
 from gpuconsole.model.documents.findings import MapKey
 
-QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 _BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 _MEMBERS = ("spec", "members")
 
@@ -44,11 +43,6 @@ def check_group(group: Document) -> Iterator[Objection]:
             path = ("spec", "subGroupPolicy", n, "networkTopology")
             yield Objection(path, text, "keep one of them", "bad-topology")
             return
-
-
-def default_queue(group: Document, notes: Mapping[str, str]) -> str | None:
-    """Return the queue in the namespace's annotation for a PodGroup in queue `default`; None to leave its queue."""
-    return notes.get(QUEUE_NAME) if at(group, "spec", "queue") == "default" else None
 
 
 def check_hyper_node(node: Document) -> Iterator[Objection]:

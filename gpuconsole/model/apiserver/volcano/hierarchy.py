@@ -168,22 +168,6 @@ def _sum_faults(parent: Document, children: Iterable[Document], word: str) -> It
                 return
 
 
-def check_deletion(name: str, queues: Queues) -> Iterator[Objection]:
-    """Report why a queue cannot be deleted."""
-    queue, below = queues.get(name), [name_of(child) for child in children_of(name, queues)]
-    if name in ("default", ROOT):
-        text = f"`{name}` queue can not be deleted"
-    elif queue is None:
-        text = _not_found(name)
-    elif _pods_in(queue):
-        text = f"queue {name} cannot be deleted because it has allocated Pods: {_pods_in(queue)}"
-    elif below:
-        text = f"queue {name} can not be deleted because it has {len(below)} child queues: {', '.join(below)}"
-    else:
-        return
-    yield Objection((), text, "empty it first", "in-use")
-
-
 def _capability(queue: Document) -> dict[str, int]:
     return _read(at(queue, "spec", "capability"))
 

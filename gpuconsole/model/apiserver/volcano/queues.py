@@ -113,11 +113,3 @@ def check_hierarchy(queue: Document, queues: Queues) -> Iterator[Objection]:
 def _noted(key: str, value: str, detail: str) -> Objection:
     path = ("metadata", "annotations", MapKey(key))
     return _wrong(path, "metadata.annotations", value, detail, "write root/sci/dev and 1/2/8, as an example")
-
-
-def default_notes(notes: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations for hierarchical DRF with a missing root added; empty if they need no change."""
-    hierarchy, weights = notes.get(HIERARCHY, ""), notes.get(WEIGHTS, "")
-    if not hierarchy or not weights or hierarchy.startswith("root"):
-        return {}
-    return {HIERARCHY: f"root/{hierarchy}", WEIGHTS: f"1/{weights}"}

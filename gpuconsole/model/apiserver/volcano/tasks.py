@@ -1,8 +1,6 @@
-"""Validation and defaults of one task of a Volcano Job: minAvailable, partitions, NUMA policy, pod resources
-(jobs/validate).
-"""
+"""Validation of one task of a Volcano Job: minAvailable, partitions, NUMA policy, pod resources (jobs/validate)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -99,21 +97,3 @@ def _amount(text: Any) -> Fraction:
 def _text(amount: Fraction) -> str:
     thousandths = amount * 1000
     return str(amount) if amount.denominator == 1 else f"{-(-thousandths.numerator // thousandths.denominator)}m"
-
-
-def default_task(task: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Return a task with the mutating webhook's defaults: name, minAvailable, maxRetry, and DNS policy on the host
-    network.
-    """
-    policy = task.get("partitionPolicy")
-    least = number(policy, "minPartitions", default=0) * number(policy, "partitionSize", default=0)
-    needed = least if number(policy, "minPartitions", default=0) > 0 else number(task, "replicas", default=0)
-    filled = dict(task)
-    filled["name"] = task.get("name") or f"default{index}"
-    if at(task, "template", "spec", "hostNetwork") and not at(task, "template", "spec", "dnsPolicy"):
-        template = task["template"]
-        filled["template"] = {**template, "spec": {**template["spec"], "dnsPolicy": "ClusterFirstWithHostNet"}}
-    if task.get("minAvailable") is None:
-        filled["minAvailable"] = needed
-    filled["maxRetry"] = task.get("maxRetry") or 3
-    return filled
