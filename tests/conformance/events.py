@@ -9,8 +9,8 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import AdmissionDecision
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.recorder_events import events_for
 from tests.conformance.tables import Document
+from tests.decision_events import events_for
 
 _AS_THEY_ARE = (
     *("AdmissionGated", "SecondPassFailed", "DeprecatedPathUsage", "FailedCreate", "ErrWorkloadCompose"),

@@ -3,53 +3,18 @@
 Events are for people; nothing in the scheduler reads them.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import assert_never
+from collections.abc import Iterator
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.decisions import Admit, Refuse
 from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, PREEMPTED, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import effective_priority
 
-SECOND_PASS_FAILED = "SecondPassFailed"
 _LONGEST_WAIT = (2**63 - 1) / 10**9
 """Seconds: Go's longest duration. A workload without a creation time has waited that long."""
-
-
-def events_for(
-    decision: AdmissionDecision,
-    workload: Workload,
-    changed: Workload,
-    workloads: Mapping[str, Workload],
-    config: KueueConfig,
-    now: Time,
-) -> Iterator[KueueEvent]:
-    """Yield the events of one decision about `workload`, which made it `changed`; others are looked up by key."""
-    match decision:
-        case Admit():
-            yield from _admission(decision, workload, changed, now)
-        case Preempt():
-            yield evicted(workload, PREEMPTED, decision.message)
-            yield from preempted(decision.message, workload, workloads[decision.by], config)
-        case Refuse():
-            yield refused(decision)
-        case Evict():
-            yield evicted(workload, decision.reason, decision.message)
-        case KeepWaiting():
-            yield KueueEvent(workload.key, SECOND_PASS_FAILED, decision.message, warning=True)
-        case _:
-            assert_never(decision)
-
-
-def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time) -> Iterator[KueueEvent]:
-    """Yield the events of an admission; for a second pass only Admitted, if it was not admitted before."""
-    if not workload.reserved:
-        yield reserved(decision, workload, now)
-    if changed.admitted and not workload.unhealthy_nodes:
-        yield admitted(changed)
 
 
 def reserved(decision: Admit, workload: Workload, now: Time) -> KueueEvent:

@@ -22,13 +22,14 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue import conditions, recorder_events
+from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.cluster_queue_status import NOT_FOUND
 from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.podset import additions_of
 from gpuconsole.scheduling.kueue.session import KueueSession
+from tests.decision_events import events_for
 from tests.live.api import Api, Manifest, Refused, path_of
 from tests.live.kueue import papers
 from tests.live.kueue.mirror import Mirror
@@ -327,7 +328,7 @@ class KueueStandIn:
                 changed = conditions.evict(workload, decision.reason, decision.message, now)
             case _:
                 return True
-        said = recorder_events.events_for(decision, workload, changed, self._workloads, self._session.config, now)
+        said = events_for(decision, workload, changed, self._workloads, self._session.config, now)
         if not self._write(workload, changed, tuple(said)):
             # The session counts on its own admissions; this one did not come to be.
             self._session.apply(workload, now)

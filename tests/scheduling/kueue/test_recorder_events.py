@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch, attempts, attempts_text
-from gpuconsole.scheduling.kueue.recorder_events import events_for
+from tests.decision_events import events_for
 from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
 
 NEXT = FlavorFungibility(Fungibility.TRY_NEXT_FLAVOR, Fungibility.TRY_NEXT_FLAVOR)

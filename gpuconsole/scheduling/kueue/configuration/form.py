@@ -1,11 +1,9 @@
 """Kueue's Configuration as written (config.kueue.x-k8s.io/v1beta2): every field, None or empty where it is not set.
 
-Durations and quantities stay text; `policy` converts those that admission depends on to numbers. `always` names the
-fields of a struct that Kueue writes even if they are empty.
+Durations and quantities stay text; `policy` converts those that admission depends on to numbers.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from msgspec import Struct
 
@@ -41,8 +39,6 @@ class RequeuingStrategyForm(Struct, frozen=True, kw_only=True, rename="camel"):
 class WaitForPodsReadyForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """The fields of waitForPodsReady."""
 
-    always: ClassVar = ("timeout",)
-
     timeout: Duration = "0s"
     block_admission: bool | None = None
     requeuing_strategy: RequeuingStrategyForm | None = None
@@ -60,15 +56,11 @@ class Integrations(Struct, frozen=True, kw_only=True, rename="camel"):
 class FairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """The fields of fairSharing."""
 
-    always: ClassVar = ("preemption_strategies",)
-
     preemption_strategies: tuple[str, ...] = ()
 
 
 class AdmissionFairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """The fields of admissionFairSharing."""
-
-    always: ClassVar = ("usage_half_life_time", "usage_sampling_interval")
 
     usage_half_life_time: Duration = "0s"
     usage_sampling_interval: Duration = "0s"
@@ -149,8 +141,6 @@ class ObjectRetentionPolicies(Struct, frozen=True, kw_only=True):
 
 class KueueConfigurationForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """The Configuration of one Kueue installation."""
-
-    always: ClassVar = ("api_version", "kind", "webhook", "metrics", "health", "manage_jobs_without_queue_name")
 
     api_version: str = f"{GROUP}/{VERSION}"
     kind: str = KIND

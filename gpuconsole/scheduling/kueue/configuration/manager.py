@@ -1,7 +1,6 @@
 """Settings of Kueue's manager process: servers, leader election, metrics, clients. None affects admission."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from msgspec import Struct
 
@@ -20,11 +19,6 @@ class Webhook(Struct, frozen=True, kw_only=True, rename="camel"):
 class LeaderElection(Struct, frozen=True, kw_only=True, rename="camel"):
     """The fields of leaderElection."""
 
-    always: ClassVar = (
-        *("leader_elect", "lease_duration", "renew_deadline", "retry_period"),
-        *("resource_lock", "resource_name", "resource_namespace"),
-    )
-
     leader_elect: bool | None = None
     lease_duration: Duration = "0s"
     renew_deadline: Duration = "0s"
@@ -36,8 +30,6 @@ class LeaderElection(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class CustomLabel(Struct, frozen=True, kw_only=True, rename="camel"):
     """A label or annotation of an object that becomes a label of Kueue's metrics."""
-
-    always: ClassVar = ("name",)
 
     name: str = ""
     source_label_key: str = ""

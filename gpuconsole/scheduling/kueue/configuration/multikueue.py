@@ -1,7 +1,5 @@
 """The MultiKueue settings of a Configuration."""
 
-from typing import ClassVar
-
 from msgspec import Struct
 
 from gpuconsole.scheduling.kueue.configuration.durations import Duration
@@ -38,8 +36,6 @@ class ExecConfig(Struct, frozen=True, kw_only=True, rename="camel"):
 class AccessProvider(Struct, frozen=True, kw_only=True, rename="camel"):
     """One entry of multiKueue.clusterProfile.accessProviders."""
 
-    always: ClassVar = ("name", "exec_config")
-
     name: str = ""
     exec_config: ExecConfig = ExecConfig()
 
@@ -60,8 +56,6 @@ class IncrementalDispatcher(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class MultiKueueForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """The fields of multiKueue."""
-
-    always: ClassVar = ("gc_interval",)
 
     gc_interval: Duration | None = None
     origin: str | None = None

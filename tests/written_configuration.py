@@ -5,7 +5,34 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
+from gpuconsole.scheduling.kueue.configuration.form import (
+    AdmissionFairSharingForm,
+    FairSharingForm,
+    KueueConfigurationForm,
+    WaitForPodsReadyForm,
+)
+from gpuconsole.scheduling.kueue.configuration.manager import CustomLabel, LeaderElection
+from gpuconsole.scheduling.kueue.configuration.multikueue import AccessProvider, MultiKueueForm
+
+ALWAYS: Mapping[type[Struct], tuple[str, ...]] = {
+    WaitForPodsReadyForm: ("timeout",),
+    FairSharingForm: ("preemption_strategies",),
+    AdmissionFairSharingForm: ("usage_half_life_time", "usage_sampling_interval"),
+    KueueConfigurationForm: ("api_version", "kind", "webhook", "metrics", "health", "manage_jobs_without_queue_name"),
+    AccessProvider: ("name", "exec_config"),
+    MultiKueueForm: ("gc_interval",),
+    LeaderElection: (
+        "leader_elect",
+        "lease_duration",
+        "renew_deadline",
+        "retry_period",
+        "resource_lock",
+        "resource_name",
+        "resource_namespace",
+    ),
+    CustomLabel: ("name",),
+}
+"""Fields that Kueue writes even if they are empty."""
 
 
 def as_document(configuration: KueueConfigurationForm) -> dict[str, Any]:
@@ -14,7 +41,7 @@ def as_document(configuration: KueueConfigurationForm) -> dict[str, Any]:
 
 
 def _mapping(form: Struct) -> dict[str, Any]:
-    always = getattr(type(form), "always", ())
+    always = ALWAYS.get(type(form), ())
     found: dict[str, Any] = {}
     for field in structs.fields(form):
         value = getattr(form, field.name)
