@@ -1,7 +1,7 @@
 """Protocols of a backend, the interface that delivers a cluster's events and accepts commands.
 
 A backend is polled: `poll` returns events and is called by one thread only. All other methods are thread-safe. A
-backend with virtual time (a simulation, a recording) is also `Clocked`; one that can run what-ifs is `Forkable`; for
+backend with virtual time (a simulation) is also `Clocked`; one that can run what-ifs is `Forkable`; for
 a real cluster it is a `LiveBackend`.
 """
 

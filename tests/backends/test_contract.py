@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gpuconsole.backends.base import Backend, Clocked
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
 from gpuconsole.model.state import ClusterState
 from tests.backends.cluster import simulation
 from tests.backends.events import START
+from tests.backends.recorded import RecordedBackend
 
 
 def recorded() -> list[Event]:

@@ -7,11 +7,11 @@ import pytest
 
 import gpuconsole
 from gpuconsole.backends.guard import AuditEntry, AuditOutcome, Guard
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.commands import Command, Cordon
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.backends.events import PAST
+from tests.backends.recorded import RecordedBackend
 
 CORDON = Cordon("node-1", True)
 CORDON_TEXT = '{"type":"cordon","node":"node-1","cordoned":true}'

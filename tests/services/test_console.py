@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.errors import NotSupportedError, ReadOnlyError
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Cordon
@@ -18,6 +17,7 @@ from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
 from gpuconsole.store.sessions import Opening, newest
 from tests.backends.events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
+from tests.backends.recorded import RecordedBackend
 
 ABOUT = ConsoleStatus(mode=ConsoleMode.REPLAY, source="past.json", policy="binpack")
 

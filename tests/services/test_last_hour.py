@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.insight.overview import BINS, hour_of
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -15,6 +14,7 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.screens.dashboard import window
+from tests.backends.recorded import RecordedBackend
 from tests.store.test_recorder import recorder_at
 from tests.ui.live import FakeCluster, live
 from tests.ui.stage import staged

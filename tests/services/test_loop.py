@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.loop import LONGEST, Loop
 from tests.backends.events import ADMITTED, NODE_1, NODE_2, PAST, PREEMPTED, RLHF, START, SUBMITTED
+from tests.backends.recorded import RecordedBackend
 
 
 class Watched:

@@ -9,7 +9,6 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.commands import Command, Delete, SetQuota, SetStopPolicy
@@ -32,6 +31,7 @@ from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Palette
+from tests.backends.recorded import RecordedBackend
 from tests.ui.stage import staged
 from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, simulated
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.engines import Engine, EnginesInForce
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
@@ -35,6 +34,7 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.policy import SimPolicy
+from tests.backends.recorded import RecordedBackend
 
 KUEUE = EnginesInForce(admission=Engine("Kueue 0.19", "Kueue"))
 NOW: Time = parse_time("2026-01-05T09:14:20Z")

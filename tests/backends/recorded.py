@@ -1,4 +1,7 @@
-"""Backend that replays a recording: the same events in order of time, at the chosen speed."""
+"""Read-only backend for tests that replays a list of events in order of time, at the chosen speed.
+
+No command opens it: the history keeps no objects, so a Snapshot cannot be rebuilt from it.
+"""
 
 from collections.abc import Iterable, Sequence
 
