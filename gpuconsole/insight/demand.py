@@ -50,11 +50,6 @@ def wanted_accelerators(workload: Workload) -> dict[str, int]:
     return total
 
 
-def wanted_gpus(workload: Workload) -> int:
-    """Return the number of whole GPUs that all pods of a workload request."""
-    return sum(pod_gpus(pod_set.template) * pod_set.count for pod_set in workload.pod_sets)
-
-
 def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
     """Yield the quota that a workload holds by (flavor, resource); a pair may come more than once. Empty without an
     admission.

@@ -74,9 +74,6 @@ class PreemptionStats(Struct, frozen=True):
     """Preemption loops of ClusterQueues."""
 
 
-NO_PREEMPTIONS = PreemptionStats()
-
-
 def preemption_stats(rows: Sequence[PreemptionRow]) -> PreemptionStats:
     """Summarize preemptions (`preemptions.rows`)."""
     lost = _lost(rows)

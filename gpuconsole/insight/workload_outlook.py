@@ -36,22 +36,14 @@ class WorkloadOutlook(Struct, frozen=True, kw_only=True):
     """False until the runs end."""
 
 
-def workload_outlook(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> WorkloadOutlook:
-    """Simulate the cluster for one workload. The simulation is not modified.
-
-    A workload that does not exist, or that is neither pending nor admitted, gets an empty answer.
-    """
-    *_, last = outlook_steps(simulation, workload, runs=runs, seed=seed)
-    return last
-
-
 def outlook_steps(
     simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
 ) -> Iterator[WorkloadOutlook]:
-    """`workload_outlook` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
+    """Simulate the cluster for one workload; each answer is better than the one before. To cancel, stop iterating.
 
-    `found` is the live or saved cluster that the simulation started from, if any; running work is read from it, as in
-    `risk`.
+    The simulation is not modified, and must not advance in the meantime. A workload that does not exist, or that is
+    neither pending nor admitted, gets an empty answer. `found` is the live or saved cluster that the simulation started
+    from, if any; running work is read from it, as in `risk`.
     """
     now = simulation.now
     nothing = WorkloadOutlook(time=now, until=now, runs=0)

@@ -1,6 +1,5 @@
 """Kubernetes quantities as integers: milli-CPU, bytes, whole units of everything else."""
 
-import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -61,13 +60,6 @@ def bounded(value: int) -> int:
 def amount(resource: str, value: str | int | float) -> int:
     """Parse a quantity of `resource` to base units. Raises ValueError."""
     return to_int(resource, parse_quantity(value))
-
-
-def as_float(resource: str, value: int) -> float:
-    """Convert to whole units (CPU in cores) for weights and shares. The largest amount is infinite."""
-    if value == MAX:
-        return math.inf
-    return value / 1000 if resource in MILLI else float(value)
 
 
 def is_binary(resource: str) -> bool:

@@ -3,11 +3,10 @@
 Kueue has two kinds of vectors, a map and a sorted slice; here both are a mapping in the slice's order (`ordered`).
 """
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuconsole.model.quantity import MAX, amount, as_float, format_quantity
+from gpuconsole.model.quantity import MAX, amount, format_quantity
 from gpuconsole.model.resources import (
     Resources,
     add,
@@ -42,14 +41,6 @@ def check_quantity(table: Table, case: Case) -> Iterator[str]:
 def check_clamped(table: Table, case: Case) -> Iterator[str]:
     """TestResourceValueClampsOutsideInt64: amounts in base units, held to 64 bits."""
     yield from compare("want", amount(case.input["resource"], case.input["quantity"]), case.want["want"])
-
-
-def check_float(table: Table, case: Case) -> Iterator[str]:
-    """TestAmountAsApproximateFloat64: whole units, as shares and weights take them."""
-    given, wanted = case.input["amount"], case.want["want"]
-    value = MAX if given == "unlimited" else given
-    want = math.inf if wanted == "+Inf" else wanted
-    yield from compare("want", as_float(case.input["resource"], value), want)
 
 
 def check_text(table: Table, case: Case) -> Iterator[str]:
@@ -154,7 +145,6 @@ def check_written(table: Table, case: Case) -> Iterator[str]:
 
 
 CHECKS: dict[str, Check] = {
-    "resources/TestAmountAsApproximateFloat64": lambda table, case: list(check_float(table, case)),
     "resources/TestAmountFromQuantity": lambda table, case: list(check_quantity(table, case)),
     "resources/TestCountIn": lambda table, case: list(check_count(table, case)),
     "resources/TestCountInWithLimitingResource": lambda table, case: list(check_count(table, case)),

@@ -53,10 +53,17 @@ BARS: tuple[tuple[int, tuple[str, ...]], ...] = (
 
 UNUSED = frozenset(
     (
-        *("volcano/controllers_job/TestRecordPodGroupEvent", "volcano/scheduler_api/TestEqual"),
-        *("volcano/scheduler_api/TestIsZero", "volcano/scheduler_api/TestSetMaxResource"),
-        *("volcano/scheduler_api/TestLess", "volcano/scheduler_api/TestLess_2"),
-        *("volcano/scheduler_api/TestLessEqualPartly", "volcano/scheduler_api/TestLessEqualPartly_2"),
+        "resources/TestAmountAsApproximateFloat64",
+        "volcano/controllers_job/TestRecordPodGroupEvent",
+        "volcano/scheduler_api/TestEqual",
+        "volcano/scheduler_api/TestGetPodResourceWithResize",
+        "volcano/scheduler_api/TestGetPodResourceWithoutInitContainers",
+        "volcano/scheduler_api/TestIsZero",
+        "volcano/scheduler_api/TestLess",
+        "volcano/scheduler_api/TestLessEqualPartly",
+        "volcano/scheduler_api/TestLessEqualPartly_2",
+        "volcano/scheduler_api/TestLess_2",
+        "volcano/scheduler_api/TestSetMaxResource",
         "volcano/webhooks_admission_jobs_mutate/TestMutateSpecPartitionPolicyDefaults",
         "volcano/webhooks_admission_jobs_validate/TestValidateJobUpdate",
         "volcano/webhooks_admission_podgroups_mutate/Test_createPodGroupPatch",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.insight.unblock import trial
-from gpuconsole.insight.unblock.search import Suggestions, suggest
+from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.steps import (
     AddNodesStep,
     AdmitNamespace,
@@ -38,7 +38,7 @@ from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from tests.insight.random_admission import rest
 from tests.insight.world import world
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
-from tests.tools.check_why import States
+from tests.tools.check_why import States, suggest
 
 HOST, RACK = "kubernetes.io/hostname", "rack"
 LABELS = {"model": "f", RACK: "r0"}

@@ -2,7 +2,7 @@
 
 from gpuconsole.insight.admission_view import view_on
 from gpuconsole.insight.risk import risk
-from gpuconsole.insight.workload_outlook import WorkloadOutlook, outlook_steps, workload_outlook
+from gpuconsole.insight.workload_outlook import WorkloadOutlook, outlook_steps
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -14,7 +14,7 @@ from tests.insight.world import world
 
 def test_a_waiting_workload_gets_its_start_for_a_day_ahead() -> None:
     simulation = after(30, "1h")
-    found = workload_outlook(simulation, "a/next", runs=2)
+    *_, found = outlook_steps(simulation, "a/next", runs=2)
     assert (found.risk, found.runs, found.until) == (None, 2, simulation.now + DAY)
     assert found.eta is not None
     assert found.eta.start is not None
@@ -22,7 +22,7 @@ def test_a_waiting_workload_gets_its_start_for_a_day_ahead() -> None:
 
 def test_a_running_workload_gets_its_danger_for_six_hours_ahead() -> None:
     simulation = returning()
-    found = workload_outlook(simulation, "borrower/large", runs=2)
+    *_, found = outlook_steps(simulation, "borrower/large", runs=2)
     assert (found.eta, found.until) == (None, simulation.now + 6 * HOUR)
     assert found.risk is not None
     assert found.risk.workload == "borrower/large"
@@ -44,4 +44,4 @@ def test_of_a_cluster_that_others_run_it_says_what_the_risk_of_all_says() -> Non
 def test_nothing_comes_for_what_has_ended_or_is_not_there() -> None:
     simulation = after(1, "1h")
     nothing = WorkloadOutlook(time=simulation.now, until=simulation.now, runs=0)
-    assert workload_outlook(simulation, "a/past-0") == workload_outlook(simulation, "a/nobody") == nothing
+    assert [*outlook_steps(simulation, "a/past-0"), *outlook_steps(simulation, "a/nobody")] == [nothing, nothing]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.quantity import MAX, MIN, as_float
+from gpuconsole.model.quantity import MAX, MIN
 from gpuconsole.model.resources import MANY, Resources, add, count_in, divide, exceeding, not_negative, scale, subtract
 
 SUMS: dict[str, tuple[Resources, Resources]] = {
@@ -53,10 +53,3 @@ def test_pods_are_counted_by_what_is_scarcest(requests: Resources, capacity: Res
 
 def test_only_what_is_bounded_can_be_too_much() -> None:
     assert exceeding({"memory": 3, "cpu": 2, "pods": 9}, {"cpu": 1, "memory": 2}) == ["cpu", "memory"]
-
-
-@pytest.mark.parametrize(
-    ("resource", "value", "want"), [("cpu", 5500, 5.5), ("memory", 8, 8.0), ("cpu", MAX, float("inf"))]
-)
-def test_weights_multiply_whole_units(resource: str, value: int, want: float) -> None:
-    assert as_float(resource, value) == want

@@ -14,7 +14,7 @@ from gpuconsole.insight.risk import eviction_risk_steps
 from gpuconsole.insight.start_estimates import StartEstimates, start_estimate_steps
 from gpuconsole.insight.whatif import what_if, what_if_steps
 from gpuconsole.insight.why import Tried, rehearsal_of, trying
-from gpuconsole.insight.workload_outlook import workload_outlook
+from gpuconsole.insight.workload_outlook import outlook_steps
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event
@@ -108,7 +108,7 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
     fork = beside.backend.fork()
     keys = [workload.key for workload in fork.snapshot().workloads.all()]
     answers = {key: list(beside.console.answers.ahead(key))[-1] for key in keys}
-    assert answers == {key: workload_outlook(fork, key) for key in keys}
+    assert answers == {key: list(outlook_steps(fork, key))[-1] for key in keys}
     assert any(answer.runs for answer in answers.values())
 
 

@@ -11,7 +11,7 @@ simulation.
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from gpuconsole.insight.pending import resource_groups
 from gpuconsole.insight.reasons import PendingReason, dominant, read_kueue
 from gpuconsole.insight.unblock.apply_change import apply_change
 from gpuconsole.insight.unblock.placement_trial import PlacementTrial
-from gpuconsole.insight.unblock.search import placement_suggestion_steps, suggest
+from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps, suggestion_steps
 from gpuconsole.insight.unblock.steps import Step, reductions
+from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.conformance_run import ConformanceRun
@@ -125,6 +126,12 @@ def scored(folder: Path, chosen: str = "") -> Iterator[Family]:
             for scenario in lines(folder / f"{name}.in.jsonl.gz"):
                 family.replay(scenario, wanted[scenario["name"]])
             yield family
+
+
+def suggest(rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
+    """What a whole search finds."""
+    *_, last = suggestion_steps(rehearsal, key, classes)
+    return last.so_far
 
 
 class States:

@@ -62,21 +62,16 @@ class SuggestionSearch(Struct, frozen=True):
     under_way: SearchProgress | None = None
 
 
-def suggest(rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
-    """Find changes that would admit a pending workload. Mutates nothing."""
-    *_, last = suggestion_steps(rehearsal, key, classes)
-    return last.so_far
-
-
 def suggestion_steps(
     rehearsal: AdmissionSimulator,
     key: str,
     classes: Iterable[WorkloadPriorityClass] = (),
     land: CheckPlacement = untried,
 ) -> Iterator[SuggestionSearch]:
-    """Yield the state of the same search after every few trials; closing the iterator ends it.
+    """Search changes that would admit a pending workload: the state after every few trials. Mutates nothing.
 
-    `land` tries whether the pods are scheduled after each change that admits the workload.
+    Closing the iterator ends the search. `land` tries whether the pods are scheduled after each change that admits the
+    workload.
     """
     trial = ChangeTrial(rehearsal, key, classes)
     yield from _searching(trial, _all(trial), land)

@@ -47,8 +47,6 @@ class AutoscalerState(Struct, kw_only=True):
     """Start of the current batch of pods (Karpenter)."""
     batched: tuple[str, ...] = ()
     """Pods that belong to the last batch or the current one."""
-    newest: Time = 0
-    """When the newest of them came."""
     draining: dict[str, None] = field(default_factory=dict)
     """Nodes whose pods are evicted."""
     orders: list[DisruptionOrder] = field(default_factory=list)

@@ -6,7 +6,6 @@ from typing import Any
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.labels import JOB_ALLOCATED_HYPER_NODE
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
@@ -31,7 +30,7 @@ def _waiting(session: VolcanoSession) -> TaskInfo:
     (job,) = session.jobs.values()
     (task,) = job.of_status(TaskStatus.PENDING).values()
     assert job.pod_group is not None
-    task.hyper_node = job.pod_group.annotations.get(JOB_ALLOCATED_HYPER_NODE, "")
+    task.hyper_node = job.pod_group.annotations.get("volcano.sh/job-allocated-hypernode", "")
     return task
 
 

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo, match_values, sub_job_id
-from gpuconsole.scheduling.volcano.api.task import TaskInfo, request_of, request_without_init
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, request_of
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano.objects import node, pod, pod_group, resource, status, sub_group, task, tasks, topology
 
@@ -191,11 +191,6 @@ def _request(table: Table, case: Case) -> Sequence[str]:
     return [*compare("request", request_of(pod(case.input["pod"])), resource(case.want["expectedResource"]))]
 
 
-def _request_without_init(table: Table, case: Case) -> Sequence[str]:
-    wanted = case.want.get("expectedResource") or case.want.get("expected")
-    return [*compare("request", request_without_init(pod(case.input["pod"])), resource(wanted))]
-
-
 def _reason(table: Table, case: Case) -> Sequence[str]:
     """As the test does it: pods with a node are allocated in the session, then all is taken back."""
     job = JobInfo(case.input["jobid"])
@@ -293,8 +288,6 @@ CHECKS: dict[str, Check] = {
     _A + "TestParseMinMemberInfoChanged": _min_members,
     _A + "TestGetElasticResources": _elastic,
     _A + "TestGetPodResourceRequest": _request,
-    _A + "TestGetPodResourceWithoutInitContainers": _request_without_init,
-    _A + "TestGetPodResourceWithResize": _request_without_init,
     _A + "TestTaskSchedulingReason": _reason,
     _A + "TestFitError": _fit_error,
     _A + "TestFitErrors": _fit_errors,

@@ -12,7 +12,6 @@ PREEMPTABLE = "volcano.sh/preemptable"
 REVOCABLE_ZONE = "volcano.sh/revocable-zone"
 NUMA_POLICY = "volcano.sh/numa-topology-policy"
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
-JOB_ALLOCATED_HYPER_NODE = "volcano.sh/job-allocated-hypernode"
 SLA_WAITING_TIME = "sla-waiting-time"
 SLA_WAITING_TIMES = ("volcano.sh/sla-waiting-time", SLA_WAITING_TIME)
 """Both keys are read; the first with a valid time counts."""

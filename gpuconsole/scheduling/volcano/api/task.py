@@ -132,22 +132,6 @@ def request_of(pod: Pod, ignored: Iterable[str] = ()) -> Resource:
     return result
 
 
-def request_without_init(pod: Pod) -> Resource:
-    """Requests of the regular containers, overridden by pod-level requests, plus the overhead.
-
-    GetPodResourceWithoutInitContainers.
-    """
-    result = Resource(scalars={})
-    for container in pod.template.containers:
-        result.add(Resource.of(container.effective))
-    whole = pod.template.resources
-    if whole is not None:
-        asked = Resource.of(whole.effective)
-        for name in whole.effective:
-            result.assign(name, asked.get(name))
-    return result.add(Resource.of(pod.template.overhead))
-
-
 def _number(name: str) -> int | None:
     """The number of a pod of a Volcano job, `job-task-3`; None for any other name."""
     parts = name.split("-")
