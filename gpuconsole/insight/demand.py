@@ -69,11 +69,6 @@ def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
             yield (flavor, resource), usage.get(resource, 0)
 
 
-def held_gpus(workload: Workload) -> int:
-    """Return the number of whole GPUs of quota that a workload holds."""
-    return sum(amount for (_, resource), amount in held(workload) if resource in GPU_RESOURCES)
-
-
 def waiting_since(workload: Workload) -> Time:
     """Return the start of the current wait of a workload: its creation, or its last eviction."""
     for condition in workload.conditions:

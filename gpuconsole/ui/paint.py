@@ -72,11 +72,6 @@ def width_of(cell: Cell) -> int:
     return sum(cell_len(clean(text)) for text, _ in painted(cell))
 
 
-def glyph(role: str, text: str = "") -> Painted:
-    """The glyph of a role, followed by a text."""
-    return ((f"{GLYPHS[role]} {text}" if text else GLYPHS[role], role),)
-
-
 def join(cells: Iterable[Cell], between: str = "  ") -> Painted:
     """Cells in a row, separated by gaps; empty ones are omitted."""
     pieces: list[Piece] = []

@@ -1,6 +1,5 @@
 """Backend for a live cluster: threads list and watch, `poll` drains their messages, commands become API requests."""
 
-import logging
 import threading
 import time
 from collections import deque
@@ -45,8 +44,6 @@ from gpuconsole.sim.policy import SimPolicy
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
-
-LOG = logging.getLogger(__name__)
 WORK = 0.012
 """Seconds of work per poll, so that a tick (poll, apply and freeze) takes about 20 ms."""
 

@@ -13,7 +13,6 @@ from gpuconsole.model.documents.fields import FieldError
 
 Object = Mapping[str, Any]
 GROUP = "kueue.x-k8s.io"
-VERSION = "v1beta2"
 IN_USE = f"{GROUP}/resource-in-use"
 """Finalizer that keeps objects in use from being deleted."""
 

@@ -8,7 +8,6 @@ from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
 PODS = "pods"
 GPU = "nvidia.com/gpu"
 CPU = "cpu"
-MEMORY = "memory"
 MIG_PREFIX = "nvidia.com/mig-"
 _PROFILE = re.compile(r"nvidia\.com/mig-(\d+)g\.(\d+)gb")
 

@@ -1,6 +1,6 @@
 """Checks of limits and quotas of a queue and its ancestors (KAI 0.13 proportion/capacity_policy)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -25,9 +25,6 @@ class OverCapacity(Struct, frozen=True, kw_only=True):
     queue: str
     requested: Quantities
     preemptible: bool
-
-
-Policy = Callable[[Queues, PodGroupInfo, Quantities], OverCapacity | None]
 
 
 def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:

@@ -71,6 +71,3 @@ def chosen(classes: Sequence[DeviceClass]) -> DeviceClass:
     """Return the newest of the classes that offer the same extended resource; on ties the first by name."""
     newest = max(known.created for known in classes)
     return min((known for known in classes if known.created == newest), key=lambda known: known.name)
-
-
-EMPTY = DeviceCatalogue()

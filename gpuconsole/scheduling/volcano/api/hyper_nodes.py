@@ -81,17 +81,6 @@ def leaves(tree: Tree, name: str) -> set[str]:
     return found
 
 
-def descendants(tree: Tree, name: str) -> set[str]:
-    """The hyper node and everything below it by member names, existing or not."""
-    found, waiting = set(), [name]
-    while waiting:
-        current = waiting.pop()
-        found.add(current)
-        if current in tree:
-            waiting += [child for child in below(tree[current]) if child not in found]
-    return found
-
-
 def choosing_leaves(tree: Tree) -> set[str]:
     """Leaves that select nodes by pattern or labels: their members change with the nodes."""
     return {

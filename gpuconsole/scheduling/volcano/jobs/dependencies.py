@@ -1,6 +1,6 @@
 """Task dependencies: whether a task's pods may be created yet (Volcano 1.15 waitDependsOnTaskMeetCondition)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
@@ -30,24 +30,3 @@ def is_up(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
 
 def _counts(pod: Pod) -> bool:
     return pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and not pod.unready)
-
-
-def order_of(dependencies: Mapping[str, tuple[str, ...]]) -> list[str] | None:
-    """Sort names by dependency; None if there is a cycle or an unknown name.
-
-    Among names whose dependencies are done, the last to become free comes next.
-    """
-    waits = {name: len(before) for name, before in dependencies.items()}
-    free = [name for name, count in waits.items() if not count]
-    done: list[str] = []
-    while free:
-        done.append(free.pop())
-        for name in _followers(dependencies, done[-1]):
-            waits[name] -= 1
-            if not waits[name]:
-                free.append(name)
-    return done if len(done) == len(dependencies) else None
-
-
-def _followers(dependencies: Mapping[str, tuple[str, ...]], name: str) -> Iterator[str]:
-    return (other for other, before in dependencies.items() for one in before if one == name)

@@ -12,7 +12,6 @@ from gpuconsole.model.jobs import spark
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
 
-SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _SPARK = "SparkApplication"
 MOST_MISSED = 10_000
 """Maximum missed times to consider; a schedule that missed more continues from now."""

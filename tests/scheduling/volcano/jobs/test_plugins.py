@@ -14,7 +14,6 @@ from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, re
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.plugins.ray import NoHead
-from gpuconsole.scheduling.volcano.jobs.plugins.ssh import configuration
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from tests.scheduling.volcano.jobs.making import job
@@ -122,13 +121,6 @@ def test_hcclrank_takes_the_rank_that_is_known_or_counts() -> None:
     one = job(("worker", 2), plugins={"hcclrank": ()})
     known = replace(pod_of(one, tasks_of(one)[0], 1), env={"RANK": "7"})
     assert on_pod(one, known).annotations[rank] == "7"
-
-
-def test_ssh_is_configured_for_every_host() -> None:
-    assert configuration(job(("w", 1)), ("--ssh-port=99999",)) == (
-        "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n"
-        "Host train-w-0\n  HostName train-w-0.train\n  Port 22\n"
-    )
 
 
 def test_plugins_make_services_configurations_and_secrets_beside_a_job() -> None:
