@@ -10,7 +10,7 @@ from random import Random
 from msgspec import Struct
 
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits, taken
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 
 _DRAWS = 16
@@ -136,3 +136,12 @@ class Replay:
 
     def _amount(self, room: FreeCapacity) -> int:
         return self._measure.amount(room.model, room.cpu, room.ordered)
+
+
+def taken(room: FreeCapacity, demand: PodDemand, gpus: tuple[int, ...]) -> FreeCapacity:
+    """Free capacity after one more pod takes these GPUs."""
+    left = list(room.gpus)
+    for index in gpus:
+        left[index] -= demand.milli
+    kinds = room.kinds | {demand.kind} if gpus else room.kinds
+    return FreeCapacity(room.cpu - demand.cpu, room.memory - demand.memory, tuple(left), room.model, kinds)

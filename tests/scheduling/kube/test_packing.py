@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kube.packing import fgd, scores
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits, taken, tightest, whole
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits, tightest, whole
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 from gpuconsole.scheduling.kube.packing.typical import Typical, typical
-from tests.tools.packing_replay import GpuAmounts, Replay, ReplayedPlacement
+from tests.tools.packing_replay import GpuAmounts, Replay, ReplayedPlacement, taken
 
 NOTHING = Fragmentation(())
 PLENTY = 10**9

@@ -95,12 +95,3 @@ def tightest(room: FreeCapacity, demand: PodDemand) -> tuple[int, ...]:
     if not demand.shared:
         return whole(room, demand.gpus)
     return (room.gpus.index(min(left for left in room.gpus if left >= demand.milli)),)
-
-
-def taken(room: FreeCapacity, demand: PodDemand, gpus: tuple[int, ...]) -> FreeCapacity:
-    """Free capacity after one more pod takes these GPUs."""
-    left = list(room.gpus)
-    for index in gpus:
-        left[index] -= demand.milli
-    kinds = room.kinds | {demand.kind} if gpus else room.kinds
-    return FreeCapacity(room.cpu - demand.cpu, room.memory - demand.memory, tuple(left), room.model, kinds)
