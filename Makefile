@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.installed-docs
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke fuzz bench mutants conformance fgd check-why backtest readability controlplane test-live bench-live screenshots clean
+.PHONY: help run test lint unit smoke fuzz bench mutants conformance fgd check-why backtest readability controlplane test-live bench-live screenshots docs clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -71,5 +72,13 @@ bench-live: controlplane ## measure the console on a real API server with 5,000 
 screenshots: $(STAMP) ## draw docs/*.svg from the default fixture
 	$(BIN)/python -m tests.tools.screenshots
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS_STAMP) ## generate the reference pages, and build the documentation site into build/site
+	$(BIN)/python -m tests.tools.reference
+	$(BIN)/zensical build --strict
+
 clean: ## remove what the targets made
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -96,7 +96,7 @@ def _finding(text: str, origin: str, line_of: LineOf) -> Finding:
         path=path,
         object="",
         problem=problem,
-        remedy=remedy or "see docs/scenarios.md and the bundled scenarios",
+        remedy=remedy or "see docs/reference/scenarios.md and the bundled scenarios",
         code="scenario",
     )
 

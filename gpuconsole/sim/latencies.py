@@ -123,7 +123,7 @@ MEASURED = Latencies(
 Two recordings of 5 minutes, classical preemption and fair sharing, pooled: 40 nodes of 8 GPUs near 100% load, 341
 batch/v1 Jobs, 423 evictions. Nodes and pods were KWOK's, so that `start` holds neither image pulls nor the start of
 containers. `scheduling_cycle` is an estimate from the times at which decisions were written: gaps of 0.3 s and more
-are left out, as cycles that write nothing lie within them. See docs/time.md.
+are left out, as cycles that write nothing lie within them. See docs/explanation/time.md.
 """
 
 DEFAULT_LATENCIES: Latencies | None = MEASURED

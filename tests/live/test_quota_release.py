@@ -1,7 +1,8 @@
 """When a preempted Job releases its quota, and when its GPUs are free: on a real API server, and in the simulator.
 
-The quota of a Job does not wait for its pods to terminate (docs/quota-release.md), but the preemptor's pods wait for
-the GPUs. The simulator predicts both from a Snapshot that the console's own backend took before the preemptor came.
+The quota of a Job does not wait for its pods to terminate (docs/explanation/quota-release.md), but the preemptor's pods
+wait for the GPUs. The simulator predicts both from a Snapshot that the console's own backend took before the preemptor
+came.
 """
 
 import time
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.live
 QUEUE, NODE, POD_COUNT, GPUS_PER_POD = "one-node", "h100-0000", 2, 4
 HORIZON = 2 * MINUTE
 LATEST_RELEASE = 4.0
-"""Seconds from the eviction; the slowest of 423 measured ones took 2.8 s (docs/time.md)."""
+"""Seconds from the eviction; the slowest of 423 measured ones took 2.8 s (docs/explanation/time.md)."""
 QUOTA_TOLERANCE, POD_TOLERANCE = 3.0, 5.0
 """Seconds between a predicted and a measured time: of quota, and of pods, whose steps come on top of it."""
 TOLERANCES = {

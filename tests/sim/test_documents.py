@@ -14,7 +14,7 @@ from gpuconsole.sim import scenario_form as forms
 from gpuconsole.sim.scenario_steps import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "scenarios.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "scenarios.md").read_text()
 CODE = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`[^`\n]+`", PAGE))))
 """Words of the page that are set as code."""
 FORMS = (forms.ScenarioForm, forms.EngineForm, forms.PlacementForm, forms.CapacityForm, forms.StepForm, forms.GroupForm)
@@ -41,6 +41,6 @@ def test_every_expectation_code_and_score_is_explained() -> None:
 
 
 def test_every_drill_is_explained() -> None:
-    page = (ROOT / "docs" / "drills.md").read_text()
+    page = (ROOT / "docs" / "reference" / "drills.md").read_text()
     names = sorted(path.stem for path in (ROOT / "fixtures" / "drills").glob("*.yaml"))
     assert [name for name in names if f"| `{name}` |" not in page] == []

@@ -20,7 +20,7 @@ from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
 from tests.sim.cluster import two_teams
 
 STEPS = Latencies.__struct_fields__
-TIME_PAGE = Path(__file__).resolve().parents[2] / "docs" / "time.md"
+TIME_PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "time.md"
 
 
 def distribution(step: str) -> LatencyDistribution:

@@ -1,6 +1,6 @@
 """Quota release after an eviction: each kind of job frees its quota when its integration no longer calls it active.
 
-The rules are those of docs/quota-release.md. A terminating pod keeps its GPUs until its grace period has ended.
+The rules are those of docs/explanation/quota-release.md. A terminating pod keeps its GPUs until its grace period ends.
 """
 
 from collections.abc import Callable

@@ -93,7 +93,7 @@ def test_terms_are_in_alphabetical_order_and_each_name_has_one_meaning() -> None
 def test_a_definition_is_short_and_its_links_lead_somewhere(term: Term) -> None:
     assert 20 < len(term.text) < 320, term.text
     for _, address in term.links:
-        local = re.fullmatch(r"([a-z-]+\.md)", address)
+        local = re.fullmatch(r"((?:[a-z]+/)?[a-z-]+\.md)", address)
         if local is not None:
             assert (ROOT / "docs" / local[1]).is_file()
         else:

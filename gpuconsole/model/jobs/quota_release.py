@@ -2,7 +2,7 @@
 
 Kueue suspends the job of an evicted Workload and clears its quota reservation as soon as the job is no longer active
 (Kueue: pkg/controller/jobframework/reconciler.go, "handle eviction"). Each integration has its own `IsActive`, which
-reads what the job's controller has written. docs/quota-release.md describes each integration.
+reads what the job's controller has written. docs/explanation/quota-release.md describes each integration.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,246 @@
+"""Meanings of keys in files, for the reference pages, where a field has no docstring or one for programmers only."""
+
+from collections.abc import Mapping
+
+MEANINGS: Mapping[tuple[str, str], str] = {
+    ("Config", "read_only"): "Refuse every change of a cluster, shells and port-forwards included.",
+    ("Config", "theme"): "Name of a theme; without it the dark one, or none with `NO_COLOR`.",
+    ("Config", "state_dir"): "Folder of the history and the log; without it the user's state folder.",
+    ("Config", "prices"): "A [price table](prices.md); without it the bundled one.",
+    ("SimulationSettings", "seed"): "Random seed; without it the scenario's.",
+    (
+        "SimulationSettings",
+        "gpus_per_node",
+    ): "GPUs per node that is made from flavors; without it that of the scenario, or 8.",
+    ("ScenarioForm", "name"): "Shown to users.",
+    ("ScenarioForm", "description"): "Shown to users.",
+    ("ScenarioForm", "start"): "Start time, RFC 3339.",
+    ("ScenarioForm", "seed"): "Random seed.",
+    ("ScenarioForm", "objects"): "Kubernetes objects at the start.",
+    ("ScenarioForm", "files"): "Manifests with more objects; paths are relative to the scenario file.",
+    ("ScenarioForm", "clusters"): "[MultiKueue worker clusters](#worker-clusters) by name; the scenario is the manager "
+    "cluster.",
+    ("ScenarioForm", "steps"): "What happens, in order.",
+    ("ScenarioForm", "arrivals"): "Streams of random jobs.",
+    ("ScenarioForm", "durations"): "Run time of jobs without an annotation: a duration or a distribution.",
+    ("ScenarioForm", "prices"): "A [price table](prices.md); without it that of `--prices`, or the bundled one.",
+    ("ScenarioForm", "engine"): "Admission, placement, capacity and GPU sharing.",
+    ("ScenarioForm", "checks"): "Admission checks without a simulated controller pass, or wait for an `answer-check` "
+    "command.",
+    ("ScenarioForm", "autoscaler"): "Answers to ProvisioningRequests on fixed nodes.",
+    ("ScenarioForm", "wake_up_batch"): "Interval in which events that requeue inadmissible workloads are collected; "
+    "without it as in Kueue: 1s; `0s`: none.",
+    ("ScenarioForm", "latencies"): "Latency of each controller step: `measured` (default), `none` (default of drills), "
+    "or by step; see [time in the simulator](../explanation/time.md).",
+    ("ScenarioForm", "fair_sharing_enabled"): "Kueue's fair sharing.",
+    ("ScenarioForm", "fair_sharing"): "Preemption strategies of fair sharing, in the order in which they are tried.",
+    ("ScenarioForm", "admission_fair_sharing"): "Admission fair sharing among LocalQueues.",
+    ("ScenarioForm", "feature_gates"): "Kueue's feature gates by name.",
+    ("ScenarioForm", "keep_finished"): "Time after which finished workloads, jobs and pods are deleted; without it "
+    "they are kept.",
+    ("ChangeForm", "name"): "Shown to users.",
+    ("ChangeForm", "description"): "Shown to users.",
+    ("ChangeForm", "horizon"): "How far both forks run, unless `--horizon` says so; without both 1h.",
+    ("ChangeForm", "steps"): "The changes; the first step is at the time of the fork.",
+    ("ClusterForm", "objects"): "Kubernetes objects of the worker cluster.",
+    ("ClusterForm", "files"): "Manifests with more objects; paths are relative to the scenario file.",
+    ("StepForm", "advance_seconds"): "Seconds since the step before.",
+    ("StepForm", "finish"): "`namespace/name` of workloads, jobs or pods that finish now.",
+    ("StepForm", "commands"): "[Commands](#commands).",
+    (
+        "StepForm",
+        "create",
+    ): "Objects to create; existing queues, flavors, nodes and other configuration objects are "
+    "replaced, as by `kubectl apply`.",
+    ("StepForm", "expect"): "[Expectations](#expect) after the step.",
+    ("StepForm", "max_cycles"): "Maximum scheduling cycles of `simulate --cycles`; a simulation runs cycles until they "
+    "change nothing.",
+    ("EngineForm", "admission"): "Who admits workloads.",
+    ("EngineForm", "placement"): "Who places pods.",
+    ("EngineForm", "capacity"): "Where nodes come from.",
+    ("EngineForm", "sharing"): "How GPUs are partitioned and shared: one rule, or a list of which the first with a "
+    "matching `nodeSelector` applies. It also applies to nodes that an autoscaler provisions.",
+    ("EngineForm", "kueue_config"): "Kueue's Configuration (config.kueue.x-k8s.io), inline or a file.",
+    ("PlacementForm", "engine"): "The scheduler.",
+    ("PlacementForm", "conf"): "The scheduler's configuration, inline or a file; without it that of Volcano's Helm "
+    "chart, or KAI's own. kube-scheduler then scores nodes by `score`, unless `profile` is set.",
+    ("PlacementForm", "profile"): "Only kube-scheduler: the profile of `conf` with this schedulerName. Without `conf`, "
+    "`default-scheduler` is kube-scheduler's default profile (samples nodes, LeastAllocated of CPU and memory, "
+    "backoff).",
+    ("PlacementForm", "devices"): "Only Volcano: its device-config.yaml with the MIG profiles of vGPU cards, inline or "
+    "a file.",
+    ("PlacementForm", "feature_gates"): "Only Volcano: Kubernetes feature gates of its scheduler.",
+    ("PlacementForm", "usage"): "Only KAI: past usage counts in the fair shares.",
+    ("PlacementForm", "score"): "Only kube-scheduler: how nodes are scored.",
+    ("PlacementForm", "gangs"): "Only kube-scheduler: gang scheduling.",
+    ("PlacementForm", "preemption"): "Only kube-scheduler: preemption by pods.",
+    ("UsageForm", "window"): "Length of the sliding window.",
+    ("UsageForm", "half_life"): "Half-life of the exponential decay; `0s`: no decay.",
+    ("CapacityForm", "kind"): "Fixed nodes, or an autoscaler. A NodePool among the objects selects `karpenter` if "
+    "`capacity` is not set.",
+    ("CapacityForm", "gpus_per_node"): "GPUs of each node that is made from flavors, if the objects have no nodes.",
+    ("CapacityForm", "links"): "GPU interconnects of nodes whose annotations do not describe them.",
+    ("CapacityForm", "catalogue"): "[Instance-type catalogue](prices.md#instance-type-catalogue), inline or a file; "
+    "without it that of `--catalogue`, or the bundled one.",
+    ("CapacityForm", "startup"): "Time from the launch of an instance until its node is ready; without it 45s "
+    "(Karpenter) or 4m (Cluster Autoscaler).",
+    ("CapacityForm", "spot"): "Spot interruptions.",
+    ("CapacityForm", "spot_to_spot_consolidation"): "Karpenter's feature gate SpotToSpotConsolidation.",
+    ("CapacityForm", "groups"): "Node groups of the Cluster Autoscaler.",
+    ("CapacityForm", "expander"): "Cluster Autoscaler: how it chooses among the node groups that it can scale up.",
+    **{
+        ("CapacityForm", name): f"Cluster Autoscaler: flag `--{flag}`."
+        for name, flag in {
+            "scan_interval": "scan-interval",
+            "new_pod_scale_up_delay": "new-pod-scale-up-delay",
+            "max_node_provision_time": "max-node-provision-time",
+            "scale_down_unneeded_time": "scale-down-unneeded-time",
+            "scale_down_unready_time": "scale-down-unready-time",
+            "scale_down_delay_after_add": "scale-down-delay-after-add",
+            "scale_down_delay_after_failure": "scale-down-delay-after-failure",
+            "scale_down_utilization_threshold": "scale-down-utilization-threshold",
+            "scale_down_gpu_utilization_threshold": "scale-down-gpu-utilization-threshold",
+            "ok_total_unready_count": "ok-total-unready-count",
+            "max_total_unready_percentage": "max-total-unready-percentage",
+        }.items()
+    },
+    (
+        "LinksForm",
+        "wiring",
+    ): "Groups of GPUs by index, `nvlink=0-3,4-7 switch=… numa=…`; without it the usual wiring of the GPU model.",
+    ("LinksForm", "nvlink"): "GB/s inside an NVLink domain; without it that of the GPU model (A100 600, H100 900).",
+    ("LinksForm", "network"): "GB/s between nodes; without it 25.",
+    ("SpotForm", "notice"): "Time between the interruption notice and the removal of the node.",
+    ("SpotForm", "interruptions"): "Factor on the interruption rates of the catalogue; 0: no random interruptions.",
+    ("SpotForm", "critical_priority"): "Workloads of at least this priority get on-demand nodes only, once they have "
+    "lost a spot node; without it never.",
+    ("GroupForm", "name"): "Name of the node group.",
+    ("GroupForm", "instance_type"): "Instance type of the catalogue.",
+    ("GroupForm", "zone"): "Zone; without it the first one that offers the instance type.",
+    ("GroupForm", "capacity_type"): "On-demand or spot instances.",
+    ("GroupForm", "min"): "Least number of nodes.",
+    ("GroupForm", "max"): "Largest number of nodes.",
+    ("GroupForm", "size"): "Number of nodes at the start, if more than `min`.",
+    ("GroupForm", "labels"): "Labels of its nodes.",
+    ("GroupForm", "taints"): "Taints of its nodes.",
+    ("GroupForm", "priority"): "For the expander `priority`: the group with the highest one is tried first.",
+    ("SharingForm", "node_selector"): "Node labels of the nodes that the rule is for; without it all nodes.",
+    ("SharingForm", "mig"): "MIG.",
+    ("SharingForm", "time_slicing"): "Time-slicing, as in the configuration of NVIDIA's device plugin.",
+    ("SharingForm", "mps"): "MPS, as in the configuration of NVIDIA's device plugin.",
+    ("MigForm", "strategy"): "MIG strategy of NVIDIA's device plugin.",
+    ("MigForm", "config"): "Name of a mig-parted configuration: a built-in one, or one of `configs`.",
+    ("MigForm", "configs"): "mig-parted configurations, inline or a file.",
+    ("ReplicasForm", "resources"): "The shared resources.",
+    ("ReplicasForm", "rename_by_default"): "Shared resources are named `NAME.shared`.",
+    ("ReplicasForm", "fail_requests_greater_than_one"): "A pod that requests more than one replica fails.",
+    ("ResourceReplicasForm", "name"): "Name of the resource.",
+    ("ResourceReplicasForm", "replicas"): "Replicas of each device.",
+    ("ResourceReplicasForm", "rename"): "Another name of the shared resource.",
+    ("StreamForm", "name"): "Jobs are named `NAME-1`, `NAME-2` …",
+    ("StreamForm", "namespace"): "Namespace of the jobs.",
+    ("StreamForm", "queue"): "LocalQueue of the jobs.",
+    ("StreamForm", "per_hour"): "Mean arrivals per hour where `byHour` is 1.",
+    ("StreamForm", "by_hour"): "24 factors, one for each hour of the day (UTC).",
+    ("StreamForm", "kinds"): "Weights of job kinds.",
+    ("StreamForm", "shapes"): "Job sizes, with weights.",
+    ("StreamForm", "duration"): "Run time of the jobs: a duration or a distribution.",
+    ("StreamForm", "checkpoint"): "Interval at which jobs write checkpoints; without it they write none.",
+    ("StreamForm", "pod_priority_class"): "PriorityClass of the pods.",
+    ("StreamForm", "priorities"): "Weights of WorkloadPriorityClasses; without it no class.",
+    ("StreamForm", "grace"): "Grace period of the pods.",
+    ("StreamForm", "at_start"): "Number of jobs at the start of the simulation, with part of their work done.",
+    ("StreamForm", "first"): "No arrivals before this much time has passed.",
+    ("StreamForm", "image"): "Image of the containers.",
+    ("ShapeForm", "pods"): "Number of pods.",
+    ("ShapeForm", "gpus"): "GPUs per pod.",
+    ("ShapeForm", "weight"): "How often jobs have this size, relative to the other sizes.",
+    ("ShapeForm", "resources"): "Requests of a pod besides GPUs; without it 8 CPUs and 64 GiB per GPU, or 1 CPU and "
+    "4 GiB without GPUs.",
+    ("ShapeForm", "node_selector"): "Node selector of the pods.",
+    ("ShapeForm", "min_pods"): "Smallest number of pods for partial admission.",
+    ("ShapeForm", "kinds"): "Weights of job kinds for this size; without it those of the stream.",
+    ("ShapeForm", "duration"): "Run time of jobs of this size; without it that of the stream.",
+    ("SpreadForm", "median"): "Median.",
+    ("SpreadForm", "least"): "Shortest duration.",
+    ("SpreadForm", "most"): "Longest duration.",
+    ("AutoscalerForm", "delay"): "Time until the answer.",
+    ("AutoscalerForm", "failures"): "Number of attempts of each workload that fail first.",
+    **{
+        ("QuantilesForm", name): text
+        for name, text in {
+            "p5": "5% quantile.",
+            "p50": "Median.",
+            "p90": "90% quantile.",
+            "p99": "99% quantile.",
+            "max": "Largest value.",
+        }.items()
+    },
+    ("ScenarioAdmissionFairSharing", "usage_half_life_time"): "Half-life of past usage.",
+    ("ScenarioAdmissionFairSharing", "usage_sampling_interval"): "Interval at which usage is sampled.",
+    ("ScenarioAdmissionFairSharing", "resource_weights"): "Weights of resources in the usage.",
+    ("Prices", "gpu_hour"): "USD per GPU-hour by GPU type; replaces the whole list.",
+    ("Prices", "other"): "USD per GPU-hour of every other GPU type.",
+    ("Prices", "spot"): "Price of a spot GPU as a fraction of the full price, 0 to 1.",
+    ("InstanceType", "cpu"): "CPUs, as a quantity (`8`).",
+    ("InstanceType", "memory"): "Memory, as a quantity (`32Gi`).",
+    ("InstanceType", "gpus"): "Number of GPUs, 0 to 64.",
+    ("InstanceType", "gpu"): "GPU model, a key of `gpus`.",
+    ("InstanceType", "pods"): "Maximum number of pods; without it 110.",
+    ("InstanceType", "on_demand"): "USD per hour on demand; without it the type is not offered on demand.",
+    ("InstanceType", "spot"): "USD per hour as a spot instance: one price, or a mapping of zones to prices; without it "
+    "the type is not offered as spot.",
+    ("InstanceType", "zones"): "Zones that offer the type; without it all zones of the catalogue.",
+    ("InstanceType", "interrupted"): "Percentage of its spot instances that the cloud reclaims per month.",
+}
+"""(Struct, field) → meaning."""
+
+COMMAND_EFFECTS: Mapping[str, str] = {
+    "copy": "Submits a copy of a job, workload or pod (`of`) in its namespace.",
+    "finish": "The workload finishes.",
+    "delete": "Deletes an object and what it owns. `table` is empty for the workload, job or pod with this "
+    "`namespace/name`.",
+    "set-active": "Stops or resumes a workload. `cause` is the reason of the deactivation in one word, `why` a "
+    "sentence.",
+    "requeue": "Evicts a workload and requeues it.",
+    "move-to-queue": "Moves a pending workload to another LocalQueue of its namespace.",
+    "set-stop-policy": "Sets the stop policy `None`, `Hold` or `HoldAndDrain` of a ClusterQueue or a LocalQueue "
+    "(`namespace/name`).",
+    "set-quota": "Sets quota in base units. Omitted limits stay, `null` removes one.",
+    "set-weight": "Sets the fair sharing weight. `kind` is `ClusterQueue` (default), `LocalQueue` or `Cohort`.",
+    "set-cohort": "Moves a ClusterQueue, or a `Cohort` with its children, to another cohort; an empty name removes it "
+    "from its cohort.",
+    "set-preemption": "Sets the preemption policy. Omitted fields stay.",
+    "set-taint": "Adds a taint, or removes it (`removed`). `NoExecute` evicts pods without a toleration.",
+    "divide": "MIG reconfiguration of a node by a mig-parted configuration; pods on GPUs that change fail.",
+    "reconfigure": "Restarts Kueue or the scheduler with other settings; `placement` as in [placement](#placement).",
+    "cordon": "Cordons or uncordons a node.",
+    "drain": "Cordons a node and evicts its pods. A simulation ignores the optional fields.",
+    "fail-node": "The node becomes unreachable, and its pods fail.",
+    "restore-node": "The node is ready again.",
+    "interrupt-spot": "The cloud reclaims a spot instance: interruption notice, then the node is removed.",
+    "fail-pod": "The pod fails.",
+    "scale": "Sets the number of pods of an elastic job or a service.",
+    "answer-check": "Sets the state of an admission check: `Pending`, `Ready`, `Retry` or `Rejected`.",
+    "lose-cluster": "Disconnects a MultiKueue worker cluster.",
+    "restore-cluster": "Reconnects a MultiKueue worker cluster.",
+    "in-cluster": "Applies commands and objects in a worker cluster.",
+}
+"""Command of a step → what it does, where its docstring is for programmers only."""
+
+EXPECTATIONS: Mapping[str, str] = {
+    "admitted": "Exactly these are admitted or running; without admission, those whose pods have nodes.",
+    "pending": "Exactly these are pending, each with its [reason code](why.md#reason-codes).",
+    "evicted": "Exactly these were evicted; `by` and `reason` (such as `InCohortReclamation`) are optional.",
+    "noEvictions": "No workload was evicted; with `within`, none until its end.",
+    "usage": "Used quota.",
+    "borrowed": "Borrowed GPUs, by queue.",
+    "lent": "Lent GPUs, by queue.",
+    "share": "Usage in percent of the maximum capacity (nominal quota and all that the queue may borrow), by queue.",
+    "nodes": "Exactly these pods are on these nodes; other nodes are ignored.",
+    "freeNodes": "Number of ready nodes without a pod.",
+    "lostGpuHours": "Lost work in GPU-hours, compared to the written number of decimals.",
+    "cost": "Cost of lost work in USD, compared to the written number of decimals.",
+    "pools": "Numbers of nodes and USD of node pools.",
+}
+"""Key of an expectation → what must hold."""
