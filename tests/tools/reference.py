@@ -92,6 +92,27 @@ _SECTIONS = {
     ScenarioAdmissionFairSharing: "admission-fair-sharing",
 }
 """Struct → anchor of its section in scenarios.md."""
+_LABELS = {
+    "gpu-sharing": "GPU sharing",
+    "mig": "MIG",
+    "provisioningrequests": "ProvisioningRequests",
+    "distributions": "distribution",
+    "latencies": "quantiles",
+}
+"""Anchor → text of its links, where it is another one."""
+_DURATIONS = {
+    "wake_up_batch",
+    "keep_finished",
+    "horizon",
+    "grace",
+    "usage_half_life_time",
+    "p5",
+    "p50",
+    "p90",
+    "p99",
+    "max",
+}
+"""Fields that hold a duration, although nothing in the form says so."""
 _DESCRIBED_BY = {
     StreamForm: ArrivalStream,
     ShapeForm: JobSize,
@@ -292,21 +313,30 @@ def _settings(struct: type[Struct], path: tuple[str, ...]) -> Iterator[Sequence[
         if isinstance(one.type, type) and issubclass(one.type, Struct):
             yield from _settings(one.type, below)
         else:
-            variable = PREFIX + "__".join(below).upper()
-            yield code(".".join(below)), code(variable), values(one.type), _default(one), meaning(struct, one.name)
+            # A list or a mapping cannot be written in an environment variable.
+            is_single = get_origin(one.type) in (None, Annotated, Literal, Union, UnionType)
+            variable = code(PREFIX + "__".join(below).upper()) if is_single else ""
+            yield code(".".join(below)), variable, values(one.type), _default(one), meaning(struct, one.name)
 
 
 # Files
 
 
-def fields_table(struct: type[Struct], *, left_out: Sequence[str] = ()) -> str:
+def fields_table(struct: type[Struct]) -> str:
     """The keys of a part of a file."""
     rows = [
-        (code(one.encode_name), values(one.type), _default(one), meaning(struct, one.name))
+        (code(one.encode_name), _values_of(one), _default(one), meaning(struct, one.name))
         for one in structs.fields(struct)
-        if one.name not in left_out
     ]
     return table(("Key", "Values", "Default", "Meaning"), rows)
+
+
+def _values_of(one: structs.FieldInfo) -> str:
+    words = values(one.type)
+    is_duration = one.name in _DURATIONS or re.fullmatch(r"`\d+(ms|s|m|h)`", _default(one)) is not None
+    if is_duration or "#distributions" in words or "#latencies" in words:
+        return words.replace("text", "duration")
+    return words
 
 
 def values(kind: Any) -> str:
@@ -317,7 +347,8 @@ def values(kind: Any) -> str:
     if isinstance(kind, type) and kind in _WORDS:
         return _WORDS[kind]
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return f"[{_SECTIONS[kind].replace('-', ' ')}](#{_SECTIONS[kind]})" if kind in _SECTIONS else "mapping"
+        section = _SECTIONS.get(kind, "")
+        return f"[{_LABELS.get(section, section.replace('-', ' '))}](#{section})" if section else "mapping"
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         known = [part for part in parts if part not in (NoneType, UnsetType)]

@@ -125,7 +125,7 @@ MEANINGS: Mapping[tuple[str, str], str] = {
     ("GroupForm", "taints"): "Taints of its nodes.",
     ("GroupForm", "priority"): "For the expander `priority`: the group with the highest one is tried first.",
     ("SharingForm", "node_selector"): "Node labels of the nodes that the rule is for; without it all nodes.",
-    ("SharingForm", "mig"): "MIG.",
+    ("SharingForm", "mig"): "MIG instances, by a mig-parted configuration.",
     ("SharingForm", "time_slicing"): "Time-slicing, as in the configuration of NVIDIA's device plugin.",
     ("SharingForm", "mps"): "MPS, as in the configuration of NVIDIA's device plugin.",
     ("MigForm", "strategy"): "MIG strategy of NVIDIA's device plugin.",
