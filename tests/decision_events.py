@@ -25,12 +25,12 @@ def events_for(
         case Admit():
             yield from _admission(decision, workload, changed, now)
         case Preempt():
-            yield recorder_events.evicted(workload, PREEMPTED, decision.message)
-            yield from recorder_events.preempted(decision.message, workload, workloads[decision.by], config)
+            yield recorder_events.evicted_event(workload, PREEMPTED, decision.message)
+            yield from recorder_events.preempted_events(decision.message, workload, workloads[decision.by], config)
         case Refuse():
-            yield recorder_events.refused(decision)
+            yield recorder_events.rejection_event(decision)
         case Evict():
-            yield recorder_events.evicted(workload, decision.reason, decision.message)
+            yield recorder_events.evicted_event(workload, decision.reason, decision.message)
         case KeepWaiting():
             yield KueueEvent(workload.key, "SecondPassFailed", decision.message, warning=True)
         case _:
@@ -40,6 +40,6 @@ def events_for(
 def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time) -> Iterator[KueueEvent]:
     """Yield the events of an admission; for a second pass only Admitted, if it was not admitted before."""
     if not workload.reserved:
-        yield recorder_events.reserved(decision, workload, now)
+        yield recorder_events.quota_reserved_event(decision, workload, now)
     if changed.admitted and not workload.unhealthy_nodes:
-        yield recorder_events.admitted(changed)
+        yield recorder_events.admitted_event(changed)

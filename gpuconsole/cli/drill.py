@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.junit import Suite
-from gpuconsole.cli.junit import junit as as_junit
+from gpuconsole.cli.junit import as_junit as as_junit
 from gpuconsole.cli.options import OpenRequest, configured, policed
 from gpuconsole.cli.scenarios import LineOf
 from gpuconsole.cli.sources import FindingsError, read_drill, read_scenario

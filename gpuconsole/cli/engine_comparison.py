@@ -28,7 +28,7 @@ from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.sim.substitutes import load_of, queued, under
 
-KIND, VERSION = "EngineComparison", 1
+KIND, ENGINES_VERSION = "EngineComparison", 1
 KUEUE = "kueue"
 ENGINES = (KUEUE, *(substitute.value for substitute in Substitute))
 HORIZON = 24 * HOUR
@@ -40,7 +40,7 @@ NOTHING = "–"
 def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> CommandAnswer:
     """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare."""
     if lacking := missing_for_forecast(asked.simulation.snapshot()):
-        return nothing_said(KIND, lacking, VERSION)
+        return nothing_said(KIND, lacking, ENGINES_VERSION)
     scenario, seed = asked.scenario, asked.simulation.seed
     if scenario is None:
         scenario = load_of(asked.found or asked.simulation.snapshot(), asked.simulation.policy, seed)
@@ -48,7 +48,9 @@ def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None
     loads = [scenario, *(_under(scenario, name, text) for name in dict.fromkeys(chosen))]
     runs = [(engine_name(load.policy), build(load, seed=seed, gpus_per_node=asked.gpus_per_node)) for load in loads]
     answer = compare_engines(runs, HORIZON if horizon is None else horizon)
-    return CommandAnswer(kind=KIND, body=as_body(answer), lines=list(as_text(answer)), version=VERSION)
+    return CommandAnswer(
+        kind=KIND, body=engines_as_body(answer), lines=list(engines_as_text(answer)), version=ENGINES_VERSION
+    )
 
 
 def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
@@ -74,35 +76,38 @@ def _conf(file: Path | None) -> str:
     return source.text
 
 
-_SPANS = {"wait_median", "wait_p95", "wait_longest"}
+_engine_comparison_SPANS = {"wait_median", "wait_p95", "wait_longest"}
 _MOMENTS = {"time", "horizon", "submitted", "started", "finished"}
 
 
-def as_body(answer: EngineComparison) -> dict[str, Any]:
+def engines_as_body(answer: EngineComparison) -> dict[str, Any]:
     """The comparison as plain values: times as RFC 3339, durations in seconds."""
     return {
-        **_plain(answer),
+        **_engine_comparison_plain(answer),
         "engines": [_with_utilization(totals) for totals in answer.engines],
-        "queues": [_plain(queue) for queue in answer.queues],
-        "jobs": [{**_plain(job), "courses": [_plain(course) for course in job.courses]} for job in answer.jobs],
+        "queues": [_engine_comparison_plain(queue) for queue in answer.queues],
+        "jobs": [
+            {**_engine_comparison_plain(job), "courses": [_engine_comparison_plain(course) for course in job.courses]}
+            for job in answer.jobs
+        ],
     }
 
 
 def _with_utilization(totals: EngineTotals) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    for name, value in _plain(totals).items():
+    for name, value in _engine_comparison_plain(totals).items():
         plain[name] = value
         if name == "capacity_hours":
             plain["utilization"] = totals.utilization
     return plain
 
 
-def _plain(obj: Struct) -> dict[str, Any]:
-    return dict(_field(obj, name, getattr(obj, name)) for name in obj.__struct_fields__)
+def _engine_comparison_plain(obj: Struct) -> dict[str, Any]:
+    return dict(_engine_comparison_field(obj, name, getattr(obj, name)) for name in obj.__struct_fields__)
 
 
-def _field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
-    if name in _SPANS:
+def _engine_comparison_field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
+    if name in _engine_comparison_SPANS:
         spans = [None if span is None else span / SECOND for span in (value if isinstance(value, tuple) else (value,))]
         return f"{name}_seconds", spans if isinstance(value, tuple) else spans[0]
     if name in _MOMENTS and not isinstance(obj, EngineTotals | ComparedQueue):
@@ -110,7 +115,7 @@ def _field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
     return name, msgspec.to_builtins(value)
 
 
-def as_text(answer: EngineComparison) -> Iterator[str]:
+def engines_as_text(answer: EngineComparison) -> Iterator[str]:
     """The comparison as text: totals, queues, jobs."""
     length = format_exactly(answer.horizon - answer.time)
     yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
@@ -119,7 +124,7 @@ def as_text(answer: EngineComparison) -> Iterator[str]:
     yield from table(("", *names), [(label, *map(cell, answer.engines)) for label, cell in _rows(len(answer.jobs))])
     if answer.queues:
         yield ""
-        yield from _queues(answer, names)
+        yield from _engine_comparison_queues(answer, names)
     if answer.jobs:
         yield ""
         yield from _jobs(answer, names)
@@ -130,10 +135,10 @@ def _rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
         ("jobs started", lambda totals: f"{totals.started:,}"),
         ("jobs finished", lambda totals: f"{totals.finished:,}"),
         ("jobs not started", lambda totals: f"{jobs - totals.started:,}"),
-        ("wait p50", lambda totals: _span(totals.wait_median)),
-        ("wait p95", lambda totals: _span(totals.wait_p95)),
-        ("wait max", lambda totals: _span(totals.wait_longest)),
-        ("mean GPU utilization", lambda totals: _percent(totals.utilization)),
+        ("wait p50", lambda totals: _engine_comparison_span(totals.wait_median)),
+        ("wait p95", lambda totals: _engine_comparison_span(totals.wait_p95)),
+        ("wait max", lambda totals: _engine_comparison_span(totals.wait_longest)),
+        ("mean GPU utilization", lambda totals: _engine_comparison_percent(totals.utilization)),
         ("preemptions", lambda totals: f"{totals.preemptions:,}"),
         ("evictions", lambda totals: f"{totals.evictions:,}"),
         ("GPU-hours used", lambda totals: f"{totals.gpu_hours:,.1f}"),
@@ -142,13 +147,13 @@ def _rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
     )
 
 
-def _queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+def _engine_comparison_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
     rows = [
         (
             queue.queue,
             queue.jobs,
             *(
-                f"{started} started, {_span(wait)} median wait, {hours:.1f} GPU-h"
+                f"{started} started, {_engine_comparison_span(wait)} median wait, {hours:.1f} GPU-h"
                 for started, wait, hours in zip(queue.started, queue.wait_median, queue.gpu_hours, strict=True)
             ),
         )
@@ -160,26 +165,33 @@ def _queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
 def _jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
     """Table of the first jobs with their waits."""
     rows = [
-        (job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_starts(job)) for job in answer.jobs[:MOST]
+        (
+            job.job,
+            job.queue,
+            job.gpus,
+            _engine_comparison_at(job.submitted, answer.time),
+            *_engine_comparison_starts(job),
+        )
+        for job in answer.jobs[:MOST]
     ]
     lines = table(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows)
     more = len(answer.jobs) - MOST
     return [*lines, f"… and {more:,} more (-o json has all)"] if more > 0 else lines
 
 
-def _starts(job: ComparedJob) -> Iterator[str]:
+def _engine_comparison_starts(job: ComparedJob) -> Iterator[str]:
     for course in job.courses:
-        wait = "not started" if course.started is None else _span(course.started - job.submitted)
+        wait = "not started" if course.started is None else _engine_comparison_span(course.started - job.submitted)
         yield f"{wait}, evicted {course.evictions}×" if course.evictions else wait
 
 
-def _at(time: Time, start: Time) -> str:
+def _engine_comparison_at(time: Time, start: Time) -> str:
     return f"+{format_seconds(time - start)}"
 
 
-def _span(span: Span | None) -> str:
+def _engine_comparison_span(span: Span | None) -> str:
     return NOTHING if span is None else format_seconds(span)
 
 
-def _percent(part: float | None) -> str:
+def _engine_comparison_percent(part: float | None) -> str:
     return NOTHING if part is None else f"{100 * part:.1f}%"

@@ -35,7 +35,7 @@ class Suite(Struct, frozen=True, kw_only=True):
         return len(self.problems) + sum(result.verdict is ExpectationVerdict.PROBLEM for result in self.results)
 
 
-def junit(suites: Sequence[Suite]) -> bytes:
+def as_junit(suites: Sequence[Suite]) -> bytes:
     """The whole report. Characters that XML forbids are replaced."""
     root = ElementTree.Element("testsuites", {"name": "gpuconsole drill run", **_counts(suites)})
     for suite in suites:

@@ -79,7 +79,7 @@ def _lines(gathered: Gathered) -> Iterator[LintLine]:
         for finding in lint(cluster.facts):
             yield _placed(finding, cluster)
     for source in gathered.sources:
-        for finding in comments.lint(source.text, source.name):
+        for finding in comments.lint_comments(source.text, source.name):
             yield _line(finding, source.name, finding.line, "")
 
 

@@ -15,7 +15,7 @@ from gpuconsole.model.sanity_limits import insane_values
 from gpuconsole.model.snapshot import FORMAT, SnapshotFile, decode
 from gpuconsole.model.text import clean
 from gpuconsole.model.visibility import KUEUES
-from gpuconsole.sim.files import policy_in
+from gpuconsole.sim.files import policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
 
 REMEDY = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"
@@ -36,7 +36,7 @@ def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
     if wrong is not None:
         raise SourceError(str(file), wrong)
     try:
-        return saved, policy_in(saved)
+        return saved, policy_of_snapshot(saved)
     except UnicodeDecodeError as error:
         raise _not_utf_8(file, data) from error
     except msgspec.DecodeError as error:

@@ -20,7 +20,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 from gpuconsole.sim.conformance_run import run_lines
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.files import write
+from gpuconsole.sim.files import write_snapshot
 
 SLICES = 200
 """Steps of the progress bar."""
@@ -127,6 +127,6 @@ def _run(simulation: Simulation, until: Span) -> list[HistoryEvent]:
 
 def _save(simulation: Simulation, file: Path) -> None:
     try:
-        file.write_bytes(write(simulation))
+        file.write_bytes(write_snapshot(simulation))
     except OSError as error:
         raise SourceError(str(file), error.strerror or str(error)) from error

@@ -16,7 +16,7 @@ from gpuconsole.model.clock import Span
 from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.model.text import clean
-from gpuconsole.sim.files import write
+from gpuconsole.sim.files import write_snapshot
 
 _REDACT = (
     "Replace names and free text. Sizes, times, reasons and messages of schedulers (with replaced names) are kept, and"
@@ -52,7 +52,7 @@ def save(target: Path, request: OpenRequest, redact: bool, until: Span, **option
         simulation.advance(simulation.now + until)
         snapshot = simulation.snapshot()
         staged = source.found is None or source.staged or until > 0
-        content = write(simulation, with_stories(history_of(simulation)), staged=staged)
+        content = write_snapshot(simulation, with_stories(history_of(simulation)), staged=staged)
     for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
         click.echo(clean(f"not saved: {gap}"), err=True)
     target.write_bytes(redacted(content) if redact else content)

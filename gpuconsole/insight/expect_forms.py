@@ -92,7 +92,7 @@ def _amounts(wanted: Any) -> None:
         raise ExpectError("no resource is given; write queue: {flavor: {resource: amount}}")
 
 
-def _numbers(wanted: Any) -> None:
+def _expect_forms_numbers(wanted: Any) -> None:
     for value in as_mapping(wanted).values():
         as_number(value)
 
@@ -119,9 +119,9 @@ FORMS: Mapping[str, tuple[Callable[[Any], object], str]] = {
     "pending": (_codes, "{ml/train: quota}"),
     "evicted": (_evictions, "[{workload: ml/train, by: ml/serve}]"),
     "usage": (_amounts, "{queue: {flavor: {nvidia.com/gpu: 8}}}"),
-    "borrowed": (_numbers, "{queue: 4}"),
-    "lent": (_numbers, "{queue: 4}"),
-    "share": (_numbers, "{queue: 50}"),
+    "borrowed": (_expect_forms_numbers, "{queue: 4}"),
+    "lent": (_expect_forms_numbers, "{queue: 4}"),
+    "share": (_expect_forms_numbers, "{queue: 50}"),
     "nodes": (_pods, "{node-1: [train-0]}"),
     "freeNodes": (as_number, "2"),
     "lostGpuHours": (as_number, "1.5"),

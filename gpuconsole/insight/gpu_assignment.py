@@ -27,7 +27,7 @@ def known_gpu_indices(pods: Iterable[Pod], reported: NodeTelemetry | None, gpus:
 def _known(pod: Pod, reported: GpuIndices) -> GpuIndices:
     if pod.gpus and not pod.guessed:
         return pod.gpus
-    wanted = _wanted(pod)
+    wanted = _gpu_assignment_wanted(pod)
     return reported if wanted and len(reported) == wanted else ()
 
 
@@ -35,10 +35,10 @@ def guessed_gpu_indices(pod: Pod, free: Sequence[int]) -> GpuIndices:
     """Guess unknown indices of a pod: the previous guess, so that the pod does not move on the map, then the lowest
     free ones."""
     kept = [index for index in pod.gpus if index in free]
-    return tuple(sorted([*kept, *(index for index in free if index not in kept)][: _wanted(pod)]))
+    return tuple(sorted([*kept, *(index for index in free if index not in kept)][: _gpu_assignment_wanted(pod)]))
 
 
-def _wanted(pod: Pod) -> int:
+def _gpu_assignment_wanted(pod: Pod) -> int:
     return len(pod.gpus) or pod_gpus(pod.template)
 
 

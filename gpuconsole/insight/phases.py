@@ -65,19 +65,19 @@ class RunningIndex:
         """Number of running workloads per queue."""
 
 
-_kept: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
+_phases_kept: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
 
 
 def running(snapshot: Snapshot) -> RunningIndex:
     """Return the running workloads; only workloads that changed since the last call, or their pods, are checked."""
     # Replaced as one object, so that threads do the same work twice at worst.
-    known = _kept[0]
+    known = _phases_kept[0]
     rows, where, seen = snapshot.workloads.rows, pods_by_node(snapshot), snapshot.seen
     if known.rows is rows and known.where is where and known.seen == seen:
         return known
     if known.seen != seen:
         known = RunningIndex((), NO_PODS_BY_NODE, seen, {})
-    made = _kept[0] = _carried_on(known, snapshot, where)
+    made = _phases_kept[0] = _carried_on(known, snapshot, where)
     return made
 
 

@@ -20,7 +20,7 @@ def _interval(text: str) -> Interval | None:
     return (low, high) if low <= high else None
 
 
-def count(texts: Iterable[str], limit: int) -> int:
+def count_numbers(texts: Iterable[str], limit: int) -> int:
     """Count the numbers in 0 … `limit` - 1 that any of these texts contains."""
     found, last = 0, -1
     for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
@@ -46,7 +46,7 @@ def stands_in(number: int, texts: Iterable[str]) -> bool:
 
 def shared(one: str, other: str, limit: int) -> int:
     """Count the numbers in 0 … `limit` - 1 that both texts contain."""
-    return count((one,), limit) + count((other,), limit) - count((one, other), limit)
+    return count_numbers((one,), limit) + count_numbers((other,), limit) - count_numbers((one, other), limit)
 
 
 def added(text: str, number: int) -> str:

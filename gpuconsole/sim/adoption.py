@@ -46,7 +46,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
     for obj in everything:
         if not isinstance(obj, (Job, Workload, Pod)):
             world.put(obj)
-    active_checks.refresh(world)
+    active_checks.refresh_active_checks(world)
     for queue in list(world.state.table("local_queues").all()):
         jobs.ensure_namespace(world, queue.namespace)
     fresh = []
@@ -67,7 +67,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
 def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
     """Give every group of pods its RunningGroup and timers, create missing objects; `counted` as for `adopt_group`."""
     _complete_pods(world)
-    deadlines.go_on(world)
+    deadlines.resume_deadlines(world)
     yield
     grouped: dict[str, list[Pod]] = {}
     for pod in list(world.state.table("pods").all()):
@@ -96,7 +96,7 @@ def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
 def tell_waiting(world: World) -> None:
     """Record for each pending workload what keeps it from being tried, if anything."""
     for workload in list(world.state.table("workloads").all()):
-        queue_conditions.check(world, workload)
+        queue_conditions.record_obstacle(world, workload)
 
 
 def _complete_pods(world: World) -> None:
@@ -206,9 +206,11 @@ def _continue_workload(world: World, workload: Workload) -> None:
     """Resume a workload that has quota; an admitted one without pods gets them."""
     if workload.admitted and workload.condition(PODS_READY) is None:
         # Whether its pods were ready before is unknown: they get the recovery timeout.
-        workload = queue_conditions.not_ready(queue_conditions.ready(workload, world.now), world.now)
+        workload = queue_conditions.with_pods_not_ready(
+            queue_conditions.with_pods_ready(workload, world.now), world.now
+        )
         world.put(workload)
-    requeue_after.watch(world, workload)
+    requeue_after.watch_requeue(world, workload)
     if workload.is_true("Evicted"):
         eviction.go_on(world, workload)
     elif workload.admitted and workload.key not in world.groups:
@@ -221,7 +223,7 @@ def _continue_job(world: World, job: Job, going: set[str]) -> None:
         return
     if jobs.makes_jobs(world, job):
         world.parents[job.key] = None
-        cron.arm(world, job)
+        cron.arm_cron(world, job)
         return
     if jobs.managed(world, job):
         jobs.stand_for(world, job)

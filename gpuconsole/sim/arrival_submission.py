@@ -10,7 +10,7 @@ from gpuconsole.sim.kernel import Arrive
 from gpuconsole.sim.world import World
 
 
-def open_streams(world: World) -> None:
+def open_arrival_streams(world: World) -> None:
     """Submit the jobs present at the start, and set the timer of each stream's first arrival."""
     for index, stream in enumerate(world.policy.arrivals):
         for number in range(1, stream.at_start + 1):
@@ -18,7 +18,7 @@ def open_streams(world: World) -> None:
         _await(world, index, stream.at_start + 1, world.now + stream.first)
 
 
-def continue_streams(world: World, history: Iterable[HistoryEvent]) -> None:
+def continue_arrival_streams(world: World, history: Iterable[HistoryEvent]) -> None:
     """Resume each stream after its last job in the cluster or in the history."""
     known = {f"{job.namespace}/{job.name}": job.created for job in world.state.table("jobs").all()}
     known |= {line.workload: line.time for line in history if line.what is HistoryEventKind.SUBMITTED}
@@ -31,14 +31,14 @@ def continue_streams(world: World, history: Iterable[HistoryEvent]) -> None:
         _await(world, index, last + 1, time + first)
 
 
-def arrive(world: World, timer: Arrive) -> None:
+def submit_arrival(world: World, timer: Arrive) -> None:
     """Submit the job of an arrival."""
     stream = world.policy.arrivals[timer.stream]
     creating.create(world, arrivals.job(stream, world.seed, timer.number))
     _await(world, timer.stream, timer.number + 1, world.now)
 
 
-def redraw(world: World, timer: Arrive) -> None:
+def redraw_arrival(world: World, timer: Arrive) -> None:
     """Draw the next arrival of a timer again from now, because an observer cannot know it in advance."""
     _await(world, timer.stream, timer.number, world.now)
 

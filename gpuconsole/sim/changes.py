@@ -96,7 +96,7 @@ def as_changes(commands: Iterable[Command], horizon: Span, manifest: Manifests) 
         if moment > reached:
             step["advanceSeconds"] = (moment - reached) / SECOND
             reached = moment
-        steps.append(step | _written(order, manifest))
+        steps.append(step | _written_changes(order, manifest))
     return {"horizon": format_exactly(horizon), "steps": steps}
 
 
@@ -114,7 +114,7 @@ def _moment(command: Command) -> Span:
     return command.after + _moment(command.command) if isinstance(command, Later) else 0
 
 
-def _written(command: Command, manifest: Manifests) -> Document:
+def _written_changes(command: Command, manifest: Manifests) -> Document:
     match command:
         case Submit(objects, documents):
             return {"create": [msgspec.json.decode(text) for text in documents] or [dict(manifest(o)) for o in objects]}
@@ -123,7 +123,7 @@ def _written(command: Command, manifest: Manifests) -> Document:
         case Delete(table, key):
             return {"delete": [_deleted(table, key)]}
         case InCluster(cluster, Submit() as order):
-            return {"commands": [{"type": "in-cluster", "cluster": cluster, **_written(order, manifest)}]}
+            return {"commands": [{"type": "in-cluster", "cluster": cluster, **_written_changes(order, manifest)}]}
         case InCluster(cluster, order):
             return {"commands": [{"type": "in-cluster", "cluster": cluster, "commands": [_plain(order)]}]}
         case _:

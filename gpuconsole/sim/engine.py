@@ -109,7 +109,7 @@ class Simulation:
             member = cls.from_objects(objs, policy=worker, seed=seed, start=start)
             world.members[name] = MultiKueueMember(cluster=member)
         adoption.begin_with(world, objects)
-        arrival_submission.open_streams(world)
+        arrival_submission.open_arrival_streams(world)
         providing.begin(world)
         simulation = cls(world)
         simulation._settle()
@@ -266,14 +266,14 @@ class Simulation:
 
     def progress(self) -> Mapping[str, Span]:
         """Running group (or independent pod) → duration of its work so far."""
-        return history_run_times.progress(self._world)
+        return history_run_times.observed_progress(self._world)
 
     def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
         """A fork that knows only what an observer can know: past run times, nothing planned.
 
         With `redraw` its arrival streams continue at random, and existing spot nodes are interrupted only on command.
         """
-        return Simulation(history_run_times.estimating(self._world, run_times, seed, redraw=redraw))
+        return Simulation(history_run_times.estimating_fork(self._world, run_times, seed, redraw=redraw))
 
     def save(self) -> bytes:
         """Serialize the whole simulation; `load` continues exactly from this state."""
@@ -315,14 +315,14 @@ class Simulation:
             case MakePods():
                 workloads.job_unsuspended(world, timer)
             case PodsStart():
-                running.start(world, timer.pods)
+                running.start_pods(world, timer.pods)
             case WorkEnds():
                 completion.work_ends(world, timer)
             case PodEnds():
                 # All pods that end at this moment end before their jobs are reconciled.
-                running.end(world, timer)
+                running.end_pod(world, timer)
                 while (another := world.kernel.pop_pod_ends(world.now)) is not None:
-                    running.end(world, another)
+                    running.end_pod(world, another)
             case Deadline():
                 completion.time_is_up(world, timer)
             case CronDue():
@@ -330,7 +330,7 @@ class Simulation:
             case StandFor():
                 jobs.stand_again(world, timer)
             case Restart():
-                pod_failures.restart(world, timer)
+                pod_failures.restart_pods(world, timer)
             case Release():
                 reconcile.released(world, timer)
             case ReconcileWorkload():
@@ -349,7 +349,7 @@ class Simulation:
             case RecheckNode(node):
                 node_health.look(world, node)
             case Arrive():
-                arrival_submission.arrive(world, timer)
+                arrival_submission.submit_arrival(world, timer)
             case SyncWorkerClusters():
                 pass
             case Wake() | RequeueBackoffEnds():
@@ -359,7 +359,7 @@ class Simulation:
             case AutoscalerTick():
                 providing.go_off(world, timer)
             case SampleUsage():
-                sampling.sample(world)
+                sampling.sample_usage(world)
             case PlaceAgain():
                 world.placement.stir()
                 world.placement_due = True

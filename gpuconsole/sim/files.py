@@ -8,7 +8,9 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
 
-def write(simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None, *, staged: bool = True) -> bytes:
+def write_snapshot(
+    simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None, *, staged: bool = True
+) -> bytes:
     """Write the cluster of a simulation with its policy and seed, as JSON.
 
     Timers are not written: when it is loaded, work resumes from the start of its pods, and scheduled commands are lost.
@@ -19,7 +21,7 @@ def write(simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None
     return encode(simulation.snapshot(), policy, simulation.seed, recent, staged=staged)
 
 
-def policy_in(file: SnapshotFile) -> SimPolicy | None:
+def policy_of_snapshot(file: SnapshotFile) -> SimPolicy | None:
     """The policy of the simulation that a Snapshot was taken from; None for one of a live cluster.
 
     Raises msgspec.ValidationError with the path of what is wrong.

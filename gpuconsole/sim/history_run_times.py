@@ -20,7 +20,7 @@ from gpuconsole.sim.run_times import RunTimes
 from gpuconsole.sim.world import World
 
 
-def progress(world: World) -> Mapping[str, Span]:
+def observed_progress(world: World) -> Mapping[str, Span]:
     """Running group (or pod, where pods work independently) → duration of its work so far, with checkpointed work."""
     found: dict[str, Span] = {}
     for group in world.groups.values():
@@ -36,7 +36,7 @@ def _at_work(world: World, group: RunningGroup) -> list[Pod]:
     return [pod for pod in pods if pod is not None and pod.started and not pod.deleted and not pod.done]
 
 
-def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
+def estimating_fork(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
     """The fork, with `seed` for random draws; only valid between moments.
 
     With `redraw` the simulation's arrival streams continue, and their jobs take as long as the streams say; each next
@@ -53,11 +53,11 @@ def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = F
     if redraw:
         for entry in entries:
             if isinstance(entry.timer, Arrive):
-                arrival_submission.redraw(twin, entry.timer)
+                arrival_submission.redraw_arrival(twin, entry.timer)
     for group in list(twin.groups.values()):
         if group.solo:
             for pod in _at_work(twin, group):
-                running.begin(twin, pod)
+                running.begin_pod(twin, pod)
         elif group.start is not None:
             todo = work.task(twin, group)
             if todo.duration is not None:

@@ -113,7 +113,7 @@ class LiveBase:
                 world.wake_at = wake_at
                 world.kernel.at(wake_at, Wake())
         yield from adoption.take_over(world, self._counted)
-        arrival_submission.continue_streams(world, history)
+        arrival_submission.continue_arrival_streams(world, history)
         providing.resume(world)
         return world
 

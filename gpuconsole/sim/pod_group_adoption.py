@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
-from gpuconsole.model.intervals import count, lacking
+from gpuconsole.model.intervals import count_numbers, lacking
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, LaunchRules
 from gpuconsole.model.objects import Object
@@ -99,7 +99,7 @@ def _set_timers(world: World, known: GroupCounts) -> None:
     group = known.group
     if group.solo:
         for pod in known.ready:
-            running.begin(world, pod)
+            running.begin_pod(world, pod)
     elif known.over:
         world.groups[group.key] = replace(group, start=world.now)
         world.kernel.at(world.now, WorkEnds(group.key, world.now))
@@ -152,14 +152,14 @@ def _pieces(
     """
     workload = world.workload(group.workload) if group.workload else None
     part = job.pod_sets[0]
-    total = progress.pieces(rules, reconciling.limit(job, workload))
+    total = progress.pieces(rules, reconciling.parallelism_limit(job, workload))
     well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
     after = job
     for pod in well:
         piece = labelled_index(pod, part)
         if piece is not None and piece < total:
             after = progress.succeeded(after, piece)
-    uncounted = len(well) - count((after.batch.completed,), total)
+    uncounted = len(well) - count_numbers((after.batch.completed,), total)
     for piece in list(islice(lacking(progress.over(after), total), max(0, uncounted))):
         after = progress.succeeded(after, piece)
     if rules.limit_per_index is not None:

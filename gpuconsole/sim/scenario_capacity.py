@@ -24,7 +24,7 @@ from gpuconsole.sim.autoscaling.policy import (
 from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.scenario_form import CapacityForm, Document, GroupForm, SpotForm, SpreadForm
 
-PATH = "engine.capacity"
+CAPACITY_PATH = "engine.capacity"
 NO_CATALOGUE = InstanceTypeCatalogue()
 
 
@@ -44,7 +44,7 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
         return FIXED
     catalogue = usual if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
     if not catalogue.types and not read.problems:
-        read.problems.append(f"{PATH}.catalogue: there is no instance-type catalogue; name a file")
+        read.problems.append(f"{CAPACITY_PATH}.catalogue: there is no instance-type catalogue; name a file")
     if form.kind == "karpenter":
         return KarpenterPolicy(
             catalogue=catalogue,
@@ -54,17 +54,21 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
         )
     policy = AutoscalerPolicy(
         catalogue=catalogue,
-        groups=tuple(_group(group, f"{PATH}.groups[{n}]", read.problems) for n, group in enumerate(form.groups)),
+        groups=tuple(
+            _group(group, f"{CAPACITY_PATH}.groups[{n}]", read.problems) for n, group in enumerate(form.groups)
+        ),
         startup=_startup(form, read, 4 * MINUTE),
         unavailable=form.unavailable,
         expander=Expander(form.expander),
-        scan_interval=max(SECOND, read.span(form.scan_interval, f"{PATH}.scanInterval")),
-        new_pod_delay=read.span(form.new_pod_scale_up_delay, f"{PATH}.newPodScaleUpDelay"),
-        provision_time=read.span(form.max_node_provision_time, f"{PATH}.maxNodeProvisionTime"),
-        unneeded_time=read.span(form.scale_down_unneeded_time, f"{PATH}.scaleDownUnneededTime"),
-        unready_time=read.span(form.scale_down_unready_time, f"{PATH}.scaleDownUnreadyTime"),
-        delay_after_add=read.span(form.scale_down_delay_after_add, f"{PATH}.scaleDownDelayAfterAdd"),
-        delay_after_failure=read.span(form.scale_down_delay_after_failure, f"{PATH}.scaleDownDelayAfterFailure"),
+        scan_interval=max(SECOND, read.span(form.scan_interval, f"{CAPACITY_PATH}.scanInterval")),
+        new_pod_delay=read.span(form.new_pod_scale_up_delay, f"{CAPACITY_PATH}.newPodScaleUpDelay"),
+        provision_time=read.span(form.max_node_provision_time, f"{CAPACITY_PATH}.maxNodeProvisionTime"),
+        unneeded_time=read.span(form.scale_down_unneeded_time, f"{CAPACITY_PATH}.scaleDownUnneededTime"),
+        unready_time=read.span(form.scale_down_unready_time, f"{CAPACITY_PATH}.scaleDownUnreadyTime"),
+        delay_after_add=read.span(form.scale_down_delay_after_add, f"{CAPACITY_PATH}.scaleDownDelayAfterAdd"),
+        delay_after_failure=read.span(
+            form.scale_down_delay_after_failure, f"{CAPACITY_PATH}.scaleDownDelayAfterFailure"
+        ),
         utilization=form.scale_down_utilization_threshold,
         gpu_utilization=form.scale_down_gpu_utilization_threshold,
         ok_unready=form.ok_total_unready_count,
@@ -77,9 +81,9 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
 def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
     """Read the settings of spot interruptions."""
     if form.interruptions < 0 or form.diversity < 0:
-        read.problems.append(f"{PATH}.spot: interruptions and diversity are 0 or more")
+        read.problems.append(f"{CAPACITY_PATH}.spot: interruptions and diversity are 0 or more")
     return SpotPolicy(
-        notice=read.span(form.notice, f"{PATH}.spot.notice"),
+        notice=read.span(form.notice, f"{CAPACITY_PATH}.spot.notice"),
         interruptions=max(0.0, form.interruptions),
         critical=form.critical_priority,
         diversity=max(0.0, form.diversity),
@@ -87,7 +91,7 @@ def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
 
 
 def _startup(form: CapacityForm, read: Reading, usual: Span) -> LogNormal:
-    return LogNormal(median=usual) if form.startup is None else read.spread(form.startup, f"{PATH}.startup")
+    return LogNormal(median=usual) if form.startup is None else read.spread(form.startup, f"{CAPACITY_PATH}.startup")
 
 
 def _group(form: GroupForm, path: str, problems: list[str]) -> ScalingGroup:
@@ -118,7 +122,7 @@ def _check_groups(policy: AutoscalerPolicy, problems: list[str]) -> None:
     """Check that groups have unique names, and instance types from the catalogue."""
     names = [group.name for group in policy.groups]
     for number, group in enumerate(policy.groups):
-        path = f"{PATH}.groups[{number}]"
+        path = f"{CAPACITY_PATH}.groups[{number}]"
         if group.name in names[:number]:
             problems.append(f"{path}.name: there is another group {group.name}")
         if policy.catalogue.types and offering_of(policy, group) is None:
@@ -131,13 +135,13 @@ def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -
         return _from_file(said, folder, problems)
     report = DocumentFindings()
     found = machines_for_sale.read(said, report)
-    problems.extend(f"{PATH}.catalogue.{one.path}: {one.problem}; {one.remedy}" for one in report.findings)
+    problems.extend(f"{CAPACITY_PATH}.catalogue.{one.path}: {one.problem}; {one.remedy}" for one in report.findings)
     return found
 
 
 def _from_file(name: str, folder: Path | None, problems: list[str]) -> InstanceTypeCatalogue:
     if folder is None:
-        problems.append(f"{PATH}.catalogue: a file is relative to the scenario's own, and this one has none")
+        problems.append(f"{CAPACITY_PATH}.catalogue: a file is relative to the scenario's own, and this one has none")
         return NO_CATALOGUE
     return _tried(lambda: machines_for_sale.load((folder / name).read_text(), name), problems)
 
@@ -146,7 +150,7 @@ def _tried(load: Callable[[], InstanceTypeCatalogue], problems: list[str]) -> In
     try:
         return load()
     except CatalogueError as error:
-        problems.extend(f"{PATH}.catalogue: {line}" for line in str(error).splitlines())
+        problems.extend(f"{CAPACITY_PATH}.catalogue: {line}" for line in str(error).splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{PATH}.catalogue: {getattr(error, 'strerror', None) or error}")
+        problems.append(f"{CAPACITY_PATH}.catalogue: {getattr(error, 'strerror', None) or error}")
     return NO_CATALOGUE

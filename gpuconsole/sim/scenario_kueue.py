@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.scheduling.kueue.configuration.policy import policy
 from gpuconsole.scheduling.kueue.configuration.reading import read
 
-PATH = "engine.kueueConfig"
+KUEUE_CONFIG_PATH = "engine.kueueConfig"
 
 
 def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list[str]) -> KueueConfig:
@@ -21,18 +21,20 @@ def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list
     report = DocumentFindings()
     configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **said}, report)
     errors = _errors(report.findings)
-    problems.extend(f"{PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)
+    problems.extend(f"{KUEUE_CONFIG_PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)
     return KueueConfig() if errors else policy(configuration)
 
 
 def _from_file(name: str, folder: Path | None, problems: list[str]) -> KueueConfig:
     if folder is None:
-        problems.append(f"{PATH}: a file is relative to the scenario's own, and this one has none; write it out here")
+        problems.append(
+            f"{KUEUE_CONFIG_PATH}: a file is relative to the scenario's own, and this one has none; write it out here"
+        )
         return KueueConfig()
     loaded = load(folder / name)
     for error in _errors(loaded.findings):
         path = f"{error.path}: " if error.path else ""
-        problems.append(f"{PATH}: {error.file}:{error.line}: {path}{error.problem}; {error.remedy}")
+        problems.append(f"{KUEUE_CONFIG_PATH}: {error.file}:{error.line}: {path}{error.problem}; {error.remedy}")
     return loaded.config or KueueConfig()
 
 

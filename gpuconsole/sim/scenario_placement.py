@@ -6,7 +6,7 @@ from pathlib import Path
 from gpuconsole.model.clock import parse_span
 from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.scheduling.kai.conf import BadArgument, read
+from gpuconsole.scheduling.kai.conf import BadArgument, parse_configuration
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import configuration as kube
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.sim.scenario_form import PlacementForm, UsageForm
 
-PATH = "engine.placement"
+PLACEMENT_PATH = "engine.placement"
 
 
 def placement_of(
@@ -24,7 +24,7 @@ def placement_of(
 ) -> PlacementPolicy | VolcanoPolicy | KaiPolicy:
     """Read the placement settings; errors are added to `problems`."""
     if form.usage is not None and form.engine != "KAI":
-        problems.append(f"{PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
+        problems.append(f"{PLACEMENT_PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
     if form.engine == "Volcano":
         return VolcanoPolicy(
             conf=_volcano_conf(form.conf, folder, problems),
@@ -32,9 +32,11 @@ def placement_of(
             feature_gates=_gates(form.feature_gates, problems),
         )
     if form.devices:
-        problems.append(f"{PATH}.devices: only Volcano reads one; write engine: Volcano, or leave it out")
+        problems.append(f"{PLACEMENT_PATH}.devices: only Volcano reads one; write engine: Volcano, or leave it out")
     if form.feature_gates:
-        problems.append(f"{PATH}.featureGates: only Volcano reads them; write engine: Volcano, or leave them out")
+        problems.append(
+            f"{PLACEMENT_PATH}.featureGates: only Volcano reads them; write engine: Volcano, or leave them out"
+        )
     if form.engine == "KAI":
         return KaiPolicy(conf=_kai_conf(form.conf, folder, problems), usage=_usage(form.usage, problems))
     return PlacementPolicy(
@@ -50,7 +52,7 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> S
     if not form.conf and not form.profile:
         return None
     if form.score != PlacementForm().score:
-        problems.append(f"{PATH}.score: a profile says itself how nodes are scored; leave one of them out")
+        problems.append(f"{PLACEMENT_PATH}.score: a profile says itself how nodes are scored; leave one of them out")
     text, name = _text(form.conf, folder, problems)
     if not text and form.conf:
         return None
@@ -59,25 +61,29 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> S
     found = read.named(form.profile)
     if found is None:
         known = ", ".join(profile.name for profile in read.profiles)
-        problems.append(f"{PATH}.profile: there is no profile {form.profile}; there is {known}")
+        problems.append(f"{PLACEMENT_PATH}.profile: there is no profile {form.profile}; there is {known}")
     return found
 
 
 def _error_lines(errors: Iterable[Finding]) -> Iterator[str]:
     for error in errors:
         where = f"{error.file}:{error.line}: {error.path}".rstrip(": ")
-        yield f"{PATH}.conf: {where}: {error.problem}; {error.remedy}"
+        yield f"{PLACEMENT_PATH}.conf: {where}: {error.problem}; {error.remedy}"
 
 
 def _text(said: str, folder: Path | None, problems: list[str], key: str = "conf") -> tuple[str, str]:
     """An inline configuration or that of a file, and its name; an empty text if it cannot be read."""
     if not said or "\n" in said.strip():
-        return said, f"{PATH}.{key}"
+        return said, f"{PLACEMENT_PATH}.{key}"
     if folder is None:
-        problems.append(f"{PATH}.{key}: a file is relative to the scenario's own, and this one has none; write it out")
+        problems.append(
+            f"{PLACEMENT_PATH}.{key}: a file is relative to the scenario's own, and this one has none; write it out"
+        )
         return "", said
     source = read_file(folder / said)
-    problems.extend(f"{PATH}.{key}: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles)
+    problems.extend(
+        f"{PLACEMENT_PATH}.{key}: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles
+    )
     return source.text, said
 
 
@@ -85,9 +91,11 @@ def _kai_conf(said: str, folder: Path | None, problems: list[str]) -> str:
     """The text of KAI's scheduler configuration; empty for KAI's defaults."""
     text, _ = _text(said, folder, problems)
     try:
-        read(text)
+        parse_configuration(text)
     except BadArgument as problem:
-        problems.append(f"{PATH}.conf: {problem}; write it as KAI's scheduler reads it: actions, tiers of plugins")
+        problems.append(
+            f"{PLACEMENT_PATH}.conf: {problem}; write it as KAI's scheduler reads it: actions, tiers of plugins"
+        )
         return ""
     return text
 
@@ -100,7 +108,7 @@ def _usage(form: UsageForm | None, problems: list[str]) -> UsagePolicy | None:
         try:
             spans[name] = parse_span(text)
         except ValueError as problem:
-            problems.append(f"{PATH}.usage.{name}: {problem}")
+            problems.append(f"{PLACEMENT_PATH}.usage.{name}: {problem}")
     return UsagePolicy(window=spans.get("window", 0), half_life=spans.get("halfLife", 0))
 
 
@@ -110,7 +118,11 @@ def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str
     try:
         read_groups(text)
     except ValueError as problem:
-        problems.append(f"{PATH}.devices: {name}: {problem}" if name != f"{PATH}.devices" else f"{name}: {problem}")
+        problems.append(
+            f"{PLACEMENT_PATH}.devices: {name}: {problem}"
+            if name != f"{PLACEMENT_PATH}.devices"
+            else f"{name}: {problem}"
+        )
         return ""
     return text
 
@@ -119,7 +131,7 @@ def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
     """Volcano's feature gates that affect scheduling; any other one is an error."""
     known = ", ".join(GATES)
     problems.extend(
-        f"{PATH}.featureGates.{name}: it changes nothing here; one of {known}"
+        f"{PLACEMENT_PATH}.featureGates.{name}: it changes nothing here; one of {known}"
         for name in sorted(said)
         if name not in GATES
     )

@@ -19,7 +19,7 @@ from gpuconsole.sim.gpu_setup import BARE, GpuSetup, Mig, SharingRule, apply_gpu
 from gpuconsole.sim.scenario_form import Document, EngineForm, LinksForm, MigForm, ReplicasForm, SharingForm
 from gpuconsole.sim.scenario_steps import Step
 
-PATH = "engine.sharing"
+SHARING_PATH = "engine.sharing"
 _LINKS = "engine.capacity.links"
 
 
@@ -27,7 +27,7 @@ def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> 
     """Read the GPU sharing and the interconnects; errors are added to `problems`."""
     said = form.sharing
     forms = said if isinstance(said, tuple) else (said,)
-    paths = [f"{PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [PATH]
+    paths = [f"{SHARING_PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [SHARING_PATH]
     rules = tuple(_rule(one, path, folder, problems) for one, path in zip(forms, paths, strict=True))
     return GpuSetup(rules=rules, links=_links(form.capacity.links, problems))
 
@@ -56,7 +56,7 @@ def equip_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str])
 def _of(node: Node, equipment: GpuSetup, problems: list[str]) -> Node:
     found: list[str] = []
     made = apply_gpu_setup(node, equipment, found)
-    problems.extend(f"{PATH}.mig: {problem}" for problem in found)
+    problems.extend(f"{SHARING_PATH}.mig: {problem}" for problem in found)
     return made
 
 

@@ -73,7 +73,7 @@ def _gather_wake_ups(world: World) -> None:
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
         world.backoff_at = requeue
         world.kernel.at(requeue, RequeueBackoffEnds())
-    sampling.publish(world)
+    sampling.publish_usage(world)
     sample = session.next_sample
     if sample is not None and (world.sample_at is None or sample < world.sample_at):
         world.sample_at = max(sample, world.now)
@@ -130,15 +130,15 @@ def _run_cycle(world: World, session: KueueSession) -> None:
     for decision in decided:
         match decision:
             case Admit():
-                if not second_pass.settle(world, decision, world.cycle_at):
-                    slices.take_over(world, decision)
+                if not second_pass.settle_second_pass(world, decision, world.cycle_at):
+                    slices.take_over_slice(world, decision)
                     workloads.admit(world, decision, world.cycle_at)
             case Preempt() | Evict():
                 pass
             case Refuse():
                 workloads.refuse(world, decision)
             case KeepWaiting():
-                second_pass.still_missing(world, decision)
+                second_pass.retry_second_pass(world, decision)
             case _:
                 assert_never(decision)
     # Recording these decisions is no reason for another cycle; an eviction that frees quota is.
@@ -146,18 +146,18 @@ def _run_cycle(world: World, session: KueueSession) -> None:
     for victim in apply_decisions.victims_of(decided):
         if isinstance(victim, Preempt):
             eviction.preempt(world, victim)
-            slices.lost_place(world, victim.workload)
+            slices.reconcile_evicted_slices(world, victim.workload)
         else:
-            second_pass.give_up(world, victim)
+            second_pass.give_up_second_pass(world, victim)
 
 
 def place_pods(world: World) -> None:
     """Provide the claims of pods, and run one pass of the placement engine."""
     world.placement_due = False
     if world.unprovided:
-        storage.provide(world)
+        storage.provide_volumes(world)
     if world.unclaimed:
-        claims.provide(world)
+        claims.provide_resource_claims(world)
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
@@ -168,8 +168,8 @@ def place_pods(world: World) -> None:
     for decision in decisions:
         match decision:
             case Bind():
-                storage.bind_claims(world, decision)
-                claims.bind_claims(world, decision)
+                storage.bind_volume_claims(world, decision)
+                claims.bind_resource_claims(world, decision)
                 pods.bind(world, decision)
                 pod_failures.admit_pod(world, decision.pod)
                 pod = world.pod(decision.pod)
@@ -187,7 +187,7 @@ def place_pods(world: World) -> None:
                 _mark(world, decision)
             case _:
                 assert_never(decision)
-    running.start_later(world, bound)
+    running.start_pods_later(world, bound)
     if decisions:
         _name_deadlock(world)
     # A pass that cancelled a reservation may have freed capacity for pods that it had tried before.
@@ -217,7 +217,7 @@ def _set_phase(world: World, decision: SetPhase) -> None:
         kept += (GroupCondition(UNSCHEDULABLE, True, "NotEnoughResources", decision.message, world.now),)
     world.put(replace(group, phase=decision.phase, conditions=kept))
     if decision.message and decision.phase == "Pending":
-        job = groups.owner(world, decision.group)
+        job = groups.group_owner(world, decision.group)
         world.tell(
             HistoryEventKind.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message
         )

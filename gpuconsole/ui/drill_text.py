@@ -19,7 +19,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import paths_in
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, heading, text_line
 
 MOST = 12
 """Most objects that a step lists."""
@@ -30,13 +30,13 @@ def coming_lines(coming: UpcomingStep, snapshot: Snapshot, said: Iterable[str]) 
     """The actions of the next step, and the predictions made for it."""
     lines = [_step(coming, "next step")]
     orders = [text for command in coming.commands for text in _order(command, snapshot)]
-    lines += [line("  + ", text) for text in orders[:MOST] or ["no action: time passes"]]
-    lines += [line((f"  … and {len(orders) - MOST} more", "dim"))] if len(orders) > MOST else []
+    lines += [text_line("  + ", text) for text in orders[:MOST] or ["no action: time passes"]]
+    lines += [text_line((f"  … and {len(orders) - MOST} more", "dim"))] if len(orders) > MOST else []
     names = ", ".join(said) or "none"
     return [
         *lines,
         BLANK,
-        line("Which workloads will be evicted? ", ("Space", "key"), " marks one. Predicted: ", (names, "strong")),
+        text_line("Which workloads will be evicted? ", ("Space", "key"), " marks one. Predicted: ", (names, "strong")),
     ]
 
 
@@ -48,18 +48,18 @@ def played_lines(played: StepResult, label: Callable[[str], str]) -> list[Painte
     verdict = ("✓ correct", "good") if played.right else ("✗ incorrect", "fault")
     lines = [(*_step(played.coming, "outcome"), (f"   {verdict[0]}", verdict[1]))]
     if not played.gone:
-        lines.append(line("  No workload was evicted."))
+        lines.append(text_line("  No workload was evicted."))
     for one in played.gone:
         lines += _gone(one, played.named)
     lines += [_stayed(key, played.gone, label) for key in played.spared]
     lines += _choice(played.gone, label)
     if played.placed:
-        lines.append(line(("  placed  ", "dim"), _several(played.placed)))
+        lines.append(text_line(("  placed  ", "dim"), _several(played.placed)))
     if played.waiting:
-        lines.append(line(("  pending ", "dim"), _several(_reasons(played.waiting))))
+        lines.append(text_line(("  pending ", "dim"), _several(_reasons(played.waiting))))
     if played.expected:
         lines += [BLANK, heading("EXPECTATIONS")]
-        lines += [line("  ", ("✓ ", "good") if one.ok else ("✗ ", "fault"), one.text) for one in played.expected]
+        lines += [text_line("  ", ("✓ ", "good") if one.ok else ("✗ ", "fault"), one.text) for one in played.expected]
     return lines
 
 
@@ -68,17 +68,17 @@ def score_lines(score: PredictionScore, met: int, expected: int) -> list[Painted
     went = score.named + score.missed
     lines = [
         heading("SCORE"),
-        line("  ", (f"{score.right} of {counted(score.steps, 'step')}", "strong"), " predicted correctly"),
-        line(f"  {score.named} of {counted(went, 'victim')} predicted" if went else "  no evictions"),
+        text_line("  ", (f"{score.right} of {counted(score.steps, 'step')}", "strong"), " predicted correctly"),
+        text_line(f"  {score.named} of {counted(went, 'victim')} predicted" if went else "  no evictions"),
     ]
     if score.spared:
-        lines.append(line(f"  {counted(score.spared, 'false positive')}"))
-    return [*lines, line((f"  {met} of {counted(expected, 'expectation')} of the drill met", "dim"))]
+        lines.append(text_line(f"  {counted(score.spared, 'false positive')}"))
+    return [*lines, text_line((f"  {met} of {counted(expected, 'expectation')} of the drill met", "dim"))]
 
 
 def _step(coming: UpcomingStep, what: str) -> Painted:
     at = f"after {format_span(coming.at)}" if coming.at else "at the start"
-    return line((f"STEP {coming.number} OF {coming.of}", "title"), (f"  {at}: {what}", "dim"))
+    return text_line((f"STEP {coming.number} OF {coming.of}", "title"), (f"  {at}: {what}", "dim"))
 
 
 def _order(command: Command, snapshot: Snapshot) -> Iterator[str]:
@@ -131,8 +131,8 @@ def _gone(one: DrillEviction, named: Sequence[str]) -> list[Painted]:
     about = f"{counted(one.gpus, one.unit)}, priority {one.priority}"
     by = f" {GLYPHS['victim']} by {one.by}, priority {one.by_priority}" if one.by else ""
     said = "" if one.key in named else "   not predicted"
-    first = line("  ", mark, (one.name, "strong"), f"  {about}", (by, "victim"), (said, "dim"))
-    return [first, line((f"      after {format_span(one.at)}, {_why(one)}", "dim"))]
+    first = text_line("  ", mark, (one.name, "strong"), f"  {about}", (by, "victim"), (said, "dim"))
+    return [first, text_line((f"      after {format_span(one.at)}, {_why(one)}", "dim"))]
 
 
 def _why(one: DrillEviction) -> str:
@@ -147,7 +147,7 @@ def _stayed(key: str, gone: Sequence[DrillEviction], label: Callable[[str], str]
     """Why a workload that was predicted was not evicted."""
     considered = (one for each in gone if each.choice is not None for one in each.choice.considered)
     why = next((WORDS[one.verdict] for one in considered if one.workload == key), "not a candidate")
-    return line("  ", ("✗ ", "fault"), (label(key), "strong"), "  not evicted", (f"   {why}", "dim"))
+    return text_line("  ", ("✗ ", "fault"), (label(key), "strong"), "  not evicted", (f"   {why}", "dim"))
 
 
 def _choice(gone: Sequence[DrillEviction], label: Callable[[str], str]) -> Iterator[Painted]:
@@ -159,12 +159,12 @@ def _choice(gone: Sequence[DrillEviction], label: Callable[[str], str]) -> Itera
         detail.add(one.by)
         others = [other for other in one.choice.considered if other.verdict is not CandidateVerdict.CHOSEN]
         if others:
-            yield line((f"  candidates for {one.by} that stayed:", "dim"))
+            yield text_line((f"  candidates for {one.by} that stayed:", "dim"))
         for other in others[:MOST_CONSIDERED]:
-            yield line(f"    {label(other.workload)}, priority {other.priority}: ", (WORDS[other.verdict], "dim"))
+            yield text_line(f"    {label(other.workload)}, priority {other.priority}: ", (WORDS[other.verdict], "dim"))
         more = len(others) - MOST_CONSIDERED + one.choice.left_out
         if more > 0:
-            yield line((f"    and {more} more", "dim"))
+            yield text_line((f"    and {more} more", "dim"))
 
 
 def _reasons(waiting: Mapping[str, str]) -> Iterator[str]:

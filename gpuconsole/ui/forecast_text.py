@@ -8,7 +8,7 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, heading, text_line
 from gpuconsole.ui.workload_rows import WorkloadRow
 
 _ORDER = {fate: place for place, fate in enumerate(ForecastAction)}
@@ -53,5 +53,10 @@ def forecast_lines(forecast: Forecast, workload: str, now: Time) -> list[Painted
     if prospect is None:
         return []
     age = f"simulated {fmt.since(now, forecast.time)} ago: an estimate, not a reservation"
-    lines = [BLANK, heading("FORECAST"), line("  ", (named(in_words(prospect)), "strong")), line((f"  {age}", "dim"))]
-    return [*lines, *(line((f"  {text}", "dim")) for text in (*forecast.assumed, *forecast.queues))]
+    lines = [
+        BLANK,
+        heading("FORECAST"),
+        text_line("  ", (named(in_words(prospect)), "strong")),
+        text_line((f"  {age}", "dim")),
+    ]
+    return [*lines, *(text_line((f"  {text}", "dim")) for text in (*forecast.assumed, *forecast.queues))]

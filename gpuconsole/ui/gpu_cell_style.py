@@ -24,7 +24,7 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted, join
 
 SERIES = 8
-GLYPHS = {
+GPU_GLYPHS = {
     GpuState.OWN: "▣",
     GpuState.BORROWED: paint.GLYPHS["borrowed"],
     GpuState.IDLE: paint.GLYPHS["idle"],
@@ -162,7 +162,7 @@ class GpuCellStyle:
     def cell(self, cell: GpuCell) -> tuple[str, str]:
         """(glyph, role) of a cell."""
         if self.by is ColourBy.STATE or cell.state in FREE:
-            return GLYPHS[cell.state], cell.state
+            return GPU_GLYPHS[cell.state], cell.state
         return self.owned(self._group(cell))
 
     def owned(self, name: str) -> tuple[str, str]:
@@ -190,7 +190,7 @@ class GpuCellStyle:
         else:
             for name, count in self.counts.most_common():
                 entries.append((self.owned(name), (f" {called(name) or 'no queue'} {count}", "")))
-        entries += [((GLYPHS[state], state), (f" {self._word(state)} {self.states[state]}", "")) for state in free]
+        entries += [((GPU_GLYPHS[state], state), (f" {self._word(state)} {self.states[state]}", "")) for state in free]
         return join(entries)
 
     def _word(self, state: GpuState) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
-from gpuconsole.model.intervals import count
+from gpuconsole.model.intervals import count_numbers
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import (
     BatchRules,
@@ -331,7 +331,7 @@ def _ended(job: Job) -> list[Fields]:
 
 
 def _progress(status: BatchStatus, *, indexed: bool) -> Fields:
-    done = count((status.completed,), 2**31)
+    done = count_numbers((status.completed,), 2**31)
     indexes = present(completedIndexes=status.completed, failedIndexes=status.failed) if indexed else {}
     return {**present(succeeded=done or None), **indexes}
 

@@ -7,7 +7,7 @@ from gpuconsole.insight.gpumap import GpuRow
 from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_cell_style import FREE, GLYPHS
+from gpuconsole.ui.gpu_cell_style import FREE, GPU_GLYPHS
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.unit_columns import domains, gpu_number, layout, owners
 
@@ -48,7 +48,7 @@ def _layout(row: LayoutRow) -> Cell:
         return _by_domain(row)
     if row.inside.slices and row.gpu != NO_PLACE:
         return layout(row.units, row.inside.slices)
-    return tuple((GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in row.units)
+    return tuple((GPU_GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in row.units)
 
 
 def _by_domain(row: LayoutRow) -> Painted:
@@ -62,7 +62,7 @@ def _by_domain(row: LayoutRow) -> Painted:
     pieces: list[tuple[str, str]] = []
     for units in groups.values():
         pieces += [] if alone else [("▟", "dim")]
-        pieces += [(GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in units]
+        pieces += [(GPU_GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in units]
         pieces += [] if alone else [("▙ ", "dim")]
     return tuple(pieces)
 

@@ -2,7 +2,7 @@
 
 from gpuconsole.insight.gpumap import GpuRow, GpuState, used_of
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_cell_style import GLYPHS as CELLS
+from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as CELLS
 from gpuconsole.ui.paint import GLYPHS, Cell
 
 

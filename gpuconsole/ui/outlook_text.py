@@ -8,7 +8,7 @@ from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, heading, text_line
 
 
 def still_open(found: WorkloadOutlook | None, phase: WorkloadPhase) -> WorkloadOutlook | None:
@@ -28,7 +28,7 @@ def ahead_lines(found: WorkloadOutlook, now: Time) -> list[Painted]:
         return []
     far = f"{format_span(found.until - found.time)} ahead, started {fmt.since(now, found.time)} ago"
     basis = f"{found.runs} simulation runs, {far}, based on past run times and arrivals"
-    return [*lines, line((f"  {basis}: an estimate, not a guarantee", "dim"))]
+    return [*lines, text_line((f"  {basis}: an estimate, not a guarantee", "dim"))]
 
 
 def start_range(found: Estimate, now: Time) -> str:
@@ -50,14 +50,16 @@ def moments(found: Estimate, now: Time) -> str:
 
 def _start(found: Eta, start: Estimate, now: Time) -> list[Painted]:
     trust = f"in any of {start.runs} runs" if start.beyond else f" {_calibration(start)}"
-    lines = [line("  ", (start_range(start, now), "strong"), (f" {trust}", "dim"))]
+    lines = [text_line("  ", (start_range(start, now), "strong"), (f" {trust}", "dim"))]
     if found.within:
-        lines.append(line("  ", " · ".join(f"within {format_span(o.span)}: {o.probability:.0%}" for o in found.within)))
+        lines.append(
+            text_line("  ", " · ".join(f"within {format_span(o.span)}: {o.probability:.0%}" for o in found.within))
+        )
     if found.cohort is not None:
         place = f"rank {found.cohort.place} of {found.cohort.of} in cohort {found.cohort.cohort}"
-        lines.append(line(f"  {place}, by priority and age only"))
+        lines.append(text_line(f"  {place}, by priority and age only"))
     basis = f"{found.samples} run times of {found.goes_by}, {found.arrivals} arrivals"
-    lines.append(line((f"  based on {basis} in {format_span(found.arrivals_span)}", "dim")))
+    lines.append(text_line((f"  based on {basis} in {format_span(found.arrivals_span)}", "dim")))
     return lines
 
 
@@ -69,18 +71,18 @@ def _risk(workload_risk: WorkloadRisk, found: WorkloadOutlook) -> list[Painted]:
     chance = workload_risk.probability or 0.0
     role = "fault" if chance >= 0.5 else "victim" if chance else "good"
     words = f"{chance:.0%} probability of eviction within {format_span(found.until - found.time)}"
-    lines = [line("  ", (words, role))]
+    lines = [text_line("  ", (words, role))]
     for cause in workload_risk.causes:
         by = f" by {cause.by_queue}" if cause.by_queue else ""
-        lines.append(line(f"    {cause.reason}{by}: {cause.runs} of {found.runs} runs"))
+        lines.append(text_line(f"    {cause.reason}{by}: {cause.runs} of {found.runs} runs"))
     lines += [
-        line(f"    preemption rank {one.place} if {one.lender} reclaims its {one.flavor}")
+        text_line(f"    preemption rank {one.place} if {one.lender} reclaims its {one.flavor}")
         for one in workload_risk.turns
     ]
     lost = "unknown"
     if workload_risk.lost_gpu_hours is not None and workload_risk.cost is not None:
         lost = f"{workload_risk.lost_gpu_hours:.1f} GPU-hours, {fmt.money(workload_risk.cost)}"
-    lines.append(line((f"  lost work if evicted now: {lost}", "dim")))
+    lines.append(text_line((f"  lost work if evicted now: {lost}", "dim")))
     return lines
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics
 from gpuconsole.model.clock import HOUR, SECOND, Time, format_span
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
 
 WIDTH = 24
 
@@ -13,11 +13,11 @@ WIDTH = 24
 def metrics_lines(metrics: QueueMetrics, both: Sequence[MetricComparison], now: Time) -> list[Painted]:
     """The lines; none without a source of metrics."""
     if metrics.trouble:
-        return [BLANK, heading("Kueue's metrics"), line((f"  {metrics.trouble}", "fault"))]
+        return [BLANK, heading("Kueue's metrics"), text_line((f"  {metrics.trouble}", "fault"))]
     if not metrics.source:
         return []
     age = f"{metrics.source}, {format_span(max(0, now - metrics.time))} ago"
-    lines = [BLANK, heading("Kueue's metrics"), line((f"  {age}", "dim"))]
+    lines = [BLANK, heading("Kueue's metrics"), text_line((f"  {age}", "dim"))]
     lines += [_counted(one) for one in both]
     if metrics.inadmissible is not None:
         lines.append(field("Of these inadmissible", f"{metrics.inadmissible:,.0f}", width=WIDTH))

@@ -13,7 +13,7 @@ from textual.app import App
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.screens.snapshot_worker import GROUP
 
-PAUSE = 0.15
+PRELOAD_PAUSE = 0.15
 """Seconds between two screens, for new data and keys."""
 
 
@@ -44,7 +44,7 @@ class ScreenPreloader:
         self._shown = shown
         self._ready = ready
         self._pace = pace
-        self._timer = app.set_interval(PAUSE, self._next, pause=True)
+        self._timer = app.set_interval(PRELOAD_PAUSE, self._next, pause=True)
 
     def start(self) -> None:
         """Start, or restart after all screens were recreated."""

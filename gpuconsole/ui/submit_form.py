@@ -16,7 +16,7 @@ from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.template_jobs import JobTemplateRequest
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
 from gpuconsole.ui.widgets.form import Choices
-from gpuconsole.ui.widgets.textpane import line
+from gpuconsole.ui.widgets.textpane import text_line
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MOST_GPUS = 100_000
@@ -191,37 +191,37 @@ def covered_by(snapshot: Snapshot, room: Headroom | None) -> frozenset[str]:
     return frozenset(resource for group in groups for resource in group.covered_resources)
 
 
-def prospects(snapshot: Snapshot, request: JobTemplateRequest, room: Headroom | None) -> list[Painted]:
+def request_prospects(snapshot: Snapshot, request: JobTemplateRequest, room: Headroom | None) -> list[Painted]:
     """The prospects of a request by quota and node sizes."""
     device = choice_of(snapshot, request.resource, request.device_class)
     wanted = request.gpus * request.pods
     lines: list[Painted] = []
     if request.gpus > device.largest:
         words = f"no node has {counted_units(request.gpus, device.unit)}: the largest has {device.largest}"
-        lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
+        lines.append(text_line((f"{GLYPHS['fault']} ", "fault"), words))
     if room is None:
         return [
             *lines,
-            line((f"{GLYPHS['held']} ", "held"), "no queue: kube-scheduler places its pods at once, by priority"),
+            text_line((f"{GLYPHS['held']} ", "held"), "no queue: kube-scheduler places its pods at once, by priority"),
         ]
     flavors = room.of(device)
     most = max((flavor.potential for flavor in flavors), default=0)
     if room.problem:
-        lines.append(line((f"{GLYPHS['fault']} ", "fault"), room.problem))
+        lines.append(text_line((f"{GLYPHS['fault']} ", "fault"), room.problem))
     elif wanted and not flavors:
-        lines.append(line((f"{GLYPHS['fault']} ", "fault"), f"{room.cluster_queue} has no quota for {device.key}"))
+        lines.append(text_line((f"{GLYPHS['fault']} ", "fault"), f"{room.cluster_queue} has no quota for {device.key}"))
     elif wanted > most:
         asked = counted_units(wanted, device.unit)
         words = f"requests {asked}; the maximum capacity of {room.cluster_queue} is {most}"
-        lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
+        lines.append(text_line((f"{GLYPHS['fault']} ", "fault"), words))
     elif wanted <= room.best(device):
-        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted, device.unit)} available quota now"))
+        lines.append(text_line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted, device.unit)} available quota now"))
     else:
         words = f"{_fitting(wanted, device.unit, fit=False)} available quota: pending, or preempts (ctrl+o: what-if)"
-        lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
+        lines.append(text_line((f"{GLYPHS['pending']} ", "pending"), words))
     for flavor in flavors:
         numbers = f"{flavor.available} available ({flavor.own_left} without borrowing), max {flavor.potential}"
-        lines.append(line((f"  {flavor.flavor}: ", "dim"), numbers))
+        lines.append(text_line((f"  {flavor.flavor}: ", "dim"), numbers))
     return lines
 
 
@@ -239,7 +239,9 @@ def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:
     lines: list[Painted] = []
     for finding in shown:
         sign, role = looks[finding.severity]
-        lines.append(line((f"{sign} ", role), (f"{finding.path}: ", "dim"), f"{finding.problem}; {finding.remedy}"))
+        lines.append(
+            text_line((f"{sign} ", role), (f"{finding.path}: ", "dim"), f"{finding.problem}; {finding.remedy}")
+        )
     return lines
 
 

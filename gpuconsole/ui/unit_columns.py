@@ -8,7 +8,7 @@ from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.interconnect import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_cell_style import GLYPHS, word_of
+from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS, word_of
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
 from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, measured_columns
@@ -88,12 +88,12 @@ def _pod(unit: GpuUnit) -> str:
 
 
 def _state(unit: GpuUnit) -> Cell:
-    return ((f"{GLYPHS[unit.cell.state]} {word_of(unit.cell)}", str(unit.cell.state)),)
+    return ((f"{GPU_GLYPHS[unit.cell.state]} {word_of(unit.cell)}", str(unit.cell.state)),)
 
 
 def spans(unit: GpuUnit, slices: int) -> Painted:
     """The memory slices of its GPU that a unit covers: `··▣▣····`."""
-    glyph = GLYPHS[unit.cell.state]
+    glyph = GPU_GLYPHS[unit.cell.state]
     before, after = unit.start, max(0, slices - unit.start - unit.span)
     return (("·" * before, "dim"), (glyph * unit.span, str(unit.cell.state)), ("·" * after, "dim"))
 
@@ -118,7 +118,7 @@ def layout(units: Sequence[GpuUnit], slices: int) -> Painted:
         pieces += [("·   ", "dim")] * (unit.start - place)
         name = unit.part if unit.part == WHOLE else unit.part.partition(".")[0]
         room = 4 * max(1, unit.span) - 1
-        pieces.append((f"{GLYPHS[unit.cell.state]}{name}".ljust(room, "─")[:room], str(unit.cell.state)))
+        pieces.append((f"{GPU_GLYPHS[unit.cell.state]}{name}".ljust(room, "─")[:room], str(unit.cell.state)))
         pieces.append((" ", ""))
         place = unit.start + unit.span
     return (*pieces, *[("·   ", "dim")] * (slices - place))

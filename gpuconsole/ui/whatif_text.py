@@ -13,7 +13,7 @@ from gpuconsole.model.device_units import short_plural
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, heading, text_line
 
 LABEL, CELL = 22, 13
 ALONE = "baseline", "changed"
@@ -22,41 +22,42 @@ MOST = 12
 """Most victims and shifted workloads that are listed."""
 INTRODUCTION: tuple[Painted, ...] = (
     BLANK,
-    line("  No changes yet. A what-if never touches the cluster."),
+    text_line("  No changes yet. A what-if never touches the cluster."),
     BLANK,
-    line(("  a  ", "key"), "add a change: manifest, stop, priority, quota, node failure"),
-    line(("  8  ", "key"), "open the submit form; ", ("ctrl+o", "key"), " in it adds its job to the what-if"),
-    line(("  i  ", "key"), "on any workload, node or queue adds a change for it"),
-    line(("  ⏎  ", "key"), "simulate baseline and changes to the horizon, and compare"),
-    line(("  t  ", "key"), "add a delay before the next changes"),
-    line(("  b  ", "key"), "save as A, then build B to compare"),
-    line(("  p  ", "key"), "find changes that let the submitted jobs run in time"),
-    line(("  W  ", "key"), "write the changes to a file for ", ("gpuconsole whatif -f", "strong")),
+    text_line(("  a  ", "key"), "add a change: manifest, stop, priority, quota, node failure"),
+    text_line(("  8  ", "key"), "open the submit form; ", ("ctrl+o", "key"), " in it adds its job to the what-if"),
+    text_line(("  i  ", "key"), "on any workload, node or queue adds a change for it"),
+    text_line(("  ⏎  ", "key"), "simulate baseline and changes to the horizon, and compare"),
+    text_line(("  t  ", "key"), "add a delay before the next changes"),
+    text_line(("  b  ", "key"), "save as A, then build B to compare"),
+    text_line(("  p  ", "key"), "find changes that let the submitted jobs run in time"),
+    text_line(("  W  ", "key"), "write the changes to a file for ", ("gpuconsole whatif -f", "strong")),
 )
 """Shown before there is a change."""
 KEPT_FOR_COMPARISON: tuple[Painted, ...] = (
     BLANK,
-    line("  New changes form B, which is compared with A."),
+    text_line("  New changes form B, which is compared with A."),
     BLANK,
-    line(("  a  ", "key"), "add a change to B"),
-    line(("  b  ", "key"), "edit A again, or compare it with the baseline"),
+    text_line(("  a  ", "key"), "add a change to B"),
+    text_line(("  b  ", "key"), "edit A again, or compare it with the baseline"),
 )
 """Shown before there is a change in B."""
 
 
 def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "before the horizon") -> list[Painted]:
     """The whole result, verdict first; `names` are those of the two forks, `within` names their horizon."""
-    lines = [line(("VERDICT  ", "dim"), (named(verdict(result, within)), "strong")), BLANK]
-    lines += [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
-    lines += [line((f"no change: {named(text)}", "dim")) for text in result.so_already]
+    lines = [text_line(("VERDICT  ", "dim"), (named(verdict(result, within)), "strong")), BLANK]
+    lines += [text_line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
+    lines += [text_line((f"no change: {named(text)}", "dim")) for text in result.so_already]
     lines += [
-        line((f"{GLYPHS['fault']} {one.queue} admits no workloads: {one.why}", "fault")) for one in result.closed[:MOST]
+        text_line((f"{GLYPHS['fault']} {one.queue} admits no workloads: {one.why}", "fault"))
+        for one in result.closed[:MOST]
     ]
     lines += _more(len(result.closed))
     for outcome in result.outcomes:
         lines += _outcome(outcome, result.time, within, rests_on(result))
     for outcome in result.against:
-        lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
+        lines += [text_line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
     only = "" if names == ALONE else f" (only in {names[0]})"
     lines += _evicted("Direct victims", result.victims, result.time, within)
     lines += _evicted("Evictions of submitted jobs", result.own_evictions, result.time, within)
@@ -68,12 +69,12 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "
         lines += [_shift(shift, result.time, within) for shift in result.shifts[:MOST]]
         lines += _more(len(result.shifts))
     if result.latency:
-        lines += [BLANK, line((f"assumed: {result.latency}", "dim"))]
+        lines += [BLANK, text_line((f"assumed: {result.latency}", "dim"))]
     return lines
 
 
 def _more(count: int) -> list[Painted]:
-    return [line((f"  … and {count - MOST} more", "dim"))] if count > MOST else []
+    return [text_line((f"  … and {count - MOST} more", "dim"))] if count > MOST else []
 
 
 def _outcome(outcome: WhatIfOutcome, start: Time, within: str, runs: str = "") -> list[Painted]:
@@ -82,9 +83,9 @@ def _outcome(outcome: WhatIfOutcome, start: Time, within: str, runs: str = "") -
     gpus = f", {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
         some = in_some_runs(outcome.admitted_range)
-        first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted {within}{some}")
-        own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
-        return [first, line(f"  {named(outcome.why)}"), *own]
+        first = text_line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted {within}{some}")
+        own = [text_line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
+        return [first, text_line(f"  {named(outcome.why)}"), *own]
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
     late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
@@ -93,7 +94,7 @@ def _outcome(outcome: WhatIfOutcome, start: Time, within: str, runs: str = "") -
     when = f"{gpus}: admitted at {at}{ranged}{where}{nodes}{_starts(outcome, start)}{late}"
     if outcome.admitted < start:
         when = f"{gpus}: already admitted, since {seconds(outcome.admitted)}{late}"
-    return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}{runs}", "dim"))]
+    return [text_line((f"{GLYPHS['good']} ", "good"), name, when), text_line((f"  {FEASIBLE}{runs}", "dim"))]
 
 
 def _starts(outcome: WhatIfOutcome, start: Time) -> str:
@@ -123,7 +124,7 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
     by = f" by {called(one.by[0])}{more}" if one.by else ""
     back = f"restarts at {_at(one.returns, start)}" if one.returns is not None else f"does not restart {within}"
     why = f"{one.rules[0]}{by}; {_freed(one, start)}{back}"
-    return line((f"{GLYPHS['victim']} ", role), (called(one.workload), "strong"), f"  {cost}, {why}")
+    return text_line((f"{GLYPHS['victim']} ", role), (called(one.workload), "strong"), f"  {cost}, {why}")
 
 
 def _freed(one: EvictedWorkload, start: Time) -> str:
@@ -136,7 +137,7 @@ def _freed(one: EvictedWorkload, start: Time) -> str:
 def _shift(shift: StartShift, start: Time, within: str) -> Painted:
     before = _at(shift.without, start) if shift.without is not None else f"not {within}"
     after = _at(shift.changed, start) if shift.changed is not None else f"not {within}"
-    return line(f"  {called(shift.workload)}, {counted(shift.gpus, shift.unit)}: {before} → {after}")
+    return text_line(f"  {called(shift.workload)}, {counted(shift.gpus, shift.unit)}: {before} → {after}")
 
 
 def _at(moment: Time, start: Time) -> str:
@@ -210,7 +211,7 @@ def _queue(queue: QueueChange) -> list[Painted]:
 
 def _row(label: str, now: str, without: str, fork: str, difference: str, role: str = "") -> Painted:
     cells = "".join(set_cell_size(cell, CELL) + " " for cell in (now, without, fork))
-    return line((set_cell_size(label, LABEL) + " ", "dim"), (cells, role), (difference, role or "strong"))
+    return text_line((set_cell_size(label, LABEL) + " ", "dim"), (cells, role), (difference, role or "strong"))
 
 
 def _hours(label: str, without: float, fork: float, unit: str = "") -> Painted:

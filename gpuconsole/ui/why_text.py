@@ -11,19 +11,19 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, Pick, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, Pick, heading, text_line
 
 
 def tried_lines(tried: Tried) -> Iterator[Painted]:
     """The flavors with their assignment modes, and the quota at each level."""
     for text in flavor_lines(tried.why) if tried.why.considered else tried.why.explanation.lines:
-        yield line(f"    {named(text)}")
+        yield text_line(f"    {named(text)}")
     for room in tried.why.rooms:
         for number, text in enumerate(room_lines(room)):
-            yield line((f"    {named(text)}", "" if not number else "dim"))
+            yield text_line((f"    {named(text)}", "" if not number else "dim"))
     condition = next((one for one in tried.why.evidence if one.source != "engine"), None)
     if condition is not None and condition.code not in (tried.why.code, PendingReason.OTHER, *PLACES):
-        yield line((f"    that condition is stale ({condition.code}): now {tried.why.code}", "pending"))
+        yield text_line((f"    that condition is stale ({condition.code}): now {tried.why.code}", "pending"))
 
 
 def pick_of(suggestion: Suggestion) -> str:
@@ -42,13 +42,13 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
     for mark, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
         match mark:
             case "✓":
-                yield Pick(line("  ", ("✓ ", "good"), named(text)), pick_of(next(found)))
+                yield Pick(text_line("  ", ("✓ ", "good"), named(text)), pick_of(next(found)))
             case "⚠":
-                yield line("    ", ("⚠ ", "pending"), named(text))
+                yield text_line("    ", ("⚠ ", "pending"), named(text))
             case "" if search is None:
-                yield line("    ", named(text))
+                yield text_line("    ", named(text))
     if search is not None:
         done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tested"
-        yield line((f"  … testing {search.kind}: {done}", "pending"))
+        yield text_line((f"  … testing {search.kind}: {done}", "pending"))
         return
-    yield line((f"  {tried.suggestions.tried} changes tested, {fmt.since(now, tried.time)} ago", "dim"))
+    yield text_line((f"  {tried.suggestions.tried} changes tested, {fmt.since(now, tried.time)} ago", "dim"))

@@ -18,13 +18,13 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.describing import events
+from gpuconsole.ui.describing.events import events
 from gpuconsole.ui.forecast_text import forecast_lines
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.outlook_text import ahead_lines
 from gpuconsole.ui.paint import GLYPHS, Painted, painted
 from gpuconsole.ui.why_text import tried_lines, unblocking_lines
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
 from gpuconsole.ui.widgets.timeline import timeline_lines
 from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
@@ -87,27 +87,29 @@ def why_lines(
     found = facts.explanation
     lines = [
         heading("WHY"),
-        line("  ", (named((tried.why.explanation if tried is not None else found).headline), "strong")),
+        text_line("  ", (named((tried.why.explanation if tried is not None else found).headline), "strong")),
     ]
     if found.text:
         age = f" (≤ {fmt.since(facts.now, found.since)} old)" if found.since else ""
-        lines.append(line((f"  {found.source} condition{age}: ", "dim"), found.text))
-    lines += tried_lines(tried) if tried is not None else [line(f"    {named(text)}") for text in found.lines]
+        lines.append(text_line((f"  {found.source} condition{age}: ", "dim"), found.text))
+    lines += tried_lines(tried) if tried is not None else [text_line(f"    {named(text)}") for text in found.lines]
     if found.inadmissible:
-        lines.append(line(("    inadmissible: Kueue requeues it after a change in its cohort", "dim")))
+        lines.append(text_line(("    inadmissible: Kueue requeues it after a change in its cohort", "dim")))
     if found.position is not None and found.position.gpus_ahead:
-        lines.append(line(f"    pending ahead of it: {counted(found.position.gpus_ahead, found.position.unit)}"))
+        lines.append(text_line(f"    pending ahead of it: {counted(found.position.gpus_ahead, found.position.unit)}"))
     if facts.standing:
-        lines.append(line((f"    {facts.standing}", "dim")))
+        lines.append(text_line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.forecast, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
     if tried is not None and tried.suggestions is not None:
         lines += unblocking_lines(tried, snapshot, facts.now)
     elif found.remedies:
         lines += [BLANK, heading("WOULD UNBLOCK")]
-        lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies]
+        lines += [
+            text_line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies
+        ]
     if note:
-        lines.append(line((f"  {note}", "dim")))
+        lines.append(text_line((f"  {note}", "dim")))
     if facts.workload.admission is not None and found.code in (PendingReason.NOT_WAITING, *UNDER_WAY):
         lines += _admission(facts.workload)
     if ahead is not None:
@@ -129,7 +131,7 @@ def _holders(found: PendingExplanation, now: Time) -> list[Painted]:
         )
         about = f"({holder.queue}, priority {holder.priority}{ends})"
         lines.append(
-            line(
+            text_line(
                 "  ",
                 (called(holder.workload), "strong"),
                 f" {counted(holder.gpus, holder.unit)}",
@@ -164,19 +166,19 @@ def pod_lines(facts: WorkloadFacts) -> list[Painted]:
     """Its pods with their nodes, its conditions and its events."""
     lines = [heading(f"PODS {len(facts.pods)}")]
     if not facts.pods:
-        lines.append(line((f"  none{_why_no_pods(facts.workload)}", "dim")))
+        lines.append(text_line((f"  none{_why_no_pods(facts.workload)}", "dim")))
     pods = sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))
     lines += [pod_line(facts.snapshot, pod) for pod in pods]
     if facts.joined:
-        lines.append(line((f"  {facts.joined}", "dim")))
+        lines.append(text_line((f"  {facts.joined}", "dim")))
     if facts.groups:
-        lines += [BLANK, heading("POD GROUP"), *(line(f"  {text}") for text in facts.groups)]
+        lines += [BLANK, heading("POD GROUP"), *(text_line(f"  {text}") for text in facts.groups)]
     lines += [BLANK, heading("CONDITIONS")] if facts.queued else []
     for condition in facts.workload.conditions if facts.queued else ():
         mark = ("✓", "good") if condition.status else ("✗", "dim")
         since = fmt.since(facts.now, condition.since)
         reason = condition.reason if condition.reason != condition.type else ""
-        lines.append(line("  ", mark, f" {condition.type} {reason}", (f" {since} ago", "dim")))
+        lines.append(text_line("  ", mark, f" {condition.type} {reason}", (f" {since} ago", "dim")))
     return [*lines, *events(facts.history, facts.now)]
 
 
@@ -191,4 +193,4 @@ def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
     claimed = [cell.device for cell in row.devices if cell.pod == pod.key and cell.device] if row is not None else []
     gpus += f"  {DRA_DEVICE.noun} {','.join(claimed)}" if claimed else ""
     where = pod.node or (pod.reason or "unscheduled")
-    return line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))
+    return text_line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))

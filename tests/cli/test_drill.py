@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.cli.junit import Suite, junit
+from gpuconsole.cli.junit import Suite, as_junit
 from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict
 from gpuconsole.model.clock import MINUTE
 from tests.cli.line import Line
@@ -195,6 +195,6 @@ def test_a_report_is_xml_whatever_names_and_texts_hold(name: str, wanted: str, g
         ExpectationOutcome(step=1, at=MINUTE, key=name, verdict=verdict, wanted=wanted, got=got)
         for verdict in ExpectationVerdict
     )
-    root = ElementTree.fromstring(junit([Suite(name=name, file=got, results=results, problems=(wanted,))]))
+    root = ElementTree.fromstring(as_junit([Suite(name=name, file=got, results=results, problems=(wanted,))]))
 
     assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"], ["error"]]

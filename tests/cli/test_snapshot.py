@@ -8,7 +8,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import decode
-from gpuconsole.sim.files import policy_in
+from gpuconsole.sim.files import policy_of_snapshot
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line
@@ -83,7 +83,7 @@ def test_a_live_cluster_goes_on_by_its_own_configuration(gpuconsole: Line, tmp_p
         assert gpuconsole("snapshot", "save", file, *options).status == 0
     finally:
         api.close()
-    policy = policy_in(decode(file.read_bytes()))
+    policy = policy_of_snapshot(decode(file.read_bytes()))
     assert policy is not None
     assert policy.kueue is not None
     assert not policy.kueue.enabled("PartialAdmission")

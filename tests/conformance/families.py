@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import parse_span
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.concurrent_admission import Reconciled, first_blocked, reconcile
+from gpuconsole.scheduling.kueue.concurrent_admission import Reconciled, first_blocked, reconcile_variants
 from gpuconsole.scheduling.kueue.variants import is_parent, parents_of, same_flavors
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run
@@ -28,7 +28,7 @@ def check_family(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterato
     if parent is not None and is_parent(parent) and not given.get("req"):
         queue = queues[doors[parent.local_queue].cluster_queue]
         variants = [w for w in before.values() if w.parent == parent.key]
-        outcome = reconcile(parent, variants, queue, world.clock(table.fixtures["fakeNow"]), granular=granular)
+        outcome = reconcile_variants(parent, variants, queue, world.clock(table.fixtures["fakeNow"]), granular=granular)
     after = {key: w for key, w in before.items() if key not in outcome.deleted}
     after.update({w.key: w for w in (*outcome.created, *outcome.changed) if parent is None or w.key != parent.key})
     if want.get("wantParentWorkload") and parent is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.model.intervals import count
+from gpuconsole.model.intervals import count_numbers
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.batch import clean_labels
@@ -67,7 +67,7 @@ def _job(document: Mapping[str, Any]) -> Job:
 def check_terminal(table: Table, case: Case) -> list[str]:
     """How many indexes of an Indexed Job never run again."""
     texts = (case.input.get("completedIndexes", ""), case.input.get("failedIndexes", ""))
-    return list(compare("want", count(texts, case.input["completions"]), case.want["want"]))
+    return list(compare("want", count_numbers(texts, case.input["completions"]), case.want["want"]))
 
 
 def check_reclaimable(table: Table, case: Case) -> list[str]:

@@ -19,7 +19,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot, decode
 from gpuconsole.model.state import ClusterState
-from gpuconsole.sim.files import policy_in
+from gpuconsole.sim.files import policy_of_snapshot
 from gpuconsole.store import gpus, queries, sessions
 from gpuconsole.store.schema import earlier_sessions
 from tests.cli.line import Line
@@ -74,7 +74,7 @@ def test_nothing_of_a_snapshot_is_lost(name: str) -> None:
     file = decode(content(name))
     before, after = json.loads(content(name)), json.loads(msgspec.json.encode(file))
     assert list(lost(before, after)) == []
-    assert list(lost(before["policy"], json.loads(msgspec.json.encode(policy_in(file))))) == []
+    assert list(lost(before["policy"], json.loads(msgspec.json.encode(policy_of_snapshot(file))))) == []
 
 
 def test_every_kind_of_object_of_that_version_is_in_one_of_them() -> None:

@@ -192,7 +192,7 @@ def test_sla_is_a_plugin_of_the_scheduler_and_cancels_nothing() -> None:
     ],
 )
 def test_a_comment_that_promises_what_its_field_does_not_do_is_misread(text: str, lines: list[int]) -> None:
-    assert [finding.line for finding in comments.lint(text, "f.yaml")] == lines
+    assert [finding.line for finding in comments.lint_comments(text, "f.yaml")] == lines
 
 
 KAI_POD = """

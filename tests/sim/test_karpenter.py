@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
 from gpuconsole.sim.autoscaling.evictions import Allowances
-from gpuconsole.sim.autoscaling.offerings import choose, offers_of
+from gpuconsole.sim.autoscaling.offerings import choose_offering, offers_of
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.random_streams import LogNormal
@@ -484,7 +484,7 @@ def test_spot_that_is_rarely_taken_back_is_preferred_to_what_is_hardly_cheaper()
         "  s.1: {cpu: 8, memory: 8Gi, onDemand: 9, spot: 0.40, interrupted: 20}\n"
         "  t.1: {cpu: 8, memory: 8Gi, onDemand: 9, spot: 0.42, interrupted: 5}\n"
     )
-    best = choose(offers_of(pool("p", SPOT), sold), (), lambda offer: True, SpotPolicy())
+    best = choose_offering(offers_of(pool("p", SPOT), sold), (), lambda offer: True, SpotPolicy())
     assert best is not None
     assert best.offering.key == "t.1/a/spot"
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.intervals import added, count, lacking, parse_intervals, shared, stands_in
+from gpuconsole.model.intervals import added, count_numbers, lacking, parse_intervals, shared, stands_in
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
 from gpuconsole.model.pod_sets import PodSet
@@ -177,8 +177,8 @@ def test_what_is_given_back() -> None:
 
 def test_sets_of_numbers() -> None:
     assert parse_intervals("0-3,7,9-8,x,,5-") == [(0, 3), (7, 7)]
-    assert count(("0-3,7", "2-8"), 8) == 8
-    assert count(("10-19",), 10) == 0
+    assert count_numbers(("0-3,7", "2-8"), 8) == 8
+    assert count_numbers(("10-19",), 10) == 0
     assert [added("", 4), added("0-3,7", 4), added("0-3,7", 8), added("0-3", 2), added("0,2", 1)] == [
         *("4", "0-4,7", "0-3,7-8", "0-3", "0-2"),
     ]

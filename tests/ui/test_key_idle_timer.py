@@ -34,7 +34,7 @@ async def warmed(
 ) -> AsyncIterator[tuple[ConsoleApp, Pilot[None]]]:
     """A console that had the time to make all its screens, or these."""
     monkeypatch.setattr(key_idle_timer, "PAUSE", 0.0)
-    monkeypatch.setattr(screen_preloader, "PAUSE", 0.01)
+    monkeypatch.setattr(screen_preloader, "PRELOAD_PAUSE", 0.01)
     app = ConsoleApp(recorded(org_cohort(), history()), repaint=0, warm=True)
     async with app.run_test(size=(120, 36)) as pilot:
         app.cluster.tick(0.1)

@@ -91,7 +91,7 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
     (room,) = headroom(snapshot)
 
     def said(gpus: int, pods: int) -> list[str]:
-        found = submit_form.prospects(snapshot, request(snapshot, queue="lq", gpus=gpus, pods=pods), room)
+        found = submit_form.request_prospects(snapshot, request(snapshot, queue="lq", gpus=gpus, pods=pods), room)
         return [plain(row) for row in found]
 
     flavor = "  a100: 1 available (1 without borrowing), max 2"

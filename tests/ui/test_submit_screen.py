@@ -199,7 +199,7 @@ def test_prospects(case: str) -> None:
     gpus, pods, queue, want = PROSPECTS[case]
     snapshot = snapshot_of(org_cohort())
     room = next((room for room in headroom(snapshot) if room.name == queue), None)
-    lines = submit_form.prospects(
+    lines = submit_form.request_prospects(
         snapshot, JobTemplateRequest(namespace="research", name="n", queue=queue, gpus=gpus, pods=pods), room
     )
     assert [plain(row) for row in lines if not plain(row).startswith("  ")] == want

@@ -4,7 +4,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.widgets.textpane import Pick, TextPane, line, wrapped, yaml_lines
+from gpuconsole.ui.widgets.textpane import Pick, TextPane, text_line, wrapped, yaml_lines
 
 WRAPS = {
     "what fits stays": ("needs 6", 20, ["needs 6"]),
@@ -22,11 +22,11 @@ WRAPS = {
 @pytest.mark.parametrize("case", WRAPS)
 def test_wrapping(case: str) -> None:
     text, width, want = WRAPS[case]
-    assert [plain(row) for row in wrapped(line(text), width)] == want
+    assert [plain(row) for row in wrapped(text_line(text), width)] == want
 
 
 def test_roles_survive_wrapping() -> None:
-    assert wrapped(line(("own quota ", "own"), ("is used up", "fault")), 13) == [
+    assert wrapped(text_line(("own quota ", "own"), ("is used up", "fault")), 13) == [
         (("own ", "own"), ("quota ", "own"), ("is", "fault")),
         (("used ", "fault"), ("up", "fault")),
     ]
@@ -61,7 +61,7 @@ async def test_nothing_is_hidden_by_the_scroll_bar_that_many_lines_bring(lines: 
     app = OnePane()
     async with app.run_test(size=(20, 4)) as pilot:
         pane = app.query_one(TextPane)
-        pane.show([line("x" * width)] * lines)
+        pane.show([text_line("x" * width)] * lines)
         await pilot.pause()
         assert pane.virtual_size == (width, lines)
         assert (pane.show_vertical_scrollbar, pane.show_horizontal_scrollbar) == (lines > 4, False)
@@ -72,7 +72,7 @@ async def test_what_is_cut_at_the_edge_looks_cut_and_never_like_a_smaller_number
     app = OnePane(wrap=False)
     async with app.run_test(size=(20, 4)) as pilot:
         pane = app.query_one(TextPane)
-        pane.show([line(text)])
+        pane.show([text_line(text)])
         await pilot.pause()
         assert pane.render_line(0).text == want
         pane.scroll_to(x=5, animate=False)
@@ -82,7 +82,7 @@ async def test_what_is_cut_at_the_edge_looks_cut_and_never_like_a_smaller_number
 
 async def test_the_cursor_goes_from_pick_to_pick_in_sight_and_the_text_is_scrolled_where_there_is_none() -> None:
     app = OnePane()
-    texts = [line(f" {number}") for number in range(10)]
+    texts = [text_line(f" {number}") for number in range(10)]
     picks = {2: "two", 3: "three", 8: "eight"}
     async with app.run_test(size=(20, 4)) as pilot:
         pane = app.query_one(TextPane)
@@ -105,11 +105,11 @@ async def test_the_cursor_stays_with_what_it_is_on_when_lines_come_before_it() -
     app = OnePane()
     async with app.run_test(size=(20, 4)) as pilot:
         pane = app.query_one(TextPane)
-        pane.show([Pick(line(" a"), "a"), Pick(line(" b"), "b")])
+        pane.show([Pick(text_line(" a"), "a"), Pick(text_line(" b"), "b")])
         await pilot.pause()
         pane.step(1)
         pane.step(1)
-        pane.show([line(" new"), Pick(line(" a"), "a"), Pick(line(" b"), "b")])
+        pane.show([text_line(" new"), Pick(text_line(" a"), "a"), Pick(text_line(" b"), "b")])
         await pilot.pause()
         assert pane.picked == "b"
         assert [pane.render_line(y).text[:2] for y in range(3)] == [" n", " a", "▌b"]

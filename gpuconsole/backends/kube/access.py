@@ -21,11 +21,11 @@ class _ReviewStatus(Struct, frozen=True):
     allowed: bool
 
 
-class _Review(Struct, frozen=True):
+class _access_Review(Struct, frozen=True):
     status: _ReviewStatus
 
 
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = msgspec.json.Decoder(_access_Review)
 
 
 class ReadAccess(Struct, frozen=True):

@@ -27,7 +27,7 @@ _TEMPLATE_HASH = "pod-template-hash"
 _RAY_NAME, _RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
 _NO_OWNERS = ("CronJob",)
 """Controllers that do not replace their Jobs on screens."""
-_MARKS = (
+_pod_owner_MARKS = (
     *(WORKLOAD, QUEUE, GROUP, "gpu-fraction", "gpu-memory", "kai.scheduler/queue", "runai/queue"),
     *("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group", "pod-group-name"),
 )
@@ -83,7 +83,7 @@ def concerns_us(document: Document, known: Collection[str]) -> bool:
     meta = _mapping(document, "metadata")
     marks = (_mapping(meta, "labels"), _mapping(meta, "annotations"))
     return (
-        any(mark in place for place in marks for mark in _MARKS)
+        any(mark in place for place in marks for mark in _pod_owner_MARKS)
         or wants_gpus(_mapping(document, "spec"))
         or job_of(document) in known
     )

@@ -37,7 +37,7 @@ PARTS = {
 }
 GRANTED, DENIED = 300.0, 30.0
 """Seconds for which an answer is cached; a missing permission may be granted soon."""
-AT_ONCE = 2
+REVIEWS_AT_ONCE = 2
 
 
 class Right(Struct, frozen=True):
@@ -92,7 +92,7 @@ class Rights:
         self._lock = threading.Lock()
         self._answers: dict[Right, tuple[bool, float]] = {}
         self._asking: set[Right] = set()
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kube rights")
+        self._pool = ThreadPoolExecutor(REVIEWS_AT_ONCE, thread_name_prefix="kube rights")
         self._closed = False
 
     def refusal(self, asked: Command | PodAccess) -> str:

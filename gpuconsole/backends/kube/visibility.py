@@ -21,7 +21,7 @@ VERSIONS = ("v1beta2", "v1beta1")
 """Newest first; Kueue serves one or both."""
 RENEW = 15.0
 """Seconds for which a response is cached: four requests a minute while a queue is shown."""
-AGAIN = 7.0
+VISIBILITY_AGAIN = 7.0
 """Seconds until an API that is missing or forbidden is retried, while a queue is shown."""
 MOST = 1000
 """Most pending workloads that are requested, from the head of the queue."""
@@ -70,7 +70,7 @@ class VisibilityClient:
         if self._absent:
             return VisibilityPositions(queue=cluster_queue, trouble=_ABSENT)
         found = self._ask(cluster_queue, local_queue)
-        self._known = {key: (now + (RENEW if found.source else AGAIN), found)}
+        self._known = {key: (now + (RENEW if found.source else VISIBILITY_AGAIN), found)}
         return found
 
     @property
@@ -108,7 +108,7 @@ class VisibilityClient:
             self._version = version
             return self._understood(queue, version, answer.decode(_Summary).items)
         if not self._version:
-            self._absent_until = self._clock() + AGAIN
+            self._absent_until = self._clock() + VISIBILITY_AGAIN
         assert refused is not None, "one version at least was asked for"
         raise refused
 

@@ -31,7 +31,7 @@ PAIRS = 3
 """Number of pairs of a preemption loop that the text names."""
 
 
-def find(snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent]) -> Iterator[AntiPattern]:
+def find_contention(snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent]) -> Iterator[AntiPattern]:
     """Find the anti-patterns of this module; evictions come from `history` (oldest line first)."""
     yield from _deadlock(snapshot, prices)
     yield from monopoly(snapshot, prices)

@@ -49,8 +49,8 @@ def antipatterns(
     Kinds that need objects that are not visible are skipped (see `unchecked_kinds`).
     """
     found = [
-        *contention.find(snapshot, prices, history),
-        *usage.find(snapshot, prices),
+        *contention.find_contention(snapshot, prices, history),
+        *usage.find_unused(snapshot, prices),
         *manifest_findings.find(snapshot, engines, prices),
     ]
     found = [one for one in found if snapshot.seen.all_of(*RESTS_ON.get(one.code, ()))]

@@ -19,7 +19,7 @@ SETTLED: Span = 30 * MINUTE
 """Minimum run time before a workload is evaluated: it may load its data first."""
 
 
-def find(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
+def find_unused(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
     """Find the anti-patterns of this module; none without telemetry, and none from stale samples."""
     idle = [alarm for alarm in alarms(snapshot) if alarm.rule is GpuAlarmRule.IDLE]
     yield from _idle(snapshot, prices, idle)

@@ -6,7 +6,14 @@ from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 
 __all__ = ["LintEngines", "LintFacts", "LintFinding", "LintLevel", "lint"]
 
-_CHECKS = (scheduler.lint, naming.lint, quotas.lint, fitting.lint, kai.lint, provisioning.lint)
+_CHECKS = (
+    scheduler.lint_scheduler,
+    naming.lint_names,
+    quotas.lint,
+    fitting.lint_fitting,
+    kai.lint_kai,
+    provisioning.lint_provisioning,
+)
 _ORDER = {level: number for number, level in enumerate(LintLevel)}
 
 

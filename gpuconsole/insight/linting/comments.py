@@ -51,7 +51,7 @@ _YAML = re.compile(r"^\s*(- )?[\w./\"'-]+:")
 _LONGEST = 2000
 
 
-def lint(text: str, name: str) -> Iterator[LintFinding]:
+def lint_comments(text: str, name: str) -> Iterator[LintFinding]:
     """Find lines whose comment states an effect which the field does not have."""
     for number, line in enumerate(text.splitlines(), start=1):
         code, mark, comment = line[:_LONGEST].partition("#")

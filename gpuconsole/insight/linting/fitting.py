@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kueue.transformations import transformed, without_exc
 from gpuconsole.sim.autoscaling.node_fit import NodeFit
 
 
-def lint(facts: LintFacts) -> Iterator[LintFinding]:
+def lint_fitting(facts: LintFacts) -> Iterator[LintFinding]:
     """Find work that can never run."""
     kueue = facts.engines.kueue or KueueConfig()
     emptied = EmptyCluster(facts.snapshot, kueue, facts.engines.capacity, (work.namespace for work in facts.work))

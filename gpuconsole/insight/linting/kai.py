@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kai.queues import queues_of
 DEFAULTS = KaiPolicy()
 
 
-def lint(facts: LintFacts) -> Iterator[LintFinding]:
+def lint_kai(facts: LintFacts) -> Iterator[LintFinding]:
     """Find work that exceeds the limits of KAI's queues, or their quota for non-preemptible pods."""
     if not len(facts.snapshot.kai_queues):
         return

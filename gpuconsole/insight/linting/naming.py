@@ -11,7 +11,7 @@ from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
 
-def lint(facts: LintFacts) -> Iterator[LintFinding]:
+def lint_names(facts: LintFacts) -> Iterator[LintFinding]:
     """Find queue names and priority classes without effect."""
     for work in facts.work:
         yield from _queues(facts, work)

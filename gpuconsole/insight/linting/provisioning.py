@@ -17,7 +17,7 @@ from gpuconsole.sim.autoscaling.provisioning import Pools, plan
 EXCEEDED = "exceed limits for nodepool"
 
 
-def lint(facts: LintFacts) -> Iterator[LintFinding]:
+def lint_provisioning(facts: LintFacts) -> Iterator[LintFinding]:
     """Find work for which Karpenter could not provision a node even in an empty cluster."""
     pools = sorted(facts.snapshot.node_pools.all(), key=lambda pool: pool.name)
     if not pools:
@@ -28,7 +28,7 @@ def lint(facts: LintFacts) -> Iterator[LintFinding]:
     for work in facts.work:
         for pod_set in work.pod_sets:
             if selling:
-                yield from _refused(facts, work, pod_set, Pools(pools, offers, {}))
+                yield from _provisioning_refused(facts, work, pod_set, Pools(pools, offers, {}))
             else:
                 short = {pool.name: why for pool in pools if (why := _limit(pool.limits, pod_set.template.requests))}
                 if len(short) == len(pools):
@@ -36,7 +36,7 @@ def lint(facts: LintFacts) -> Iterator[LintFinding]:
         yield from _all_pods(facts, work)
 
 
-def _refused(facts: LintFacts, work: Work, pod_set: PodSet, pools: Pools) -> Iterator[LintFinding]:
+def _provisioning_refused(facts: LintFacts, work: Work, pod_set: PodSet, pools: Pools) -> Iterator[LintFinding]:
     """Find pods for which Karpenter provisions no node, with its reasons."""
     pod = Pod(name=pod_set.name, template=pod_set.template)
     rooms = [NodeFit(node) for node in facts.snapshot.nodes.all()]

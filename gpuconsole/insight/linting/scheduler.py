@@ -19,7 +19,7 @@ _OWN = ("never-preempts", "conflict", "binpack-without-gpus")
 NEVER_CANCELS = "sla never cancels a job: after the waiting time Volcano enqueues it and reserves nodes for it"
 
 
-def lint(facts: LintFacts) -> Iterator[LintFinding]:
+def lint_scheduler(facts: LintFacts) -> Iterator[LintFinding]:
     """Find errors in volcano-scheduler.conf, if it is known, and in Volcano Jobs."""
     read = facts.engines.volcano
     if read is not None:

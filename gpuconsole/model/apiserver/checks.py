@@ -16,7 +16,7 @@ from gpuconsole.model.apiserver.schema import (
 )
 from gpuconsole.model.apiserver.selectors import CONDITIONS, exactly_one, named
 
-_IMMUTABLE = Transition("field is immutable", lambda new, old: bool(new == old), "create another AdmissionCheck")
+_checks_IMMUTABLE = Transition("field is immutable", lambda new, old: bool(new == old), "create another AdmissionCheck")
 _PARAMETERS = record(
     {
         "apiGroup!": named(least=1),
@@ -26,7 +26,7 @@ _PARAMETERS = record(
 )
 ADMISSION_CHECK = {
     "spec": record(
-        {"controllerName!": a_text(least=1, most=253, rules=(_IMMUTABLE,)), "parameters": _PARAMETERS},
+        {"controllerName!": a_text(least=1, most=253, rules=(_checks_IMMUTABLE,)), "parameters": _PARAMETERS},
     ),
     "status": record({"conditions": CONDITIONS}),
 }

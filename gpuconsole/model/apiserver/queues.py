@@ -27,7 +27,7 @@ _IMMUTABLE = Transition(
     "field is immutable", lambda new, old: bool(new == old), "leave it as it was, or create another object"
 )
 _CONSUMED = record({"consumedResources!": AMOUNTS, "lastUpdate!": MOMENT})
-_USAGE = usage("total")
+_queues_USAGE = usage("total")
 LOCAL_QUEUE = {
     "spec": record(
         {"clusterQueue": named(rules=(_IMMUTABLE,)), "stopPolicy": STOP_POLICY, "fairSharing": WEIGHT},
@@ -35,8 +35,8 @@ LOCAL_QUEUE = {
     "status": record(
         {
             "conditions": CONDITIONS,
-            "flavorsReservation": _USAGE,
-            "flavorsUsage": _USAGE,
+            "flavorsReservation": _queues_USAGE,
+            "flavorsUsage": _queues_USAGE,
             "fairSharing": record({"admissionFairSharingStatus": _CONSUMED}, int64="weightedShare!"),
         },
         int32="pendingWorkloads reservingWorkloads admittedWorkloads",

@@ -23,7 +23,7 @@ from gpuconsole.model.jobs.labels import DURATION
 from gpuconsole.model.jobs.topology import topology_request
 from gpuconsole.model.pod_sets import PodSet
 
-_PHASES: Mapping[str, JobPhase] = {
+_appwrapper_PHASES: Mapping[str, JobPhase] = {
     "Succeeded": JobPhase.SUCCEEDED,
     "Failed": JobPhase.FAILED,
     "Suspended": JobPhase.SUSPENDED,
@@ -41,10 +41,12 @@ def app_wrapper(reader: Reader, now: Time) -> Job:
     components = list(spec.items("components", 1000))
     name = reader.mapping("metadata").text("name")
     found = [(component, pods) for component in components for pods in _pods(component.value)]
-    pod_sets = tuple(_pod_set(component, pods, f"{name}-{number}") for number, (component, pods) in enumerate(found))
+    pod_sets = tuple(
+        _appwrapper_pod_set(component, pods, f"{name}-{number}") for number, (component, pods) in enumerate(found)
+    )
     serves = bool(found) and all(kind_of(component.value) in SERVICES for component, _ in found)
     suspended = spec.flag("suspend")
-    state = _PHASES.get(reader.mapping("status").text("phase"))
+    state = _appwrapper_PHASES.get(reader.mapping("status").text("phase"))
     return job(
         reader,
         now,
@@ -74,7 +76,7 @@ def _is_there(component: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def _pod_set(component: Reader, pods: WrappedPods, name: str) -> PodSet:
+def _appwrapper_pod_set(component: Reader, pods: WrappedPods, name: str) -> PodSet:
     place, count = _place(component, pods.path), min(pods.replicas, MOST_PODS)
     request = topology_request(place, count, index=pods.index, subgroup=pods.subgroup, subgroups=pods.subgroups)
     return PodSet(name=name, count=count, template=pod_template(place), topology=request)

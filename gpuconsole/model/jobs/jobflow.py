@@ -13,7 +13,7 @@ from gpuconsole.model.jobs.volcano import job_parts
 
 MOST_FLOWS = 1000
 RETAIN = ("retain", "delete")
-_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
+_jobflow_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
 """Phase in its status (flow.volcano.sh/v1alpha1 Phase) → phase of the job."""
 
 
@@ -33,7 +33,7 @@ def job_flow(reader: Reader, now: Time) -> Job:
     if fits(reader.value, JOB_FLOW):
         report(reader.report, reader.path, check_job_flow(reader.value))
     rules = FlowRules(flows=flows, deletes=spec.one_of("jobRetainPolicy", "retain", RETAIN) == "delete")
-    state = _PHASES.get(reader.mapping("status").mapping("state").text("phase"), JobPhase.PENDING)
+    state = _jobflow_PHASES.get(reader.mapping("status").mapping("state").text("phase"), JobPhase.PENDING)
     return job(reader, now, "JobFlow", (), queue="", rules=rules, phase=state)
 
 

@@ -22,7 +22,7 @@ GROUP = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 FAST = "kueue.x-k8s.io/pod-group-fast-admission"
 ROLE = "kueue.x-k8s.io/role-hash"
-POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
+POD_GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 ROLE_HASH = 8
 
 
@@ -39,7 +39,7 @@ def is_managed(document: Reader) -> bool:
 def pod_job(reader: Reader, now: Time) -> Job:
     """Read a plain pod as a job of one pod; `group_of` returns its pod group."""
     template = pod_template(reader)
-    request = topology_request(reader, 1, index=POD_INDEX)
+    request = topology_request(reader, 1, index=POD_GROUP_POD_INDEX)
     found = job(reader, now, POD, (PodSet(template=template, topology=request),))
     if group_of(found) and TOTAL not in reader.down("metadata", "annotations"):
         reader.report.refused(

@@ -25,7 +25,7 @@ from gpuconsole.model.volcano_jobs import (
 MAX_RETRY = 3
 _EVENTS = frozenset(JobEvent)
 _ACTIONS = frozenset(JobAction)
-_PHASES = frozenset(VolcanoPhase)
+_volcano_spec_PHASES = frozenset(VolcanoPhase)
 _ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
 """Plugins that find the other pods by the names that the svc plugin gives them."""
 
@@ -33,7 +33,8 @@ _ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
 def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
     """Read a job's spec with the webhook's defaults; `pod_sets` are those of its tasks."""
     tasks = tuple(
-        _defaulted(_task(place), pods) for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
+        _defaulted(_volcano_spec_task(place), pods)
+        for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
     )
     needed = sum(task.min_available or 0 for task in tasks)
     return VolcanoSpec(
@@ -69,7 +70,7 @@ def _seconds(place: Reader, key: str) -> Span | None:
     return None if seconds is None else seconds * SECOND
 
 
-def _task(place: Reader) -> TaskSpec:
+def _volcano_spec_task(place: Reader) -> TaskSpec:
     return TaskSpec(
         min_available=place.optional("minAvailable", low=0),
         policies=_policies(place),
@@ -146,10 +147,10 @@ def volcano_status(status: Reader) -> VolcanoStatus:
     conditions = tuple(
         (VolcanoPhase(condition.text("status")), condition.moment("lastTransitionTime") or 0)
         for condition in status.items("conditions")
-        if condition.text("status") in _PHASES
+        if condition.text("status") in _volcano_spec_PHASES
     )
     return VolcanoStatus(
-        phase=VolcanoPhase(phase) if phase in _PHASES else VolcanoPhase.NEW,
+        phase=VolcanoPhase(phase) if phase in _volcano_spec_PHASES else VolcanoPhase.NEW,
         transition=state.moment("lastTransitionTime") or 0,
         conditions=conditions,
         tasks=_counts(status.mapping("taskStatusCount")),

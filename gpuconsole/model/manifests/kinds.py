@@ -104,7 +104,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
     ("scheduling.k8s.io", "PodGroup"): scheduling_groups.pod_group,
     ("scheduling.k8s.io", "CompositePodGroup"): scheduling_groups.composite_pod_group,
-    ("scheduling.k8s.io", "Workload"): scheduling_groups.workload,
+    ("scheduling.k8s.io", "Workload"): scheduling_groups.kubernetes_workload,
     ("karpenter.sh", "NodePool"): karpenter.node_pool,
     ("policy", "PodDisruptionBudget"): disruption.pod_disruption_budget,
 }

@@ -16,7 +16,7 @@ _POLICIES = ("basic", "gang")
 _COMPOSITES = "compositePodGroupTemplates"
 
 
-def workload(reader: Reader, now: Time) -> SchedulingWorkload:
+def kubernetes_workload(reader: Reader, now: Time) -> SchedulingWorkload:
     """Read a Workload: v1alpha1 lists `podGroups` with a `policy`, later versions `podGroupTemplates`."""
     meta = metadata(reader, now)
     spec = reader.mapping("spec")

@@ -3,7 +3,7 @@
 from gpuconsole.model.apiserver.volcano.groups import check_group, check_hyper_node
 from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.queues import check_queue
-from gpuconsole.model.apiserver.volcano.shapes import GROUP, HYPER_NODE, QUEUE, fits
+from gpuconsole.model.apiserver.volcano.shapes import GROUP, HYPER_NODE, QUEUE_SHAPE, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
@@ -54,7 +54,7 @@ def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
         state=reader.mapping("status").text("state", "Open"),
         affinity=_affinity(spec) if "affinity" in spec else None,
     )
-    if fits(reader.value, QUEUE):
+    if fits(reader.value, QUEUE_SHAPE):
         report(reader.report, reader.path, check_queue(reader.value, {}))
     return queue
 

@@ -7,7 +7,7 @@ from gpuconsole.model.apiserver.volcano import hierarchy, jobs
 from gpuconsole.model.apiserver.volcano.groups import check_group_queue
 from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.queues import check_hierarchy
-from gpuconsole.model.apiserver.volcano.shapes import QUEUE, fits
+from gpuconsole.model.apiserver.volcano.shapes import QUEUE_SHAPE, fits
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests.loaded import LoadedObject
 
@@ -24,7 +24,7 @@ def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:
     found = dict(BUILT_IN)
     for name, entry in entries.items():
         document = entry.place.value
-        if fits(document, QUEUE):
+        if fits(document, QUEUE_SHAPE):
             status = {"state": "Open", **(document.get("status") or {})}
             found[name] = {**document, "status": status}
     return found
@@ -35,7 +35,7 @@ def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
     annotations.
     """
     document = place.value
-    if not fits(document, QUEUE):
+    if not fits(document, QUEUE_SHAPE):
         return
     report(place.report, place.path, check_hierarchy(document, queues))
     if hierarchy.parent_of(document) in ("", *queues):

@@ -15,7 +15,7 @@ _MOST_TRIED = 13_000
 """Limit of combinations, enough for 8 of 16 GPUs; with more, the first free GPUs are taken."""
 
 
-def choose(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
+def choose_gpus(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
     """Return the GPUs that a pod gets out of the free ones; fewer than `wanted` if fewer are free.
 
     GPUs with time-slicing or MPS replicas are taken in the given order, regardless of topology.

@@ -23,7 +23,7 @@ def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigIns
     if division is None:
         return ()
     taken = {one for pod in others if pod.node == node.name and not pod.done for one in pod.slices}
-    return choose(division, taken, wanted(division, requests)) or ()
+    return choose_instances(division, taken, wanted(division, requests)) or ()
 
 
 def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
@@ -34,7 +34,9 @@ def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (-profiles[name].span, -profiles[name].compute, name)))
 
 
-def choose(division: Division, taken: Collection[MigInstance], names: Iterable[str]) -> tuple[MigInstance, ...] | None:
+def choose_instances(
+    division: Division, taken: Collection[MigInstance], names: Iterable[str]
+) -> tuple[MigInstance, ...] | None:
     """Choose a free instance for each profile; None if there are too few."""
     mine: list[MigInstance] = []
     for name in names:
@@ -65,7 +67,7 @@ def room(division: Division, taken: Collection[MigInstance], names: tuple[str, .
     """Return how many pods with these profiles fit, assigned one after the other, up to `most`."""
     occupied = set(taken)
     for count in range(most):
-        found = choose(division, occupied, names)
+        found = choose_instances(division, occupied, names)
         if found is None:
             return count
         occupied.update(found)

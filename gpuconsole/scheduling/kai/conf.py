@@ -148,7 +148,7 @@ class _File(Struct, rename="camel"):
     queue_depth_per_action: Mapping[str, int] = {}
 
 
-def read(text: str) -> KaiConfiguration:
+def parse_configuration(text: str) -> KaiConfiguration:
     """Read a scheduler configuration (YAML); missing parts take KAI's defaults. Raises BadArgument."""
     try:
         # Not libyaml's document loader, which ends the process on very deeply nested lists.

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.conf import KaiConfiguration, read
+from gpuconsole.scheduling.kai.conf import KaiConfiguration, parse_configuration
 from gpuconsole.scheduling.kai.dra import granted
 from gpuconsole.scheduling.kai.fair_share.quantities import Quantities, of_request, plus, quantities
 from gpuconsole.scheduling.kai.fair_share.tree import total_of
@@ -56,7 +56,7 @@ class KaiPlacement(SessionPlacement):
     def __init__(self, policy: KaiPolicy) -> None:
         super().__init__()
         self.policy = policy
-        self._configuration = read(policy.conf) if policy.conf else KaiConfiguration()
+        self._configuration = parse_configuration(policy.conf) if policy.conf else KaiConfiguration()
         self._store = KaiStore()
         self._stale: dict[str, Time] = {}
         self._usage = _usage_history(policy.usage)
@@ -139,7 +139,7 @@ class KaiPlacement(SessionPlacement):
                     groups[(task.node, group)] = int(group) if group.isdigit() else free.pop(0)
             gpus = tuple(sorted(groups[(task.node, group)] for group in task.groups))
         else:
-            gpus = gpu_topology.choose(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
+            gpus = gpu_topology.choose_gpus(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
         self._store.gpu_owners.seat(task.uid, task.node, gpus)
         pod = self._store.pods[task.uid]
         slices = self._store.instances(pod, task.node)

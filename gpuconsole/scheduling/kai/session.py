@@ -280,7 +280,7 @@ class KaiSession:
 
     def gpus_for(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
         """GPUs of the node that the task could share, best first; `WHOLE_GPU` for each idle or releasing GPU."""
-        groups = [group for group in sorted(node.shared.used) if node_sharing.takes(node, task.request, group)]
+        groups = [group for group in sorted(node.shared.used) if node_sharing.fits_shared(node, task.request, group)]
         free = floor(node.idle.gpus) + floor(node.releasing.gpus)
         if node.idle.gpus > 0 or node.releasing.gpus > 0:
             groups += [WHOLE_GPU] * free

@@ -32,7 +32,7 @@ def choose_gpus(
             releasing = releasing or waiting or not node.fits_idle(task)
             groups.append(new_group())
         else:
-            now = node_sharing.takes_now(node, task.request, gpu) and node.fits_idle(task)
+            now = node_sharing.fits_shared_now(node, task.request, gpu) and node.fits_idle(task)
             releasing = releasing or not now
             groups.append(gpu)
         if len(groups) == task.request.count:

@@ -108,7 +108,9 @@ class KaiStore:
 
     def _closest(self, pod: Pod) -> tuple[int, ...]:
         request, _ = cluster_info.request_of(pod)
-        return gpu_topology.choose(self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count)
+        return gpu_topology.choose_gpus(
+            self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count
+        )
 
     def delete(self, table: str, key: str) -> bool:
         """Apply the deletion of an object; True if it was known."""

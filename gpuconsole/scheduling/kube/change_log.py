@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-_MOST = 4_096
+_MOST_CHANGES = 4_096
 
 
 class ChangeLog:
@@ -21,8 +21,8 @@ class ChangeLog:
             self.versions.append(self.count)
         self.versions[number] = self.count if version is None else version
         self._latest.append(number)
-        if len(self._latest) > _MOST:
-            del self._latest[: _MOST // 2]
+        if len(self._latest) > _MOST_CHANGES:
+            del self._latest[: _MOST_CHANGES // 2]
 
     def since(self, count: int) -> Sequence[int]:
         """Nodes that changed after the first `count` changes; all nodes if the log no longer reaches back that far."""

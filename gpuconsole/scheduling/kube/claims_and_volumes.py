@@ -78,11 +78,11 @@ class ClaimsAndVolumes:
         """Assume the volumes and devices that the pod's claims get on the node."""
         if not pod.template.volumes and not pod.template.resource_claims:
             return NOTHING
-        plan = volumes.plan(pod, node, self.storage)
+        binding = volumes.plan(pod, node, self.storage)
         grant = claims.grant(pod, node, self.stock)
-        self.storage.hold(plan)
+        self.storage.hold(binding)
         self.stock.hold(pod.key, grant.allocations, grant.shared)
-        return AssumedClaims(plan.volumes, tuple(sorted(grant.allocations.items())))
+        return AssumedClaims(binding.volumes, tuple(sorted(grant.allocations.items())))
 
     def promises(self) -> Promises:
         """The assumed claims, to be restored after a trial."""

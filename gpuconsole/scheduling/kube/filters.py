@@ -91,7 +91,7 @@ def _divisible(
     taken = state.taken
     for reservation in state.reserved if asked else ():
         if reservation.priority >= priority:
-            theirs = slices_of.choose(division, taken, slices_of.wanted(division, reservation.shape.requests))
+            theirs = slices_of.choose_instances(division, taken, slices_of.wanted(division, reservation.shape.requests))
             if theirs is None:
                 return dict.fromkeys(asked, 0)
             taken.update(theirs)

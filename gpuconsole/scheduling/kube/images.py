@@ -10,7 +10,7 @@ LEAST = 23 * MEGABYTE
 """Total image size up to which a node scores 0 (minThreshold)."""
 MOST = 1000 * MEGABYTE
 """Image size per container from which a node scores 100 (maxContainerThreshold)."""
-MAX_SCORE = 100
+from gpuconsole.scheduling.kube.scores import MAX_SCORE
 
 
 class Images:

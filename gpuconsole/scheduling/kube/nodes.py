@@ -175,7 +175,7 @@ def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
     named = tuple(sorted(set(seat.gpus)))
     if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NO_OWNERS for i in named):
         return named
-    return gpu_topology.choose(state.node, state.free_gpus, wanted)
+    return gpu_topology.choose_gpus(state.node, state.free_gpus, wanted)
 
 
 def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[MigInstance, ...]:
@@ -186,4 +186,4 @@ def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[
     taken = state.taken - set(seat.slices) if own else state.taken
     if slices.can_have(state.division, taken, seat.slices, names):
         return seat.slices
-    return slices.choose(state.division, taken, names) or ()
+    return slices.choose_instances(state.division, taken, names) or ()

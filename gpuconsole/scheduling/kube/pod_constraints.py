@@ -10,13 +10,13 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 def kind_of(pod: Pod) -> Kind:
     """Key that distinguishes pods of one class; a pod with claims has a key of its own."""
-    return (*pod_index.kind_of(pod), ports.wanted(pod.template), pod.key if _claims(pod) else "")
+    return (*pod_index.kind_of(pod), ports.host_ports(pod.template), pod.key if _claims(pod) else "")
 
 
 def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
     """True if scheduling the pod depends on other pods or on its claims."""
     template = pod.template
-    if template.spread or has_pod_affinity(pod) or _claims(pod) or ports.wanted(template):
+    if template.spread or has_pod_affinity(pod) or _claims(pod) or ports.host_ports(template):
         return True
     return bool(rules.spread is None or rules.spread) and siblings(pod) is not None
 

@@ -9,16 +9,18 @@ NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 ANYWHERE = "0.0.0.0"
 
 
-def wanted(template: PodTemplate) -> tuple[HostPort, ...]:
+def host_ports(template: PodTemplate) -> tuple[HostPort, ...]:
     """The host ports that a pod uses while it runs."""
     running = (*(one for one in template.init_containers if one.sidecar), *template.containers)
     return tuple(port for container in running for port in container.ports)
 
 
-def refusal(pod: Pod, others: Iterable[Pod]) -> str:
+def host_port_conflict(pod: Pod, others: Iterable[Pod]) -> str:
     """Why existing pods conflict with the pod's host ports; empty if they do not."""
-    mine = wanted(pod.template)
-    clash = mine and any(_clash(port, taken) for other in others for taken in wanted(other.template) for port in mine)
+    mine = host_ports(pod.template)
+    clash = mine and any(
+        _clash(port, taken) for other in others for taken in host_ports(other.template) for port in mine
+    )
     return NO_PORTS if clash else ""
 
 

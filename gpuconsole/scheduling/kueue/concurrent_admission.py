@@ -38,7 +38,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     """Time until the next reconciliation; None = only after a change."""
 
 
-def reconcile(
+def reconcile_variants(
     parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, *, granular: bool = False
 ) -> Reconciled:
     """Reconcile a parent with its variants; `granular` as in `conditions`."""

@@ -17,7 +17,7 @@ _LONGEST_WAIT = (2**63 - 1) / 10**9
 """Seconds: Go's longest duration. A workload without a creation time has waited that long."""
 
 
-def reserved(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
+def quota_reserved_event(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
     """Return the event of a quota reservation."""
     waited = min(_LONGEST_WAIT, (now - queued_since(workload)) / SECOND)
     considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
@@ -26,25 +26,25 @@ def reserved(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
     return KueueEvent(workload.key, QUOTA_RESERVED, message)
 
 
-def admitted(workload: Workload, waited: Span = 0) -> KueueEvent:
+def admitted_event(workload: Workload, waited: Span = 0) -> KueueEvent:
     """Return the event of an admission; `waited` is the time since the reservation, 0 from the scheduler."""
     queue = workload.cluster_queue
     message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited / SECOND:.0f}s"
     return KueueEvent(workload.key, "Admitted", message)
 
 
-def refused(decision: Refuse) -> KueueEvent:
+def rejection_event(decision: Refuse) -> KueueEvent:
     """Return the event of a refusal. Kueue records it each time; Kubernetes counts repeated ones."""
     return KueueEvent(decision.workload, decision.reason, decision.message, warning=True)
 
 
-def evicted(workload: Workload, reason: str, message: str, cause: str = "") -> KueueEvent:
+def evicted_event(workload: Workload, reason: str, message: str, cause: str = "") -> KueueEvent:
     """Return the event of an eviction; `cause` is the underlying cause of a deactivation."""
     behind = f"DueTo{cause}" if reason == DEACTIVATED and cause else ""
     return KueueEvent(workload.key, f"EvictedDueTo{reason}{behind}", message)
 
 
-def preempted(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[KueueEvent]:
+def preempted_events(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[KueueEvent]:
     """Yield the events of a preemption besides the eviction: the victim's and the preemptor's."""
     priorities = (
         f"preemptor effective priority: {priority_text(preemptor, config)};"

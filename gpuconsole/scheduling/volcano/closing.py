@@ -4,7 +4,7 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-SCHEDULED = (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED)
+SCHEDULED_STATUSES = (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 
 
@@ -21,7 +21,7 @@ def phase_of(session: VolcanoSession, job: JobInfo) -> str:
     condition = session.conditions.get(job.uid)
     if job.of_status(TaskStatus.RUNNING) and condition is not None and condition.type == "Unschedulable":
         return "Unknown"
-    scheduled = job.count(SCHEDULED)
+    scheduled = job.count(SCHEDULED_STATUSES)
     if job.pod_group is not None and scheduled >= job.pod_group.min_member:
         return "Completed" if scheduled == job.count(COMPLETED) else "Running"
     return job.phase if job.phase == "Inqueue" else "Pending"

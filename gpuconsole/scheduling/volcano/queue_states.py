@@ -15,7 +15,7 @@ _SHUT = (CLOSED, CLOSING)
 Queues = Mapping[str, VolcanoQueue]
 
 
-def next_state(state: str, action: JobAction, busy: bool) -> str:
+def next_queue_state(state: str, action: JobAction, busy: bool) -> str:
     """The state after an action; a `busy` queue has PodGroups and stays Closing until they are gone."""
     shut = CLOSING if busy else CLOSED
     match state, action:
@@ -33,7 +33,7 @@ def next_state(state: str, action: JobAction, busy: bool) -> str:
             return OPEN
 
 
-def refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
+def queue_refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
     """Why a queue cannot be opened or closed; empty if it can."""
     if action is JobAction.CLOSE_QUEUE and queue.name == ROOT and queue.state not in _SHUT:
         return "Root queue cannot be closed"
@@ -46,15 +46,15 @@ def refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
     return ""
 
 
-def command(name: str, action: JobAction, queues: Queues, busy: Collection[str]) -> list[VolcanoQueue]:
+def queue_command(name: str, action: JobAction, queues: Queues, busy: Collection[str]) -> list[VolcanoQueue]:
     """The changed queues when a queue is opened or closed, itself included; none if that is refused.
 
     Open descendants close with it, and those that closed with it open with it. `busy` are queues with PodGroups.
     """
     queue = queues[name]
-    if refusal(queue, action, queues):
+    if queue_refusal(queue, action, queues):
         return []
-    after = replace(queue, state=next_state(queue.state, action, name in busy))
+    after = replace(queue, state=next_queue_state(queue.state, action, name in busy))
     if action is JobAction.OPEN_QUEUE and CLOSED_BY_PARENT in queue.annotations:
         after = replace(after, annotations={**queue.annotations, CLOSED_BY_PARENT: "false"})
     changed = [after] if after != queue else []
@@ -62,7 +62,7 @@ def command(name: str, action: JobAction, queues: Queues, busy: Collection[str])
     for child in sorted((child for child in queues.values() if child.parent == name), key=lambda child: child.name):
         if action is JobAction.CLOSE_QUEUE and child.state not in _SHUT:
             noted = replace(child, annotations={**child.annotations, CLOSED_BY_PARENT: "true"})
-            changed += command(child.name, action, {**known, child.name: noted}, busy)
+            changed += queue_command(child.name, action, {**known, child.name: noted}, busy)
         elif action is JobAction.OPEN_QUEUE and child.annotations.get(CLOSED_BY_PARENT) == "true":
-            changed += command(child.name, action, known, busy)
+            changed += queue_command(child.name, action, known, busy)
     return changed

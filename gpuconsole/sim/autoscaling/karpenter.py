@@ -31,7 +31,7 @@ MULTI, SINGLE = "multi", "single"
 def gather(world: World, policy: KarpenterPolicy) -> None:
     """Continue disruptions under way, and set the timers that the changes require."""
     _continue_orders(world)
-    karpenter_provisioning.batch(world, policy)
+    karpenter_provisioning.batch_pods(world, policy)
     poll(world, _next_tick(world.now, policy.poll))
 
 
@@ -225,7 +225,7 @@ class _Round:
         """Launch the replacement, and drain the nodes when it is ready; False if no offering is available."""
         world = self.world
         wanted = (move.new, *move.more) if move.new is not None else ()
-        new = tuple(karpenter_provisioning.launch(world, self.policy, planned, reason) for planned in wanted)
+        new = tuple(karpenter_provisioning.launch_planned(world, self.policy, planned, reason) for planned in wanted)
         if not all(new):
             return False
         for node in move.nodes:

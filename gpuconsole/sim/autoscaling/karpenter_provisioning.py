@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import machines
-from gpuconsole.sim.autoscaling.offerings import PoolOffering, choose, is_unavailable
+from gpuconsole.sim.autoscaling.offerings import PoolOffering, choose_offering, is_unavailable
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
 from gpuconsole.sim.autoscaling.provisioning import PlannedNode, plan
 from gpuconsole.sim.autoscaling.view import AutoscalerView
@@ -14,7 +14,7 @@ from gpuconsole.sim.world import World
 NO_CAPACITY = "insufficient capacity, all requested instance types were unavailable during launch"
 
 
-def batch(world: World, policy: KarpenterPolicy) -> None:
+def batch_pods(world: World, policy: KarpenterPolicy) -> None:
     """Batch unschedulable pods and pods of draining nodes; each new one extends the batch by a second, up to ten."""
     fleet, now = world.fleet, world.now
     known = set(fleet.batched)
@@ -35,7 +35,7 @@ def _homeless(world: World) -> list[str]:
     return [pod.key for pod in pods if pod.node in world.fleet.draining and not pod.done and (pod.job or pod.workload)]
 
 
-def provision(world: World, policy: KarpenterPolicy) -> None:
+def provision_nodes(world: World, policy: KarpenterPolicy) -> None:
     """End the batch: launch the nodes that its pods need."""
     fleet = world.fleet
     if fleet.look is None or world.now < fleet.look:
@@ -50,7 +50,7 @@ def provision(world: World, policy: KarpenterPolicy) -> None:
     for key, reason in sorted(result.failed.items()):
         machines.say(world, "FailedScheduling", f"Failed to schedule pod, {reason}", about=f"Pod/{key}", pod=key)
     for planned in result.new:
-        launch(world, policy, planned)
+        launch_planned(world, policy, planned)
     fleet.batched = tuple(pod.key for pod in wanting)
     _retry(world)
 
@@ -64,7 +64,7 @@ def _retry(world: World) -> None:
         world.kernel.at(later, AutoscalerTick(Act.PROVISION))
 
 
-def launch(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str = "") -> str:
+def launch_planned(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str = "") -> str:
     """Launch the planned node; returns its name, or an empty string if none of its offerings is available."""
     offer = _available(world, policy, planned)
     if offer is None:
@@ -86,7 +86,7 @@ def _available(world: World, policy: KarpenterPolicy, planned: PlannedNode) -> P
     def untried(offer: PoolOffering) -> bool:
         return fleet.shunned.get(offer.offering.key, world.now) <= world.now
 
-    while (offer := choose(planned.offers, group.instances, untried, world.policy.spot)) is not None:
+    while (offer := choose_offering(planned.offers, group.instances, untried, world.policy.spot)) is not None:
         if not is_unavailable(offer.offering.key, policy.unavailable):
             return offer
         fleet.shunned[offer.offering.key] = world.now + world.policy.spot.shun

@@ -87,14 +87,14 @@ def go_off(world: World, timer: AutoscalerTick) -> None:
         case Act.JOIN:
             machines.join(world, timer.node)
         case Act.RECLAIM:
-            spot.reclaim(world, timer.node)
+            spot.reclaim_spot(world, timer.node)
         case Act.GONE:
-            spot.gone(world, timer)
+            spot.remove_interrupted(world, timer)
         case Act.EXPIRE:
             karpenter.expire(world, timer.node)
         case Act.PROVISION:
             if isinstance(policy, KarpenterPolicy):
-                karpenter_provisioning.provision(world, policy)
+                karpenter_provisioning.provision_nodes(world, policy)
             elif isinstance(policy, AutoscalerPolicy):
                 cluster_autoscaler.scan(world, policy)
         case Act.DISRUPT:

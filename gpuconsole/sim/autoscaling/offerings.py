@@ -72,7 +72,7 @@ def drifted(pool: NodePool, node: Node) -> str:
     return ""
 
 
-def choose(
+def choose_offering(
     offers: Sequence[PoolOffering],
     ours: Iterable[ProvisionedInstance],
     available: Callable[[PoolOffering], bool],

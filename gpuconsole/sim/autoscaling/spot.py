@@ -18,10 +18,10 @@ from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 
-WARNING = "Spot interruption warning was triggered"
+SPOT_WARNING = "Spot interruption warning was triggered"
 
 
-def order(world: World, name: str) -> Refusal:
+def order_interruption(world: World, name: str) -> Refusal:
     """Interrupt a spot node, or return why that is not possible."""
     node = world.node(name)
     if node is None:
@@ -30,24 +30,28 @@ def order(world: World, name: str) -> Refusal:
         return f"node {name} is not spot capacity: it lacks a label such as karpenter.sh/capacity-type: spot"
     if name in world.fleet.interrupted:
         return NoChange(f"node {name} is already being reclaimed")
-    notify(world, node)
+    notify_interruption(world, node)
     return DONE
 
 
-def reclaim(world: World, name: str) -> None:
+def reclaim_spot(world: World, name: str) -> None:
     """Give notice to a spot node whose random interruption is due, unless it is leaving already."""
     node, found = world.node(name), find(world, name)
     if node is not None and name not in world.fleet.interrupted and (found is None or found[1].leaving is None):
-        notify(world, node)
+        notify_interruption(world, node)
 
 
-def notify(world: World, node: Node) -> None:
+def notify_interruption(world: World, node: Node) -> None:
     """Interruption notice: drain the node at once, and remove it when the notice is over."""
     fleet, spot = world.fleet, world.policy.spot
     deadline = world.now + spot.notice
     fleet.interrupted[node.name] = deadline
     world.tell(
-        HistoryEventKind.CAPACITY, reason=INTERRUPTED, message=WARNING, node=node.name, **world.devices.of_node(node)
+        HistoryEventKind.CAPACITY,
+        reason=INTERRUPTED,
+        message=SPOT_WARNING,
+        node=node.name,
+        **world.devices.of_node(node),
     )
     found = find(world, node.name)
     if found is not None:
@@ -64,7 +68,7 @@ def notify(world: World, node: Node) -> None:
     world.kernel.at(deadline, AutoscalerTick(Act.GONE, node.name, node.uid))
 
 
-def gone(world: World, timer: AutoscalerTick) -> None:
+def remove_interrupted(world: World, timer: AutoscalerTick) -> None:
     """Remove a machine whose interruption notice or terminationGracePeriod is over."""
     node = world.node(timer.node)
     if node is not None and node.uid == timer.uid:

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kueue.provisioning.references import activity
 from gpuconsole.sim.world import World
 
 
-def refresh(world: World) -> None:
+def refresh_active_checks(world: World) -> None:
     """Set the Active condition of every ProvisioningRequest check: its config must exist.
 
     Checks of other controllers are not changed.

@@ -32,7 +32,7 @@ from gpuconsole.sim.world import World
 NOT_SIMULATED = "Passed: the simulation has no controller for this check"
 
 
-def look(world: World, key: str) -> None:
+def reconcile_checks(world: World, key: str) -> None:
     """Run the controllers of a workload's checks, and apply their answers."""
     workload = world.workload(key)
     if workload is None:

@@ -13,17 +13,17 @@ from gpuconsole.sim.controllers import quotas
 from gpuconsole.sim.world import World
 
 
-def provide(world: World) -> None:
+def provide_resource_claims(world: World) -> None:
     """Create the claims of pods, delete those of ended or deleted pods, and deallocate claims that no pod uses."""
     world.unclaimed = False
     for claim in list(world.state.table("resource_claims").all()):
         if claim.pod and _is_over(world.pod(claim.pod)):
             world.drop(ResourceClaim, claim.key)
         elif claim.reserved:
-            _release(world, claim)
+            _release_resource_claim(world, claim)
     for pod in list(world.state.table("pods").all()):
         if pod.template.resource_claims and not pod.done:
-            _make_claims(world, pod)
+            _make_resource_claims(world, pod)
 
 
 def _is_over(owner: Pod | None) -> bool:
@@ -31,7 +31,7 @@ def _is_over(owner: Pod | None) -> bool:
     return owner is None or owner.done
 
 
-def bind_claims(world: World, decision: Bind) -> None:
+def bind_resource_claims(world: World, decision: Bind) -> None:
     """Record the allocation of a bound pod's claims, and reserve them for it."""
     pod = world.pod(decision.pod)
     if pod is None or not pod.template.resource_claims:
@@ -46,7 +46,7 @@ def bind_claims(world: World, decision: Bind) -> None:
             world.put(replace(claim, allocation=allocation, reserved=(*claim.reserved, pod.key)))
 
 
-def _make_claims(world: World, pod: Pod) -> None:
+def _make_resource_claims(world: World, pod: Pod) -> None:
     for named, key in zip(pod.template.resource_claims, claim_keys(pod), strict=True):
         template = world.state.get(ResourceClaimTemplate, f"{pod.namespace}/{named.template}")
         if named.claim or template is None or world.state.get(ResourceClaim, key) is not None:
@@ -59,7 +59,7 @@ def _make_claims(world: World, pod: Pod) -> None:
             constraints=template.constraints,
             pod=pod.key,
         )
-        refusal = quotas.refusal_of(world, claim)
+        refusal = quotas.quota_refusal(world, claim)
         if refusal:
             text = f"PodResourceClaim {named.name}: create ResourceClaim: {refusal}"
             quotas.tell_refused_claim(world, pod, "FailedResourceClaimCreation", text)
@@ -67,7 +67,7 @@ def _make_claims(world: World, pod: Pod) -> None:
             world.put(claim)
 
 
-def _release(world: World, claim: ResourceClaim) -> None:
+def _release_resource_claim(world: World, claim: ResourceClaim) -> None:
     users = tuple(key for key in claim.reserved if (pod := world.pod(key)) is not None and not pod.done)
     if users != claim.reserved:
         world.put(replace(claim, reserved=users, allocation=claim.allocation if users else None))

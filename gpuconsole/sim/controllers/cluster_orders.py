@@ -10,7 +10,7 @@ from gpuconsole.sim.controllers.volcano import queues as volcano
 from gpuconsole.sim.world import World
 
 
-def stop(world: World, key: str, policy: StopPolicy) -> Refusal:
+def stop_queue(world: World, key: str, policy: StopPolicy) -> Refusal:
     """Hold, drain or resume a ClusterQueue (`name`) or LocalQueue (`namespace/name`); close or open a Volcano Queue."""
     queue: ClusterQueue | LocalQueue | None = world.local_queue(key) if "/" in key else world.cluster_queue(key)
     theirs = volcano.volcano_queue(world, key)
@@ -20,7 +20,7 @@ def stop(world: World, key: str, policy: StopPolicy) -> Refusal:
         return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
     if queue.stop_policy is policy:
         return NoChange(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
-    queues.stop(world, queue, policy)
+    queues.set_stop_policy(world, queue, policy)
     return DONE
 
 
@@ -46,11 +46,11 @@ def set_quota(world: World, command: SetQuota) -> Refusal:
     quota = Quota(command.nominal, borrowing, lending)
     if quota == old:
         return NoChange(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
-    queues.resize(world, queue, command.flavor, command.resource, quota)
+    queues.resize_quota(world, queue, command.flavor, command.resource, quota)
     return DONE
 
 
-def cordon(world: World, name: str, cordoned: bool) -> Refusal:
+def cordon_node(world: World, name: str, cordoned: bool) -> Refusal:
     """Cordon or uncordon a node."""
     node = world.node(name)
     if node is None:
@@ -61,7 +61,7 @@ def cordon(world: World, name: str, cordoned: bool) -> Refusal:
     return DONE
 
 
-def drain(world: World, name: str) -> Refusal:
+def drain_node(world: World, name: str) -> Refusal:
     """Cordon a node and evict its pods."""
     node = world.node(name)
     if node is None:
@@ -81,7 +81,7 @@ def fail_node(world: World, name: str) -> Refusal:
     return DONE
 
 
-def restore(world: World, name: str) -> Refusal:
+def restore_node(world: World, name: str) -> Refusal:
     """Restore a failed node."""
     node = world.node(name)
     if node is None:

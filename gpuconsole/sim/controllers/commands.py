@@ -82,7 +82,7 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
         case MoveToQueue(key, queue):
             return workload_orders.move(world, meant(world, key), queue)
         case SetStopPolicy(key, policy):
-            return cluster_orders.stop(world, key, policy)
+            return cluster_orders.stop_queue(world, key, policy)
         case SetQuota():
             return cluster_orders.set_quota(world, command)
         case SetWeight():
@@ -94,26 +94,26 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
         case SetTaint():
             return node_orders.set_taint(world, command)
         case AddNodes(like, count):
-            return node_orders.add(world, like, count)
+            return node_orders.add_nodes(world, like, count)
         case Divide():
-            return node_orders.divide(world, command)
+            return node_orders.divide_gpus(world, command)
         case Reconfigure():
             return reconfiguring.reconfigure(world, command)
         case Later(after, order):
             world.kernel.at(world.now + after, RunCommands((order,), place))
             return DONE
         case Cordon(name, cordoned):
-            return cluster_orders.cordon(world, name, cordoned)
+            return cluster_orders.cordon_node(world, name, cordoned)
         case Drain(name):
-            return cluster_orders.drain(world, name)
+            return cluster_orders.drain_node(world, name)
         case Edit(_, key):
             return f"{key} has no manifest that could be edited: it is simulated; change it by its own action"
         case FailNode(name):
             return cluster_orders.fail_node(world, name)
         case RestoreNode(name):
-            return cluster_orders.restore(world, name)
+            return cluster_orders.restore_node(world, name)
         case InterruptSpot(name):
-            return spot.order(world, name)
+            return spot.order_interruption(world, name)
         case InCluster(name, order):
             return federation.pass_on(world, name, order)
         case LoseCluster(name):

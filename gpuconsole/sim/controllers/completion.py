@@ -31,7 +31,7 @@ def complete(world: World, group: RunningGroup, *, ordered: bool = False) -> Non
     """
     job = world.job(group.job) if group.job else None
     if job is not None and job.volcano is not None and not group.workload:
-        ran = phases.work_done(world, job)
+        ran = phases.complete_work(world, job)
         if not ran or (ordered and not all(pod.done for pod in pods.pods_of(world, group))):
             actions.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
         return
@@ -61,10 +61,10 @@ def conclude(world: World, group: RunningGroup, verdict: JobEnding) -> None:
 
 def time_is_up(world: World, timer: Deadline) -> None:
     """Fail a job that exceeded its activeDeadlineSeconds."""
-    job = deadlines.is_over(world, timer)
+    job = deadlines.job_over_deadline(world, timer)
     group = None if job is None else next((c for c in world.groups.values() if c.job == job.key), None)
     if group is not None:
-        conclude(world, group, JobEnding(False, "DeadlineExceeded", deadlines.EXCEEDED))
+        conclude(world, group, JobEnding(False, "DeadlineExceeded", deadlines.DEADLINE_EXCEEDED))
 
 
 def give_up(world: World, group: RunningGroup) -> None:
@@ -76,9 +76,9 @@ def give_up(world: World, group: RunningGroup) -> None:
 
 def finish_waiting(world: World, workload: Workload) -> None:
     """Finish a pending workload, which has no pods."""
-    jobphases.mark(world, workload.owner, JobPhase.SUCCEEDED)
+    jobphases.mark_phase(world, workload.owner, JobPhase.SUCCEEDED)
     workloads.finish(world, workload, "Succeeded", workloads.SUCCEEDED)
-    ttl_after_finished.later(world, (world.workload(workload.key), world.job(workload.owner)))
+    ttl_after_finished.retire_later(world, (world.workload(workload.key), world.job(workload.owner)))
 
 
 def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> None:
@@ -94,7 +94,7 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
     if job is not None:
         world.drop(Job, job.key)
         if job.volcano is not None:
-            groups.drop(world, job)
+            groups.drop_group(world, job)
     if workload is not None:
         queue, priority, amount = workload.cluster_queue, workload.priority, world.devices.of_workload(workload)
         world.drop(Workload, key)
@@ -133,7 +133,7 @@ def _finish(
     loss: work.WorkLoss = work.NOTHING,
 ) -> None:
     job = group.job
-    jobphases.mark(world, job, phase)
+    jobphases.mark_phase(world, job, phase)
     workload = world.workload(group.workload) if group.workload else None
     if workload is not None:
         workloads.finish(world, workload, reason, message)
@@ -153,5 +153,5 @@ def _finish(
             **world.devices.requested(members),
         )
     present = ttl_after_finished.pods_left(world, world.job(job), members)
-    ttl_after_finished.later(world, (world.workload(group.workload), world.job(job), *present))
-    ttl_after_finished.when_due(world, world.job(job), (world.workload(group.workload), *present))
+    ttl_after_finished.retire_later(world, (world.workload(group.workload), world.job(job), *present))
+    ttl_after_finished.retire_when_due(world, world.job(job), (world.workload(group.workload), *present))

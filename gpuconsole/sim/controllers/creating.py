@@ -16,7 +16,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, jobs, pod_groups, queues, quotas
 from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
-from gpuconsole.sim.controllers.volcano.queues import takes
+from gpuconsole.sim.controllers.volcano.queues import new_job_refusal
 from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
@@ -44,12 +44,12 @@ def _arrive(world: World, obj: Job | Workload | Pod) -> Refusal:
 def _unwanted(world: World, obj: Job | Workload | Pod) -> Refusal:
     match obj:
         case Job():
-            wanted = takes(world, obj) if obj.volcano is not None else missing_runtime(world, obj)
-            return wanted or quotas.refusal_of(world, obj)
+            wanted = new_job_refusal(world, obj) if obj.volcano is not None else missing_runtime(world, obj)
+            return wanted or quotas.quota_refusal(world, obj)
         case Pod():
-            return quotas.refusal_of(world, obj)
+            return quotas.quota_refusal(world, obj)
         case Workload():
-            return quotas.refusal_of(world, obj)
+            return quotas.quota_refusal(world, obj)
 
 
 def _taken(world: World, obj: Job | Workload | Pod) -> Refusal:
@@ -79,7 +79,7 @@ def _configure(world: World, obj: Object) -> Refusal:
         jobs.ensure_namespace(world, obj.namespace)
     known = world.state.get(type(obj), obj.key)
     new = known is None
-    if new and isinstance(obj, PersistentVolumeClaim | ResourceClaim) and (no := quotas.refusal_of(world, obj)):
+    if new and isinstance(obj, PersistentVolumeClaim | ResourceClaim) and (no := quotas.quota_refusal(world, obj)):
         return no
     obj = obj if known is None else _applied(known, obj)
     if obj == known:
@@ -104,10 +104,10 @@ def _configure(world: World, obj: Object) -> Refusal:
             world.tell(HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
             queues.recheck_all(world)
         case AdmissionCheck() | ProvisioningRequestConfig():
-            active_checks.refresh(world)
+            active_checks.refresh_active_checks(world)
             queues.recheck_all(world)
         case SchedulingWorkload():
-            pod_groups.ensure_all(world, obj)
+            pod_groups.ensure_waiting_pod_groups(world, obj)
         case ResourceFlavor() | Topology():
             queues.recheck_all(world)
         case _:

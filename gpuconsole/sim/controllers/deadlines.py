@@ -8,34 +8,34 @@ from gpuconsole.model.job_rules import BatchRules, LaunchRules, TrainRules
 from gpuconsole.sim.kernel import Deadline
 from gpuconsole.sim.world import World
 
-EXCEEDED = "Job was active longer than specified deadline"
+DEADLINE_EXCEEDED = "Job was active longer than specified deadline"
 
 
-def begin(world: World, key: str) -> None:
+def begin_deadline(world: World, key: str) -> None:
     """If a job has an activeDeadlineSeconds, record that it is active from now on, and set the timer."""
     job = world.job(key) if key else None
-    limit = limit_of(job) if job is not None else None
+    limit = deadline_of(job) if job is not None else None
     if job is not None and limit is not None:
         world.put(replace(job, batch=replace(job.batch, since=world.now)))
         world.kernel.at(world.now + limit, Deadline(key, world.now))
 
 
-def go_on(world: World) -> None:
+def resume_deadlines(world: World) -> None:
     """Resume the deadlines of jobs that were active before the simulation began.
 
     A job whose start is unknown counts as active from now on.
     """
     for job in list(world.state.table("jobs").all()):
-        limit = limit_of(job)
+        limit = deadline_of(job)
         if limit is None or job.ended or job.suspended:
             continue
         if job.batch.since is not None:
             world.kernel.at(max(world.now, job.batch.since + limit), Deadline(job.key, job.batch.since))
         elif job.phase is JobPhase.RUNNING:
-            begin(world, job.key)
+            begin_deadline(world, job.key)
 
 
-def limit_of(job: Job) -> Span | None:
+def deadline_of(job: Job) -> Span | None:
     """The activeDeadlineSeconds of a job; None without one."""
     match job.rules:
         case BatchRules(deadline=limit) | LaunchRules(deadline=limit) | TrainRules(deadline=limit):
@@ -43,7 +43,7 @@ def limit_of(job: Job) -> Span | None:
     return None
 
 
-def kept_for(job: Job) -> Span | None:
+def ttl_of(job: Job) -> Span | None:
     """The ttlSecondsAfterFinished of a job; None without one."""
     match job.rules:
         case BatchRules(ttl=span) | LaunchRules(ttl=span):
@@ -51,7 +51,7 @@ def kept_for(job: Job) -> Span | None:
     return None
 
 
-def is_over(world: World, timer: Deadline) -> Job | None:
+def job_over_deadline(world: World, timer: Deadline) -> Job | None:
     """The job whose deadline has passed, if it was active since the timer was set."""
     job = world.job(timer.job)
     if job is None or job.ended or job.suspended or job.batch.since != timer.since:

@@ -44,7 +44,7 @@ def delete(world: World, table: str, key: str) -> Refusal:
             return _delete_queue(world, obj)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
             world.drop(kind, key)
-            active_checks.refresh(world)
+            active_checks.refresh_active_checks(world)
             queues.recheck_all(world)
         case _:
             world.drop(kind, key)
@@ -102,5 +102,5 @@ def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
     for workload in waiting:
-        queue_conditions.check(world, workload)
+        queue_conditions.record_obstacle(world, workload)
     return DONE

@@ -65,10 +65,10 @@ def evict(
     if stored is not None:
         workload = replace(workload, done=stored.done)
     evicted = conditions.evict(workload, reason, message, world.now, rule, cause=cause)
-    world.put(queue_conditions.not_ready(evicted, world.now))
+    world.put(queue_conditions.with_pods_not_ready(evicted, world.now))
     names = {
         "by": by.key if by is not None else "",
-        "by_queue": queue_conditions.cluster_queue(world, by) if by is not None else "",
+        "by_queue": queue_conditions.cluster_queue_of(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
         "message": message,
         "lost_gpu_seconds": loss.gpu_seconds,
@@ -76,7 +76,7 @@ def evict(
     }
     if rule is not None:
         config = world.policy.kueue or DEFAULT
-        made_room = recorder_events.preempted(message, workload, by, config) if by is not None else ()
+        made_room = recorder_events.preempted_events(message, workload, by, config) if by is not None else ()
         tell(
             world,
             HistoryEventKind.PREEMPTED,
@@ -87,12 +87,12 @@ def evict(
             **names,
         )
     marked = evicted.condition(conditions.EVICTED)
-    kueue_event = recorder_events.evicted(workload, reason, message, cause)
+    kueue_event = recorder_events.evicted_event(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason
     tell(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(kueue_event,), **names)
     if workload.checks:
         world.unchecked[workload.key] = None
-    jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
+    jobphases.mark_phase(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
     if not workload.cluster and not workload.parent:
         _stop(world, workload, message, was_ready=was_ready)
 
@@ -193,7 +193,9 @@ def release(world: World, key: str) -> None:
     group = world.groups.get(key)
     if group is not None and starts_before_old_pods_end(world, workload):
         pods.leave_behind(world, group)
-    released = queue_conditions.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
+    released = queue_conditions.with_pods_not_ready(
+        conditions.release(workload, world.now, granular=world.granular), world.now
+    )
     if conditions.is_deactivated(released) and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
     again = released.requeue.at
@@ -202,11 +204,11 @@ def release(world: World, key: str) -> None:
     else:
         released = _rested(world, released)
     world.put(released)
-    requeue_after.watch(world, released)
+    requeue_after.watch_requeue(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
         latency = conditions.eviction_latency(workload, released, world.now)
         _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
-    queue_conditions.check(world, released)
+    queue_conditions.record_obstacle(world, released)
 
 
 def starts_before_old_pods_end(world: World, workload: Workload) -> bool:
@@ -245,5 +247,5 @@ def backoff_ends(world: World, timer: BackoffEnds) -> None:
         return
     rested = _rested(world, workload)
     world.put(rested)
-    _tell_requeued(world, rested, queue_conditions.cluster_queue(world, rested))
-    queue_conditions.check(world, rested)
+    _tell_requeued(world, rested, queue_conditions.cluster_queue_of(world, rested))
+    queue_conditions.record_obstacle(world, rested)

@@ -10,14 +10,14 @@ from gpuconsole.model.events import HistoryEventKind, KueueEvent
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.concurrent_admission import VARIANT_WAIT, reconcile
+from gpuconsole.scheduling.kueue.concurrent_admission import VARIANT_WAIT, reconcile_variants
 from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
 from gpuconsole.sim.controllers import eviction, workloads
 from gpuconsole.sim.kernel import ReconcileVariants
 from gpuconsole.sim.world import World
 
 
-def look(world: World, key: str) -> None:
+def reconcile_family(world: World, key: str) -> None:
     """Reconcile a parent and its variants."""
     parent = world.workload(key)
     if parent is None:
@@ -31,7 +31,7 @@ def look(world: World, key: str) -> None:
         return
     names = world.children_workloads.get(key, {})
     variants = [variant for name in names if (variant := world.workload(name)) is not None]
-    outcome = reconcile(parent, variants, queue, world.now, granular=world.granular)
+    outcome = reconcile_variants(parent, variants, queue, world.now, granular=world.granular)
     before = {workload.key: workload for workload in (parent, *variants)}
     for variant in outcome.created:
         workloads.submit(world, replace(variant, uid=world.next_uid(variant.key), created=world.now))

@@ -128,7 +128,7 @@ def _settings(world: World) -> MultiKueueSettings:
 
 def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
     if moves.finish is not None:
-        jobphases.mark(world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED)
+        jobphases.mark_phase(world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED)
         workloads.finish(world, local, *moves.finish)
         return True
     if moves.check is not None:
@@ -242,12 +242,12 @@ def _mirror(world: World, key: str) -> bool:
     if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
         return False
     if not copy.is_true("PodsReady"):
-        waiting = queue_conditions.not_ready(local, world.now)
+        waiting = queue_conditions.with_pods_not_ready(local, world.now)
         world.put(waiting)
-        requeue_after.watch(world, waiting)
+        requeue_after.watch_requeue(world, waiting)
         return True
-    world.put(queue_conditions.ready(local, world.now))
-    jobphases.mark(world, local.owner, JobPhase.RUNNING)
+    world.put(queue_conditions.with_pods_ready(local, world.now))
+    jobphases.mark_phase(world, local.owner, JobPhase.RUNNING)
     world.tell(
         HistoryEventKind.STARTED,
         workload=key,

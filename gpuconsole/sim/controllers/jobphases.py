@@ -7,7 +7,7 @@ from gpuconsole.sim.controllers import pod_groups
 from gpuconsole.sim.world import World
 
 
-def mark(world: World, key: str, phase: JobPhase, *, suspended: bool = False) -> None:
+def mark_phase(world: World, key: str, phase: JobPhase, *, suspended: bool = False) -> None:
     """Set a job's phase and its timestamp. An unknown key changes nothing."""
     job = world.job(key) if key else None
     if job is None or (job.phase is phase and job.suspended == suspended):

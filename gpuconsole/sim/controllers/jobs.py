@@ -20,7 +20,7 @@ from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.making.training import with_runtime
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
-from gpuconsole.sim.controllers.rerouting import job_of, rerouted
+from gpuconsole.sim.controllers.rerouting import job_of_workload, rerouted
 from gpuconsole.sim.controllers.specs import job_pods
 from gpuconsole.sim.controllers.volcano import actions
 from gpuconsole.sim.kernel import StandFor
@@ -77,7 +77,7 @@ def _create_parent(world: World, job: Job) -> None:
     world.put(job)
     world.tell(HistoryEventKind.SUBMITTED, workload=job.key)
     world.parents[job.key] = None
-    cron.arm(world, job)
+    cron.arm_cron(world, job)
 
 
 def stand_for(world: World, job: Job, since: Time = 0) -> None:
@@ -89,7 +89,7 @@ def stand_for(world: World, job: Job, since: Time = 0) -> None:
         return
     workload = workload_for(world, job)
     workload = replace(workload, created=since or workload.created)
-    if refusal := quotas.refusal_of(world, workload):
+    if refusal := quotas.quota_refusal(world, workload):
         # Kueue writes no event of it, only a line of its log ("Handling job with no workload").
         if job.created == world.now:
             world.tell(HistoryEventKind.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
@@ -125,7 +125,7 @@ def start_unmanaged(world: World, job: Job) -> None:
     if job.volcano is not None:
         actions.start(world, job)
         return
-    deadlines.begin(world, job.key)
+    deadlines.begin_deadline(world, job.key)
     if job.solo:
         pods.form(world, RunningGroup(key=job.key, job=job.key, solo=True), ())
         return
@@ -136,7 +136,7 @@ def start_unmanaged(world: World, job: Job) -> None:
 def create_workload(world: World, workload: Workload) -> None:
     """Create a Workload, with or without a job; as a job if another scheduler replaces Kueue."""
     if world.policy.substitute is not None and not workload.owner:
-        create_job(world, job_of(workload))
+        create_job(world, job_of_workload(workload))
         return
     ensure_namespace(world, workload.namespace)
     uid = workload.uid or world.next_uid(workload.key)

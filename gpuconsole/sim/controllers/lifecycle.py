@@ -42,7 +42,7 @@ def look(world: World, key: str) -> None:
         _carry_out(world, workload, outcome)
     workload = world.workload(key)
     if workload is not None:
-        requeue_after.watch(world, workload, looked)
+        requeue_after.watch_requeue(world, workload, looked)
 
 
 def restart(world: World, workload: Workload) -> None:
@@ -75,7 +75,7 @@ def _take_back(world: World, before: Workload, after: Workload) -> None:
     world.put(replace(after, inadmissible=False))
     said = after.condition(QUOTA_RESERVED)
     if said is not None:
-        queue = queue_conditions.cluster_queue(world, before)
+        queue = queue_conditions.cluster_queue_of(world, before)
         world.tell(
             HistoryEventKind.PENDING,
             workload=after.key,

@@ -21,7 +21,7 @@ from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
 
-MOST = 10_000
+MAX_NEW_NODES = 10_000
 """Maximum nodes that one command adds."""
 TAINTED, DIVIDED = "TaintManagerEviction", "GpusDivided"
 
@@ -30,7 +30,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     """Add or remove a taint. NoExecute evicts the pods that do not tolerate it."""
     node = world.node(command.node)
     if node is None:
-        return _no_node(command.node)
+        return _unknown_node(command.node)
     taint = Taint(command.key, command.value, command.effect)
     if not command.removed and (problem := taint_problem(taint)):
         return problem
@@ -49,16 +49,16 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     return DONE
 
 
-def add(world: World, like: str, number: int) -> Refusal:
+def add_nodes(world: World, like: str, number: int) -> Refusal:
     """Add nodes like an existing one: its labels, topology and capacity; empty and ready.
 
     DRA drivers publish the devices of each in ResourceSlices of its own.
     """
     node = world.node(like)
     if node is None:
-        return _no_node(like)
-    if not 0 < number <= MOST:
-        return f"{number} nodes cannot join; 1 to {MOST:,} can"
+        return _unknown_node(like)
+    if not 0 < number <= MAX_NEW_NODES:
+        return f"{number} nodes cannot join; 1 to {MAX_NEW_NODES:,} can"
     names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
     for _ in range(number):
         twin = node.twin(next(names))
@@ -77,11 +77,11 @@ def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
     return replace(part, name=renamed(part.name), uid="", pool=renamed(part.pool), node=name)
 
 
-def divide(world: World, command: Divide) -> Refusal:
+def divide_gpus(world: World, command: Divide) -> Refusal:
     """Change a node's MIG partitioning. Pods on GPUs that are reset, or whose instances are deleted, fail."""
     node = world.node(command.node)
     if node is None:
-        return _no_node(command.node)
+        return _unknown_node(command.node)
     model = model_of(node.labels)
     if model is None or model.mig is None:
         return f"node {node.name} has no GPUs with MIG"
@@ -122,5 +122,5 @@ def _undivided(resources: Resources, gpus: int) -> Resources:
     return {**{name: amount for name, amount in resources.items() if not is_mig(name)}, GPU: gpus}
 
 
-def _no_node(name: str) -> Refusal:
+def _unknown_node(name: str) -> Refusal:
     return f"there is no node {name}"

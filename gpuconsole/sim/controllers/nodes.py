@@ -105,7 +105,7 @@ def evict_pod(
 
 def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
     """Count a lost pod as a failure of its Job, unless its podFailurePolicy ignores disruptions."""
-    verdict = running.fail(world, pod, None, disrupted=disrupted)
+    verdict = running.count_failure(world, pod, None, disrupted=disrupted)
     group = world.groups.get(running_group_key(pod))
     if verdict is not None and group is not None:
         completion.conclude(world, group, verdict)
@@ -121,10 +121,10 @@ def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.WorkLoss:
     loss = work.interrupt(world, running_group_key(pod), notice, pod=pod)
     workload = world.workload(pod.workload) if pod.workload else None
     if workload is not None and not workload.finished:
-        waiting = queue_conditions.not_ready(workload, world.now)
+        waiting = queue_conditions.with_pods_not_ready(workload, world.now)
         if waiting is not workload:
             world.put(waiting)
-            requeue_after.watch(world, waiting)
+            requeue_after.watch_requeue(world, waiting)
     return loss
 
 

@@ -41,7 +41,7 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
     key = running_group_key(pod)
     group = world.groups.get(key)
     if group is not None and group.solo:
-        verdict = running.fail(world, pod, exit_code)
+        verdict = running.count_failure(world, pod, exit_code)
         if verdict is not None:
             completion.conclude(world, group, verdict)
             return
@@ -56,7 +56,7 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
         world.kernel.at(world.now + delay, Restart(key))
 
 
-def restart(world: World, timer: Restart) -> None:
+def restart_pods(world: World, timer: Restart) -> None:
     """Recreate failed pods when the backoff is over."""
     group = world.groups.get(timer.group)
     job = world.job(group.job) if group is not None and group.job else None

@@ -17,7 +17,7 @@ from gpuconsole.sim.engines import first_group_phase
 from gpuconsole.sim.world import World
 
 
-def ensure(world: World, pods: Iterable[Pod]) -> None:
+def ensure_pod_groups(world: World, pods: Iterable[Pod]) -> None:
     """Create the PodGroups of pods whose Workload exists, and those of Ray's jobs and clusters."""
     for pod in pods:
         _ensure_ray_group(world, pod)
@@ -72,6 +72,6 @@ def release_ray_group(world: World, job: Job) -> None:
             world.put(replace(group, min_member=0, min_resources=EMPTY))
 
 
-def ensure_all(world: World, workload: SchedulingWorkload) -> None:
+def ensure_waiting_pod_groups(world: World, workload: SchedulingWorkload) -> None:
     """Create the PodGroups of the pods that waited for this Workload."""
-    ensure(world, [pod for pod in world.state.table("pods").all() if pod.namespace == workload.namespace])
+    ensure_pod_groups(world, [pod for pod in world.state.table("pods").all() if pod.namespace == workload.namespace])

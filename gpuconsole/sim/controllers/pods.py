@@ -33,12 +33,12 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
 
     Its controller tries again when the quotas have room.
     """
-    admitted, message = quotas.admitted(world, pods)
-    pod_groups.ensure(world, admitted)
+    admitted, message = quotas.admitted_pods(world, pods)
+    pod_groups.ensure_pod_groups(world, admitted)
     for pod in admitted:
         world.put(pod)
     group = world.groups[key]
-    noted = quotas.refuse(world, group, len(pods) - len(admitted), message)
+    noted = quotas.note_refusal(world, group, len(pods) - len(admitted), message)
     if noted is not group:
         world.put_group(noted)
     if message and message != group.refusal:

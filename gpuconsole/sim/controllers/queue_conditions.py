@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
 from gpuconsole.sim.world import World
 
 
-def cluster_queue(world: World, workload: Workload) -> str:
+def cluster_queue_of(world: World, workload: Workload) -> str:
     """The ClusterQueue of a Workload: that of its quota, else that of its LocalQueue."""
     if workload.admission is not None:
         return workload.admission.cluster_queue
@@ -19,12 +19,12 @@ def cluster_queue(world: World, workload: Workload) -> str:
     return queue.cluster_queue if queue is not None else ""
 
 
-def check(world: World, workload: Workload) -> None:
+def record_obstacle(world: World, workload: Workload) -> None:
     """Record why a pending Workload is not tried at all (Kueue workload controller, before scheduling)."""
     current = world.workload(workload.key)
     if current is None or current.reserved or current.finished:
         return
-    reason, message = obstacle(world, current)
+    reason, message = obstacle_of(world, current)
     if not message:
         return
     granular = world.session is not None and world.session.config.granular
@@ -35,7 +35,7 @@ def check(world: World, workload: Workload) -> None:
     world.tell(
         HistoryEventKind.PENDING,
         workload=current.key,
-        queue=cluster_queue(world, current),
+        queue=cluster_queue_of(world, current),
         reason=reason,
         message=message,
         priority=current.priority,
@@ -43,7 +43,7 @@ def check(world: World, workload: Workload) -> None:
     )
 
 
-def obstacle(world: World, workload: Workload) -> tuple[str, str]:
+def obstacle_of(world: World, workload: Workload) -> tuple[str, str]:
     """Reason and message of what keeps a Workload from being tried; empty strings without an obstacle."""
     session = world.session
     if session is None:
@@ -53,11 +53,11 @@ def obstacle(world: World, workload: Workload) -> tuple[str, str]:
     return inadmissible_reason(workload, session.look_up_queues(workload), session.config)
 
 
-def ready(workload: Workload, now: Time) -> Workload:
+def with_pods_ready(workload: Workload, now: Time) -> Workload:
     """The workload with PodsReady true: all its pods run."""
     return with_readiness(workload, True, now)
 
 
-def not_ready(workload: Workload, now: Time) -> Workload:
+def with_pods_not_ready(workload: Workload, now: Time) -> Workload:
     """The workload with PodsReady false: pods do not run yet, or no longer."""
     return with_readiness(workload, False, now)

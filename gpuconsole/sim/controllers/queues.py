@@ -11,7 +11,7 @@ from gpuconsole.sim.controllers import lifecycle, queue_conditions
 from gpuconsole.sim.world import World
 
 
-def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
+def set_stop_policy(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
     """Set the stop policy: Hold admits no new workload, HoldAndDrain also evicts admitted ones, None resumes."""
     world.put(replace(queue, stop_policy=policy))
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
@@ -23,7 +23,7 @@ def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> 
     recheck(world, queue)
 
 
-def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota: Quota) -> None:
+def resize_quota(world: World, queue: ClusterQueue, flavor: str, resource: str, quota: Quota) -> None:
     """Change one quota. Less quota evicts no workload."""
     groups = tuple(
         replace(group, flavors=tuple(_resized(f, resource, quota) if f.name == flavor else f for f in group.flavors))
@@ -36,7 +36,7 @@ def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota:
 def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
     """Recheck the pending workloads of a queue that was created, changed or deleted."""
     for workload in waiting_in(world, queue):
-        queue_conditions.check(world, workload)
+        queue_conditions.record_obstacle(world, workload)
 
 
 def recheck_all(world: World) -> None:

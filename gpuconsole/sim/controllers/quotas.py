@@ -26,7 +26,7 @@ _USUAL_RETRIES = (5 * SECOND // 1000, 1000 * SECOND)
 """The same for other controllers (client-go: DefaultTypedControllerRateLimiter)."""
 
 
-def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
+def admitted_pods(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
     """The new pods that the API server accepts in a namespace, and why it refuses the first of the others.
 
     Controllers stop creating pods after the first refusal.
@@ -49,7 +49,7 @@ def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
     return pods, ""
 
 
-def refusal_of(world: World, obj: Job | Workload | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
+def quota_refusal(world: World, obj: Job | Workload | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
     """Why a ResourceQuota refuses a new job, Workload, claim or lone pod; empty if none does."""
     if not world.has_quotas:
         return DONE
@@ -74,7 +74,7 @@ def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
         )
 
 
-def refuse(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
+def note_refusal(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
     """The running group, with the refusal of some pods noted, or cleared if none was `refused`.
 
     It holds until usage decreases (`recount`); of repeated refusals the first time is kept.
@@ -85,7 +85,7 @@ def refuse(world: World, group: RunningGroup, refused: int, message: str) -> Run
     return replace(group, hold=NEVER, refused_since=since, refusal=message)
 
 
-def recount(world: World) -> None:
+def recount_quotas(world: World) -> None:
     """Update the usage of the next uncounted namespace's quotas.
 
     When usage decreases or a quota changes, controllers that were refused retry.
@@ -109,7 +109,7 @@ def _let_try_again(world: World, namespace: str) -> None:
             continue
         job = world.job(group.job) if group.job else None
         first, longest = _JOB_RETRIES if job is not None and job.kind == "Job" else _USUAL_RETRIES
-        due = next_attempt(group.refused_since, world.now, first, longest)
+        due = next_retry(group.refused_since, world.now, first, longest)
         if group.hold != due:
             world.groups[group.key] = replace(group, hold=due)
             world.kernel.at(due, Restart(group.key))
@@ -123,10 +123,10 @@ def _let_stand_for(world: World, namespace: str) -> None:
     owners = {workload.owner for workload in world.state.table("workloads").all()}
     for job in world.state.table("jobs").all():
         if job.namespace == namespace and job.queue and job.suspended and not job.ended and job.key not in owners:
-            world.kernel.at(next_attempt(job.created, world.now, *_USUAL_RETRIES), StandFor(job.key, job.uid))
+            world.kernel.at(next_retry(job.created, world.now, *_USUAL_RETRIES), StandFor(job.key, job.uid))
 
 
-def next_attempt(since: Time, now: Time, first: Span, longest: Span) -> Time:
+def next_retry(since: Time, now: Time, first: Span, longest: Span) -> Time:
     """The first retry after `now`, with backoff from `first`, doubled, to at most `longest`."""
     due, delay = since + first, first
     while due <= now and delay < longest:

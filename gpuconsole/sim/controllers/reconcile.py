@@ -53,20 +53,20 @@ def settle(world: World) -> Steps[None]:
         if world.unchecked:
             key = next(iter(world.unchecked))
             del world.unchecked[key]
-            checks.look(world, key)
+            checks.reconcile_checks(world, key)
             continue
         if world.families:
             key = next(iter(world.families))
             del world.families[key]
-            families.look(world, key)
+            families.reconcile_family(world, key)
             continue
         if world.parents:
             key = next(iter(world.parents))
             del world.parents[key]
-            children.look(world, key)
+            children.reconcile_children(world, key)
             continue
         if not world.dirty:
-            quotas.recount(world)
+            quotas.recount_quotas(world)
             continue
         key = next(iter(world.dirty))
         del world.dirty[key]
@@ -97,7 +97,7 @@ def _reconcile(world: World, group: RunningGroup) -> None:
         if not group.present:
             pods.disband(world, group)
     elif group.solo and job is not None:
-        solo.look(world, group, workload, job)
+        solo.reconcile_batch_job(world, group, workload, job)
     elif group.missing and group.refused_since is None and _replaced(world, job):
         pass
     elif group.missing and group.refused_since is None and job is not None and _recreates(job) and group.present:
@@ -135,7 +135,7 @@ def _replaced(world: World, job: Job | None) -> bool:
     """Delete a lost replica of a Deployment with its Workload: another pod replaces it."""
     if job is None or not children.is_replica(job):
         return False
-    children.delete(world, job)
+    children.delete_child(world, job)
     return True
 
 
@@ -146,7 +146,7 @@ def _recreates(job: Job) -> bool:
 
 def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
     """Volcano's controller creates and deletes the pods; their work continues while enough of them run."""
-    group = members.recount(world, job, group)
+    group = members.recount_pods(world, job, group)
     if group.start is None and group.started >= group.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
         _begin(world, group, None)
 
@@ -154,7 +154,7 @@ def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
 def _all_ready(world: World, workload: Workload) -> None:
     """Mark the Workload ready when the pods added by a scale-up run, too."""
     if not workload.is_true(PODS_READY):
-        world.put(queue_conditions.ready(workload, world.now))
+        world.put(queue_conditions.with_pods_ready(workload, world.now))
 
 
 def _orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -> bool:
@@ -198,8 +198,8 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
     waited = 0
     if workload is not None:
         waited = world.now - queued_since(workload)
-        world.put(queue_conditions.ready(workload, world.now))
-    jobphases.mark(world, group.job, JobPhase.RUNNING)
+        world.put(queue_conditions.with_pods_ready(workload, world.now))
+    jobphases.mark_phase(world, group.job, JobPhase.RUNNING)
     members = pods.pods_of(world, group)
     world.tell(
         HistoryEventKind.STARTED,

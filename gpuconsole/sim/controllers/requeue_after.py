@@ -9,12 +9,12 @@ from gpuconsole.sim.kernel import ReconcileWorkload
 from gpuconsole.sim.world import World
 
 
-def watch(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
+def watch_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
     """Set the timer of a workload's next change by time alone, unless an earlier timer is set.
 
     `looked` is the result of a reconcile just now, if any.
     """
-    left = left_for(world, workload, looked)
+    left = time_until_requeue(world, workload, looked)
     if left is None:
         return
     due = world.now + left
@@ -24,7 +24,7 @@ def watch(world: World, workload: Workload, looked: ReconcileResult | None = Non
         world.kernel.at(due, ReconcileWorkload(workload.key))
 
 
-def left_for(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
+def time_until_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
     """The time until its next change by time alone: 0 = now; None = never. `looked` as for `watch`."""
     session = world.session
     if session is None:

@@ -66,7 +66,7 @@ def _template(
     )
 
 
-def job_of(workload: Workload) -> Job:
+def job_of_workload(workload: Workload) -> Job:
     """A job equivalent to a Workload without a job."""
     return Job(
         kind="Workload",

@@ -6,7 +6,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.sim.world import World
 
 
-def sample(world: World) -> None:
+def sample_usage(world: World) -> None:
     """Take the samples that are due. Inadmissible workloads are not requeued; only the order of the others changes."""
     world.sample_at = None
     if world.session is not None:
@@ -14,7 +14,7 @@ def sample(world: World) -> None:
         world.cycles_due = True
 
 
-def publish(world: World) -> None:
+def publish_usage(world: World) -> None:
     """Update the status of LocalQueues whose sampled usage changed."""
     for lately in world.session.afs_usage_changes() if world.session is not None else ():
         queue = world.local_queue(lately.local_queue)

@@ -38,7 +38,9 @@ def scale(world: World, order: Scale) -> Refusal:
 def _job(world: World, key: str) -> Job | None:
     kinds = ("Job", "Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService")
     found = (world.job(f"{kind}/{key}") for kind in kinds)
-    return world.job(key) or next((job for job in found if job is not None), None) or orders.job_named(world, key)
+    return (
+        world.job(key) or next((job for job in found if job is not None), None) or orders.volcano_job_named(world, key)
+    )
 
 
 def _scale_groups(world: World, job: Job, rules: GroupRules, order: Scale) -> Refusal:
@@ -51,7 +53,7 @@ def _scale_groups(world: World, job: Job, rules: GroupRules, order: Scale) -> Re
 
 def _resize(world: World, before: Job, job: Job) -> Refusal:
     if job.volcano is not None:
-        return orders.scaled(world, before, job)
+        return orders.scaled_volcano_job(world, before, job)
     managed = jobs.managed(world, job)
     if jobs.makes_jobs(world, job):
         world.put(job)
@@ -60,7 +62,7 @@ def _resize(world: World, before: Job, job: Job) -> Refusal:
         return _scale_stateful_set(world, before, job)
     elif managed and jobs.elastic(world, job):
         world.put(job)
-        slices.follow(world, job)
+        slices.follow_slices(world, job)
     elif job.solo and not managed:
         world.put(job)
         _fit(world, job)
@@ -114,4 +116,4 @@ def _wait(world: World, workload: Workload, reason: str, message: str) -> None:
     world.put(conditions.refuse(workload, shown, message, world.now, granular=world.granular))
     current = world.workload(workload.key)
     if current is not None and reason == "Pending":
-        queue_conditions.check(world, current)
+        queue_conditions.record_obstacle(world, current)

@@ -9,10 +9,10 @@ from gpuconsole.sim.controllers.ungating import ungate
 from gpuconsole.sim.world import World
 
 SECOND_PASS_FAILED = "SecondPassFailed"
-REPLACED = "NodeReplaced"
+NODE_REPLACED = "NodeReplaced"
 
 
-def settle(world: World, decision: Admit, at: Time) -> bool:
+def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
     """Record the topology assignment of a workload with quota; False if it has no quota, so that it is admitted.
 
     Running pods stay where they are; those lost with a node are recreated in the new domains.
@@ -27,20 +27,20 @@ def settle(world: World, decision: Admit, at: Time) -> bool:
         world.put(placed)
         nodes = ", ".join(workload.unhealthy_nodes)
         workloads.tell(
-            world, HistoryEventKind.PLACES, placed, reason=REPLACED, message=f"Replaced unhealthy node(s): {nodes}"
+            world, HistoryEventKind.PLACES, placed, reason=NODE_REPLACED, message=f"Replaced unhealthy node(s): {nodes}"
         )
         ungate(world, placed)
     return True
 
 
-def still_missing(world: World, decision: KeepWaiting) -> None:
+def retry_second_pass(world: World, decision: KeepWaiting) -> None:
     """Record that a second pass found no assignment, and try again."""
     workload = world.workload(decision.workload)
     if workload is not None:
         workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)
 
 
-def give_up(world: World, decision: Evict) -> None:
+def give_up_second_pass(world: World, decision: Evict) -> None:
     """Evict a workload that the scheduler gives up in its second pass."""
     workload = world.workload(decision.workload)
     if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):

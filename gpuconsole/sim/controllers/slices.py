@@ -13,14 +13,14 @@ from gpuconsole.sim.controllers import jobs, pods, ttl_after_finished, work, wor
 from gpuconsole.sim.world import World
 
 
-def follow(world: World, job: Job) -> None:
+def follow_slices(world: World, job: Job) -> None:
     """Reconcile the slices of a job: edit its current one, or create one that replaces it."""
     existing = slices.not_finished(world.state.table("workloads").all(), job.key)
     plan = slices.ensure(existing, job.pod_sets)
     for ending in plan.endings:
         _end(world, ending)
     if plan.keep is not None and plan.edited:
-        _resize(world, plan.keep)
+        _resize_slice(world, plan.keep)
     elif plan.keep is None and plan.compatible:
         ended = {ending.workload.key for ending in plan.endings}
         _grow(world, job, next((old for old in existing if old.key not in ended), None))
@@ -34,7 +34,7 @@ def _grow(world: World, job: Job, old: Workload | None) -> None:
     jobs.create_workload(world, slices.prepared(named, old))
 
 
-def _resize(world: World, changed: Workload) -> None:
+def _resize_slice(world: World, changed: Workload) -> None:
     """Edit a slice in place: a pending one, or one that needs fewer pods."""
     before = world.workload(changed.key)
     world.put(reclaim(changed, changed.reclaimable))
@@ -51,7 +51,7 @@ def _surplus(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool
     return [index >= sizes.get(pod_set.name, 0) for pod_set in before for index in range(pod_set.count)]
 
 
-def take_over(world: World, decision: Admit) -> None:
+def take_over_slice(world: World, decision: Admit) -> None:
     """Finish the slice that an admitted slice replaces; the new one owns its pods, which keep running."""
     new, old = world.workload(decision.workload), world.workload(decision.replaces)
     if new is None or old is None or old.finished:
@@ -74,12 +74,12 @@ def _end(world: World, ending: slices.Ending) -> None:
     if group is not None:
         pods.remove(world, pods.pods_of(world, group), ending.reason, ending.message)
         world.dirty[group.key] = None
-    ttl_after_finished.later(world, (world.workload(ending.workload.key),))
+    ttl_after_finished.retire_later(world, (world.workload(ending.workload.key),))
 
 
-def lost_place(world: World, key: str) -> None:
+def reconcile_evicted_slices(world: World, key: str) -> None:
     """Reconcile the slices of an evicted job: only a pending replacement slice is kept."""
     workload = world.workload(key)
     job = world.job(workload.owner) if workload is not None else None
     if job is not None and jobs.elastic(world, job):
-        follow(world, job)
+        follow_slices(world, job)

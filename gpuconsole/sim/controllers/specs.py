@@ -25,7 +25,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.solo.progress import next_pieces
-from gpuconsole.sim.controllers.ungating import gated, placed
+from gpuconsole.sim.controllers.ungating import gated_pod, placed_pods
 from gpuconsole.sim.world import World
 
 MOST_PODS = 1_000_000
@@ -73,16 +73,16 @@ def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None 
     if not waiting:
         return tuple(pods)
     sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-    fresh = [gated(pod, sets[pod.pod_set]) if pod.pod_set in waiting else pod for pod in pods]
+    fresh = [gated_pod(pod, sets[pod.pod_set]) if pod.pod_set in waiting else pod for pod in pods]
     if job.solo:
         others = [pod for key in (group.pods if group is not None else ()) if (pod := world.pod(key)) is not None]
         going = [pod for pod in others if not (pod.done or pod.deleted)]
-        return tuple(placed(workload, [*going, *fresh])[len(going) :])
+        return tuple(placed_pods(workload, [*going, *fresh])[len(going) :])
     for index, key in enumerate(group.pods[: len(fresh)] if group is not None else ()):
         old = world.pod(key)
         if old is not None and not old.done and not old.deleted:
             fresh[index] = old
-    return tuple(placed(workload, fresh))
+    return tuple(placed_pods(workload, fresh))
 
 
 def _config(world: World) -> KueueConfig:

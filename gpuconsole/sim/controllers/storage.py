@@ -39,7 +39,7 @@ REACH: Mapping[str, str] = {
 """Provisioner → label: only nodes with the same value as the node of the first pod can use its volumes."""
 
 
-def provide(world: World) -> None:
+def provide_volumes(world: World) -> None:
     """Create the claims of pods, delete those of deleted pods, and bind those with immediate binding."""
     world.unprovided = False
     for claim in list(world.state.table("persistent_volume_claims").all()):
@@ -49,7 +49,7 @@ def provide(world: World) -> None:
         if pod.template.volumes and not pod.done:
             _make_claims(world, pod)
     claims = list(world.state.table("persistent_volume_claims").all())
-    world.requests += jobs_claims.tidy(world)
+    world.requests += jobs_claims.tidy_claims(world)
     _release(world)
     current = (world.state.get(PersistentVolumeClaim, claim.key) for claim in claims)
     waiting = [claim for claim in current if claim is not None and not is_bound(claim)]
@@ -58,7 +58,7 @@ def provide(world: World) -> None:
         _bind_at_once(world, claim, storage)
 
 
-def bind_claims(world: World, decision: Bind) -> None:
+def bind_volume_claims(world: World, decision: Bind) -> None:
     """Bind the claims of a scheduled pod to the volumes that the scheduler chose, or to new ones for its node."""
     node = world.node(decision.node)
     for key, name in decision.volumes:
@@ -91,7 +91,7 @@ def _make_claims(world: World, pod: Pod) -> None:
             access_modes=volume.access_modes,
             pod=pod.key,
         )
-        refusal = quotas.refusal_of(world, claim)
+        refusal = quotas.quota_refusal(world, claim)
         if refusal:
             text = f"create PersistentVolumeClaim {name}: {refusal}"
             quotas.tell_refused_claim(world, pod, "FailedCreate", text)

@@ -23,7 +23,7 @@ def job_named(world: World, key: str) -> Job | None:
     return next((job for job in found if job is not None and not job.ended), None)
 
 
-def set_active(world: World, job: Job, active: bool) -> Refusal:
+def set_job_active(world: World, job: Job, active: bool) -> Refusal:
     """Suspend a job, which deletes its pods, or resume it."""
     if job.kind not in (*_KINDS, *_OTHERS):
         return f"a {job.kind} cannot be suspended; scale it to 0"
@@ -35,11 +35,11 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
         resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
         world.put(resumed)
         world.parents[job.key] = None
-        cron.arm(world, resumed)
+        cron.arm_cron(world, resumed)
     elif active:
         if job.key in world.groups:
             return f"pods of {job.key} are still terminating; retry in a moment"
-        jobphases.mark(world, job.key, JobPhase.PENDING)
+        jobphases.mark_phase(world, job.key, JobPhase.PENDING)
         jobs.start_unmanaged(world, replace(job, suspended=False))
     else:
         _suspend(world, job)
@@ -48,7 +48,7 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
 
 def _suspend(world: World, job: Job) -> None:
     loss = work.interrupt(world, job.key)
-    jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
+    jobphases.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
     group = world.groups.get(job.key)
     members = pods.pods_of(world, group) if group is not None else []
     world.tell(

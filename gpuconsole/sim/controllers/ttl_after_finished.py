@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.reader import INT32
-from gpuconsole.model.intervals import count
+from gpuconsole.model.intervals import count_numbers
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import TABLES
@@ -16,7 +16,7 @@ from gpuconsole.sim.world import World
 _KINDS: dict[str, type[Pod] | type[Job] | type[Workload]] = {TABLES[kind]: kind for kind in (Pod, Job, Workload)}
 
 
-def later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
+def retire_later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
     """Set the timer that removes these finished objects, if the policy has `keep_finished`."""
     if world.policy.keep_finished is None:
         return
@@ -24,12 +24,12 @@ def later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
     world.kernel.at(world.now + world.policy.keep_finished, Retire(objects))
 
 
-def when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
+def retire_when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
     """Set the timer of a finished job with ttlSecondsAfterFinished.
 
     The objects in `others` are removed with it.
     """
-    kept = None if job is None else deadlines.kept_for(job)
+    kept = None if job is None else deadlines.ttl_of(job)
     if job is None or kept is None:
         return
     objects = tuple((TABLES[type(obj)], obj.key, obj.uid) for obj in (job, *others) if obj is not None)
@@ -40,7 +40,7 @@ def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
     """The finished pods of a job: its last ones, and those of earlier waves, which no running group has any more."""
     found = {pod.key: pod for one in last if (pod := world.pod(one.key)) is not None}
     if job is not None and isinstance(job.rules, BatchRules) and job.solo:
-        over = count((job.batch.completed, job.batch.failed), INT32)
+        over = count_numbers((job.batch.completed, job.batch.failed), INT32)
         if over > len(found):
             found |= {pod.key: pod for pod in world.state.table("pods").all() if pod.job == job.key}
     return list(found.values())

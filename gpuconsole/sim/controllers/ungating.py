@@ -18,18 +18,18 @@ def ungate(world: World, workload: Workload) -> None:
     """Ungate the pods of a workload that have an assignment now."""
     group = world.groups.get(workload.key)
     present = [pod for pod in map(world.pod, group.pods if group is not None else ()) if pod is not None]
-    for before, after in zip(present, placed(workload, present), strict=True):
+    for before, after in zip(present, placed_pods(workload, present), strict=True):
         if before is not after:
             world.put(after)
 
 
-def placed(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
+def placed_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
     """The pods, with ungated ones bound to their domains; others are the same objects."""
     places = _places(workload, pods)
     return [_bound(pod, places) if pod.key in places else pod for pod in pods]
 
 
-def gated(pod: Pod, pod_set: PodSet) -> Pod:
+def gated_pod(pod: Pod, pod_set: PodSet) -> Pod:
     """A new gated pod that waits for its assignment, with its index where the pod set has an index label.
 
     Its index is its rank; pods of several jobs in one pod set count from 0 in each, a leader's workers from 1.

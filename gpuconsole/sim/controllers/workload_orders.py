@@ -19,12 +19,12 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
 
     A Volcano Job without a Workload is aborted or resumed; any other such job is suspended.
     """
-    workload, job = world.workload(key), orders.job_named(world, key)
+    workload, job = world.workload(key), orders.volcano_job_named(world, key)
     if workload is None and job is not None:
-        return orders.set_active(world, job, active)
+        return orders.set_volcano_job_active(world, job, active)
     plain = suspending.job_named(world, key) if workload is None else None
     if plain is not None:
-        return suspending.set_active(world, plain, active)
+        return suspending.set_job_active(world, plain, active)
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
     if workload.active == active:
@@ -36,7 +36,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if not workload.reserved:
         changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
     world.put(changed)
-    queue_conditions.check(world, changed)
+    queue_conditions.record_obstacle(world, changed)
     return DONE
 
 
@@ -50,7 +50,7 @@ def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
         eviction.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
     else:
         world.put(conditions.evict(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
-    queue_conditions.check(world, stopped)
+    queue_conditions.record_obstacle(world, stopped)
 
 
 def requeue(world: World, key: str) -> Refusal:
@@ -99,7 +99,7 @@ def move(world: World, key: str, queue: str) -> Refusal:
         world.put(replace(job, queue=queue))
     moved = replace(workload, queue=queue, inadmissible=False)
     world.put(moved)
-    queue_conditions.check(world, moved)
+    queue_conditions.record_obstacle(world, moved)
     return DONE
 
 

@@ -28,11 +28,11 @@ def submit(world: World, workload: Workload) -> None:
     world.tell(
         HistoryEventKind.SUBMITTED,
         workload=workload.key,
-        queue=queue_conditions.cluster_queue(world, workload),
+        queue=queue_conditions.cluster_queue_of(world, workload),
         priority=workload.priority,
         **world.devices.of_workload(workload),
     )
-    queue_conditions.check(world, workload)
+    queue_conditions.record_obstacle(world, workload)
 
 
 def admit(world: World, decision: Admit, at: Time) -> None:
@@ -40,7 +40,7 @@ def admit(world: World, decision: Admit, at: Time) -> None:
     waiting = world.workload(decision.workload)
     if waiting is None or waiting.reserved:
         return
-    kueue_events = recorder_events.reserved(decision, waiting, at)
+    kueue_events = recorder_events.quota_reserved_event(decision, waiting, at)
     queue = world.cluster_queue(decision.admission.cluster_queue)
     workload = replace(apply_decisions.reserved(waiting, decision, queue, at), inadmissible=False)
     if all_ready(workload):
@@ -57,7 +57,7 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
     `kueue_events` are the Events of its quota reservation, if it reserved quota at this moment.
     """
     workload = conditions.admit(workload, world.now, granular=world.granular)
-    workload = queue_conditions.not_ready(workload, world.now) if workload.admitted else workload
+    workload = queue_conditions.with_pods_not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
         return  # It still needs topology assignments, which the second pass finds.
@@ -69,14 +69,17 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
         workload,
         borrowed=_borrowed(world, workload),
         waited=world.now - recorder_events.queued_since(workload),
-        told=(*kueue_events, recorder_events.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
+        told=(
+            *kueue_events,
+            recorder_events.admitted_event(workload, max(0, world.now - reserved_at(workload, world.now))),
+        ),
     )
     unsuspended = world.latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
     if unsuspended:
         world.kernel.at(world.now + unsuspended, MakePods(workload.key, world.now))
     else:
         make_pods(world, workload)
-    requeue_after.watch(world, workload)
+    requeue_after.watch_requeue(world, workload)
 
 
 def job_unsuspended(world: World, timer: MakePods) -> None:
@@ -95,7 +98,7 @@ def make_pods(world: World, workload: Workload) -> None:
     If a worker cluster runs it, the pods are created there.
     """
     if workload.cluster:
-        jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
+        jobphases.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
         return
     try:
         made = started_pods(world, workload)
@@ -109,8 +112,8 @@ def make_pods(world: World, workload: Workload) -> None:
     if taken_over is not None:
         pods.reinforce(world, taken_over, made)
         return
-    jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
-    deadlines.begin(world, workload.owner)
+    jobphases.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
+    deadlines.begin_deadline(world, workload.owner)
     job = world.job(workload.owner) if workload.owner else None
     group = RunningGroup(key=workload.key, workload=workload.key, job=workload.owner, need=len(made), formed=world.now)
     if job is not None and job.solo:
@@ -132,11 +135,11 @@ def refuse(world: World, decision: Refuse) -> None:
         world.tell(
             HistoryEventKind.PENDING,
             workload=workload.key,
-            queue=queue_conditions.cluster_queue(world, workload),
+            queue=queue_conditions.cluster_queue_of(world, workload),
             reason=decision.requeue or decision.reason,
             message=decision.message,
             priority=workload.priority,
-            told=(recorder_events.refused(decision),),
+            told=(recorder_events.rejection_event(decision),),
             **world.devices.of_workload(workload),
         )
     if changed is not workload or workload.inadmissible != inadmissible:
@@ -149,7 +152,7 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
     if finished is workload:
         return
     world.put(finished)
-    requeue_after.watch(world, finished)
+    requeue_after.watch_requeue(world, finished)
     if workload.checks:
         world.unchecked[workload.key] = None
     what = HistoryEventKind.FAILED if reason == "Failed" else HistoryEventKind.FINISHED
@@ -180,7 +183,7 @@ def tell(world: World, what: HistoryEventKind, workload: Workload, **more: objec
     world.tell(
         what,
         workload=workload.key,
-        queue=workload.cluster_queue or queue_conditions.cluster_queue(world, workload),
+        queue=workload.cluster_queue or queue_conditions.cluster_queue_of(world, workload),
         flavor=workload.flavor,
         priority=workload.priority,
         **world.devices.of_workload(workload),

@@ -31,7 +31,7 @@ def risk_parts(answer: Risk) -> list[Part]:
     """The report as lines and tables."""
     if not answer.workloads:
         return ["no running workloads"]
-    rows = tuple(_row(one, answer.runs) for one in answer.workloads)
+    rows = tuple(_risk_row(one, answer.runs) for one in answer.workloads)
     if not answer.runs:
         return [
             f"{counted(len(rows), 'running workload')}; preemption risk unknown",
@@ -68,7 +68,7 @@ def _bounded(answer: Risk) -> list[str]:
     return [f"Stopped early: {', '.join(limits)}. Full result: gpuconsole risk --runs {answer.wanted_runs}."]
 
 
-def _row(one: WorkloadRisk, runs: int) -> Row:
+def _risk_row(one: WorkloadRisk, runs: int) -> Row:
     median: object = "–" if runs else "unknown"
     if one.median is not None:
         median = Valued(format_span(one.median // SECOND * SECOND), one.median)

@@ -8,7 +8,7 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, heading, text_line
 
 EVENTS = 30
 """Number of events listed, the newest ones."""
@@ -22,14 +22,14 @@ def events(rows: Iterable[HistoryEvent], now: Time, key: str = "") -> list[Paint
     newest = folded(rows)[-EVENTS:]
     lines = [BLANK, heading("Events")]
     if not newest:
-        return [*lines, line(("  none recorded", "dim"))]
+        return [*lines, text_line(("  none recorded", "dim"))]
     return [*lines, *(painted for row in newest for painted in (_event(row, now, key), *_kueue_events(row.line)))]
 
 
 def _kueue_events(row: HistoryEvent) -> list[Painted]:
     """The Kubernetes Events of the line; a message equal to the line's own is not repeated."""
     return [
-        line(
+        text_line(
             " " * 16,
             (f"{announcement.reason:<16} ", "fault" if announcement.warning else "dim"),
             announcement.message if announcement.message != row.message else "",
@@ -45,7 +45,7 @@ def _event(repeated: Repeated, now: Time, key: str) -> Painted:
     by = f"by {called(row.by)}" if row.by else ""
     facts = [whose, times, row.reason, by, f"on {row.node}" if row.node else "", row.message]
     age = format_span(max(0, now - row.time))
-    return line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
+    return text_line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
 
 
 def about(rows: Iterable[HistoryEvent], table: str, key: str) -> list[HistoryEvent]:

@@ -7,7 +7,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
 
 
 def mapped(title: str, values: Mapping[str, object]) -> list[Painted]:
@@ -26,7 +26,7 @@ def pod_list(pods: Iterable[Pod]) -> list[Painted]:
     lines = [BLANK, heading("Pods")]
     for pod in pods:
         indices = " GPU " + ",".join(map(str, pod.gpus)) if pod.gpus else ""
-        lines.append(line(f"  {pod.name}  {pod.phase}  {pod.node or '–'}{indices}"))
+        lines.append(text_line(f"  {pod.name}  {pod.phase}  {pod.node or '–'}{indices}"))
     return lines if len(lines) > 2 else []
 
 

@@ -14,7 +14,7 @@ from gpuconsole.model.resources import short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
 
 
 def active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
@@ -61,7 +61,7 @@ def quota_owner(owner: ClusterQueue | Cohort) -> list[Painted]:
 def _quota(flavor: str, resource: str, quota: Quota) -> Painted:
     limits = (("borrows up to", quota.borrowing_limit), ("lends up to", quota.lending_limit))
     extra = "".join(f", {name} {format_quantity(resource, limit)}" for name, limit in limits if limit is not None)
-    return line(f"  {flavor:<18} {resource:<16} {format_quantity(resource, quota.nominal)}{extra}")
+    return text_line(f"  {flavor:<18} {resource:<16} {format_quantity(resource, quota.nominal)}{extra}")
 
 
 def used_lately(queue: LocalQueue) -> list[Painted]:

@@ -12,7 +12,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.describing.parts import amounts, pod_list
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
 
 MOST_DOMAINS = 20
 """Number of topology domains listed of an assignment."""
@@ -36,27 +36,27 @@ def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
         lines += [BLANK, heading("Admission")]
         for assignment in workload.admission.pod_sets:
             flavors = ", ".join(f"{resource} from {flavor}" for resource, flavor in assignment.flavors.items())
-            lines.append(line(f"  {assignment.name} ×{assignment.count}: {amounts(assignment.usage)}; {flavors}"))
+            lines.append(text_line(f"  {assignment.name} ×{assignment.count}: {amounts(assignment.usage)}; {flavors}"))
             lines += [
-                line(f"    {domain.count} in {' / '.join(domain.values)}")
+                text_line(f"    {domain.count} in {' / '.join(domain.values)}")
                 for domain in assignment.topology[:MOST_DOMAINS]
             ]
             if len(assignment.topology) > MOST_DOMAINS:
-                lines.append(line(f"    and {len(assignment.topology) - MOST_DOMAINS} more domains"))
+                lines.append(text_line(f"    and {len(assignment.topology) - MOST_DOMAINS} more domains"))
     if workload.checks:
         lines += [BLANK, heading("Admission checks")]
         for check in workload.checks:
             since = "" if check.since is None else format_span(max(0, snapshot.time - check.since))
-            lines.append(line(f"  {check.name:<16} {check.state:<8} ", (f"{since:>8}", "dim")))
+            lines.append(text_line(f"  {check.name:<16} {check.state:<8} ", (f"{since:>8}", "dim")))
             if check.message:
-                lines.append(line(f"    {check.message}"))
+                lines.append(text_line(f"    {check.message}"))
     lines += [BLANK, heading("Conditions")]
     for condition in workload.conditions:
         since = format_span(max(0, snapshot.time - condition.since))
         status = "True " if condition.status else "False"
-        lines.append(line(f"  {condition.type:<16} {status} ", (f"{since:>8}  ", "dim"), condition.reason))
+        lines.append(text_line(f"  {condition.type:<16} {status} ", (f"{since:>8}  ", "dim"), condition.reason))
         if condition.message:
-            lines.append(line(f"    {condition.message}"))
+            lines.append(text_line(f"    {condition.message}"))
     return lines
 
 
@@ -65,9 +65,11 @@ def pod_set_list(pod_sets: Iterable[PodSet]) -> list[Painted]:
     lines = [BLANK, heading("Pod sets")]
     for pod_set in pod_sets:
         least = f" (minCount {pod_set.min_count})" if pod_set.min_count is not None else ""
-        lines.append(line(f"  {pod_set.name} ×{pod_set.count}{least}: each {amounts(pod_set.template.requests)}"))
-        lines += [line(f"    tolerates {_toleration(toleration)}") for toleration in pod_set.template.tolerations]
-        lines += [line(f"    node selector {key}={value}") for key, value in pod_set.template.node_selector.items()]
+        lines.append(text_line(f"  {pod_set.name} ×{pod_set.count}{least}: each {amounts(pod_set.template.requests)}"))
+        lines += [text_line(f"    tolerates {_toleration(toleration)}") for toleration in pod_set.template.tolerations]
+        lines += [
+            text_line(f"    node selector {key}={value}") for key, value in pod_set.template.node_selector.items()
+        ]
     return lines
 
 

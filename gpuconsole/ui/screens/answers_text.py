@@ -25,7 +25,7 @@ from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import PaneState, notice
 from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, text_line
 
 MOST_TABLES = 6
 """Maximum number of tables of a report."""
@@ -87,7 +87,7 @@ class TablesScreen(WorkloadScreen):
         if unseen:
             above = [f"⊘ {unseen}", *above]
         self._lines = below
-        self.query_one("#above", TextPane).show(line(text) for text in above)
+        self.query_one("#above", TextPane).show(text_line(text) for text in above)
         for grid, part in zip(self._grids, [*tables, *[None] * MOST_TABLES], strict=False):
             grid.display = part is not None
             if part is not None:
@@ -123,8 +123,8 @@ class TablesScreen(WorkloadScreen):
         note: list[Painted] = []
         if row is not None and grid is not None:
             cut = " · ".join(f"{title} {text}" for title, text in grid.unseen_of(row))
-            note = [line((text, "strong")) for text in (cut, row.note) if text]
-        said = [line(text) for text in self._lines]
+            note = [text_line((text, "strong")) for text in (cut, row.note) if text]
+        said = [text_line(text) for text in self._lines]
         self.query_one("#said", TextPane).show([*note, *([BLANK] if note and said else []), *said])
 
     def _arrange(self) -> None:

@@ -8,10 +8,11 @@ from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui.describing import about, describe, events
+from gpuconsole.ui.describing.events import about, events
+from gpuconsole.ui.describing.objects import describe
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.text import TextScreen
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line, yaml_lines
+from gpuconsole.ui.widgets.textpane import BLANK, heading, text_line, yaml_lines
 from gpuconsole.ui.yaml_view import as_yaml
 
 
@@ -53,5 +54,5 @@ def _of_kubernetes(said: Sequence[KubeEvent], now: Time) -> list[Painted]:
     for one in said:
         age, times = f"{format_span(max(0, now - one.time))} ago", f" ×{one.count}" if one.count > 1 else ""
         reason = (f"{one.reason:<16} ", "fault" if one.warning else "")
-        lines.append(line((f"  {age:>12}  ", "dim"), reason, one.message, (f"{times}  {one.about}", "dim")))
+        lines.append(text_line((f"  {age:>12}  ", "dim"), reason, one.message, (f"{times}  {one.about}", "dim")))
     return lines

@@ -18,7 +18,7 @@ from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.confirm import PromptField
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, text_line
 from gpuconsole.ui.workload_columns import columns
 from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
 
@@ -150,7 +150,7 @@ class DrillScreen(ConsoleScreen):
             coming = play.coming
             if coming is None:
                 return []
-            about = [line(play.scenario.description), BLANK] if self._begins and play.scenario.description else []
+            about = [text_line(play.scenario.description), BLANK] if self._begins and play.scenario.description else []
             return [*about, *coming_lines(coming, play.snapshot, map(play.label, self._said()))]
         lines = played_lines(step_result, play.label)
         if play.coming is not None:

@@ -23,7 +23,7 @@ from gpuconsole.ui.screens.background_tasks import outside, run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.confirm import Question
-from gpuconsole.ui.widgets.textpane import TextPane, line
+from gpuconsole.ui.widgets.textpane import TextPane, text_line
 
 EDITORS = ("KUBE_EDITOR", "VISUAL", "EDITOR")
 USUAL = "vi"
@@ -134,7 +134,7 @@ def diff_lines(before: str, after: str) -> Iterator[Painted]:
     rows = difflib.unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm="")
     for number, row in enumerate(rows):
         if number > 1:
-            yield line((clean(row, 500), LOOKS.get(row[:1], "")))
+            yield text_line((clean(row, 500), LOOKS.get(row[:1], "")))
 
 
 class DiffScreen(ConsoleScreen):

@@ -11,7 +11,7 @@ from gpuconsole.ui.screens.background_tasks import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 
-EVERY = 0.5
+FORWARDS_EVERY = 0.5
 
 
 def _state(forward: Forward) -> Cell:
@@ -39,7 +39,7 @@ class ForwardsScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.set_interval(EVERY, self._renew_rows)
+        self.set_interval(FORWARDS_EVERY, self._renew_rows)
         self._renew_rows()
 
     def _renew_rows(self) -> None:

@@ -14,9 +14,9 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import PaneState
 from gpuconsole.ui.widgets.paragraph import Paragraph
-from gpuconsole.ui.widgets.textpane import line
+from gpuconsole.ui.widgets.textpane import text_line
 
-COLUMNS: tuple[Column[Term], ...] = (
+GLOSSARY_COLUMNS: tuple[Column[Term], ...] = (
     Column("TERM", lambda term: ((term.name, "strong"),), id="name", width=20, sort=lambda term: term.name),
     Column("SHOWN AS", lambda term: ((", ".join(term.shown_as), "dim"),), width=16, flex=1, rank=1),
     Column("DEFINITION", lambda term: term.text, width=30, flex=4),
@@ -25,8 +25,8 @@ COLUMNS: tuple[Column[Term], ...] = (
 
 def definition(term: Term) -> tuple[Cell, ...]:
     """The whole definition of a term, with its links."""
-    links = [line((f" {title}: ", "dim"), address) for title, address in term.links]
-    return (line((f" {term.name}  ", "title"), term.text), *links)
+    links = [text_line((f" {title}: ", "dim"), address) for title, address in term.links]
+    return (text_line((f" {term.name}  ", "title"), term.text), *links)
 
 
 class GlossaryScreen(ConsoleScreen):
@@ -45,7 +45,7 @@ class GlossaryScreen(ConsoleScreen):
         self._typed = typed
 
     def body(self) -> ComposeResult:
-        yield Grid(COLUMNS, key=lambda term: term.name)
+        yield Grid(GLOSSARY_COLUMNS, key=lambda term: term.name)
         yield Paragraph(id="definition")
 
     def on_mount(self) -> None:

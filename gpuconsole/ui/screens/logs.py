@@ -12,9 +12,9 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.dialogs_mixin import Handler
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import TextPane, line
+from gpuconsole.ui.widgets.textpane import TextPane, text_line
 
-EVERY = 0.25
+LOGS_EVERY = 0.25
 """Seconds between two checks for new lines."""
 SERIES = 8
 
@@ -44,7 +44,7 @@ class LogScreen(ConsoleScreen):
     def on_mount(self) -> None:
         super().on_mount()
         self._begin()
-        self.set_interval(EVERY, self._look)
+        self.set_interval(LOGS_EVERY, self._look)
 
     def on_unmount(self) -> None:
         self._end()
@@ -119,7 +119,7 @@ class LogScreen(ConsoleScreen):
         for pod, text, ours in logs.lines:
             name = pod.partition("/")[2]
             front = ((f"{name} ", roles.get(pod.split(" ")[0], "dim")),) if several and name else ()
-            painted.append(line(*front, (f"— {text}", "dim") if ours else text))
+            painted.append(text_line(*front, (f"— {text}", "dim") if ours else text))
         return painted
 
     def _show_summary(self) -> None:

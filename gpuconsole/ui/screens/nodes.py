@@ -14,7 +14,7 @@ from gpuconsole.insight.telemetry import coverage, utilization
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.gpu_cell_style import GLYPHS as GLYPHS_OF
+from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as GLYPHS_OF
 from gpuconsole.ui.gpu_cell_style import word_of
 from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
@@ -120,7 +120,9 @@ class NodesScreen(NodeScreen):
 
     def _show_owners(self) -> None:
         row = self._rows.get(self._key)
-        self.query_one("#owners", Lines).lines = owners(row, max(1, self.size.height // 5)) if row is not None else ()
+        self.query_one("#owners", Lines).lines = (
+            node_owners(row, max(1, self.size.height // 5)) if row is not None else ()
+        )
 
     @property
     def _key(self) -> str:
@@ -185,8 +187,8 @@ class NodesScreen(NodeScreen):
     def _change_layout(self) -> None:
         key = self._key
         self._layout_shown = self._layout_shown.next
-        for layout, widget in self._shown.items():
-            widget.display = layout is self._layout_shown
+        for shown_layout, widget in self._shown.items():
+            widget.display = shown_layout is self._layout_shown
         self._list.move_to_key(key)
         self._map.select(key)
         self._follow_list()
@@ -253,7 +255,7 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
     return join(words, " · ")
 
 
-def owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
+def node_owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
     """A node and the owners of its GPUs, in at most `most` lines; summed up if they do not fit."""
     head = join([((f" {row.node} ", "title"), (_sizes(row), "dim")), health(row), mig(row)], "  ")
     runs = [list(cells) for _, cells in groupby(row.all_cells, key=_owner)]

@@ -16,7 +16,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 
 REST = 10.0
 """Minimum seconds between two computations."""
-SHARE = 4.0
+POLLING_SHARE = 4.0
 
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ class AnswerPoller(Generic[Answer]):
         question: Question[Answer],
         show: Callable[[], object],
         *,
-        share: float = SHARE,
+        share: float = POLLING_SHARE,
     ) -> None:
         """`share`: pause after a computation, as a multiple of its duration."""
         self._screen = screen

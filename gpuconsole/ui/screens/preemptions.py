@@ -28,7 +28,7 @@ from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import PaneState
 from gpuconsole.ui.widgets.panes import Panes
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, text_line
 
 MOST = 500
 LISTED = 50
@@ -152,18 +152,18 @@ def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
 def count_lines(found: PreemptionStats, windows: Sequence[str] = ()) -> list[Painted]:
     """Totals of the listed preemptions by rule, victim, preemptor and queue, preceded by the time windows."""
     lines = [
-        *((heading("PREEMPTIONS"), *(line(f"  {text}") for text in windows), BLANK) if windows else ()),
+        *((heading("PREEMPTIONS"), *(text_line(f"  {text}") for text in windows), BLANK) if windows else ()),
         heading("LISTED"),
-        line(f"  {found.preemptions} preemptions, {_lost(found, found.preemptions, ' lost')}"),
-        line((f"  {found.unplaced} preemptors still unscheduled", "dim")),
+        text_line(f"  {found.preemptions} preemptions, {_lost(found, found.preemptions, ' lost')}"),
+        text_line((f"  {found.unplaced} preemptors still unscheduled", "dim")),
     ]
     if found.in_vain:
-        lines.append(line((f"  {found.in_vain} wasted: the preemptor ended before it was scheduled", "fault")))
+        lines.append(text_line((f"  {found.in_vain} wasted: the preemptor ended before it was scheduled", "fault")))
     if found.cycles or found.queue_cycles:
         lines += [BLANK, heading("PREEMPTION LOOPS")]
         for what, cycles in (("queues", found.queue_cycles), ("workloads", found.cycles)):
             lines += [painted for cycle in cycles[:LOOPS] for painted in _loop(what, cycle)]
-    lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
+    lines += [BLANK, heading("BY RULE"), *(text_line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
     lines += [BLANK, heading("VICTIMS"), *_counted(found.victims, victims=True)]
     lines += [BLANK, heading("PREEMPTORS"), *_counted(found.causers)]
     lines += [BLANK, heading("VICTIM QUEUES"), *_counted(found.victim_queues)]
@@ -180,12 +180,12 @@ def _lost(summed: PreemptionStats | PreemptionCount | EvictionCycle, times: int,
 def _loop(what: str, cycle: EvictionCycle) -> Iterator[Painted]:
     """A preemption loop: its totals, then the pairs of victim and preemptor, the most frequent first."""
     size = f"  {len(cycle.names)} {what}"
-    yield line((size, "fault"), (f"  {counted(cycle.times, 'preemption')}, {_lost(cycle, cycle.times)}", "dim"))
+    yield text_line((size, "fault"), (f"  {counted(cycle.times, 'preemption')}, {_lost(cycle, cycle.times)}", "dim"))
     for pair in cycle.pairs[:PAIRS]:
         names = (called(pair.victim), "strong"), (" ← ", "victim"), (called(pair.by), "")
-        yield line(f"  {pair.times:>3}×  ", *names)
+        yield text_line(f"  {pair.times:>3}×  ", *names)
     if (more := len(cycle.pairs) - PAIRS) > 0:
-        yield line((f"        and {counted(more, 'more pair')}", "dim"))
+        yield text_line((f"        and {counted(more, 'more pair')}", "dim"))
 
 
 def _counted(counts: Sequence[PreemptionCount], *, victims: bool = False) -> Iterable[Painted]:
@@ -193,7 +193,7 @@ def _counted(counts: Sequence[PreemptionCount], *, victims: bool = False) -> Ite
     for count in counts[:LISTED]:
         cycles = (f" {GLYPHS['victim']} preemption loop", "fault") if victims and count.thrash else ""
         lost = f"  {_lost(count, count.times)}"
-        yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), cycles)
+        yield text_line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), cycles)
 
 
 def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, ...]:

@@ -2,7 +2,7 @@
 
 from gpuconsole.insight.queue_metrics import QueueMetrics, counted
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui.describing import describe
+from gpuconsole.ui.describing.objects import describe
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.queue_metrics_text import metrics_lines
 from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker

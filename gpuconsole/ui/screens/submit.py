@@ -28,7 +28,7 @@ from gpuconsole.ui.templates import BY_ID, TEMPLATES
 from gpuconsole.ui.widgets.confirm import ChoiceOption, Question
 from gpuconsole.ui.widgets.form import Form, FormField, FormInput, Picker
 from gpuconsole.ui.widgets.panes import Panes
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line, yaml_lines
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, text_line, yaml_lines
 from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
 from gpuconsole.ui.yaml_view import as_documents
@@ -185,7 +185,7 @@ class SubmitScreen(ConsoleScreen):
             self._verdict = submit_form.finding_lines(loaded.findings)
             self.query_one("#preview", TextPane).show(yaml_lines(text))
         self.form.complain(self._problems)
-        prospects = [] if self._problems else submit_form.prospects(self.snapshot, request, self._room())
+        prospects = [] if self._problems else submit_form.request_prospects(self.snapshot, request, self._room())
         self.query_one("#verdict", TextPane).show([BLANK, *prospects, *self._verdict, *self._fates()])
 
     def _fates(self) -> list[Painted]:
@@ -197,7 +197,7 @@ class SubmitScreen(ConsoleScreen):
         for key in reversed(self._sent[-REMEMBERED:]):
             workload = owned.get(key)
             if workload is None:
-                lines.append(line(f"  {key} ", ("no workload yet", "dim")))
+                lines.append(text_line(f"  {key} ", ("no workload yet", "dim")))
             else:
                 row = make_row(workload, "", self.snapshot)
                 lines.append((("  ", ""), *phase_cell(row.phase), (f" {called(workload.key)} {row.reason}", "")))
@@ -281,7 +281,7 @@ class SubmitScreen(ConsoleScreen):
         rank = f", priority {request.priority_class}" if request.priority_class else ""
         unit = self._device().unit
         size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {counted_units(request.gpus, unit)}"
-        found = submit_form.prospects(self.snapshot, request, self._room())
+        found = submit_form.request_prospects(self.snapshot, request, self._room())
         return (template.title_in(unit), f"{size}, {where}{rank}", *found)
 
     def _send(self) -> None:

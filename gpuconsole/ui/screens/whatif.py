@@ -27,7 +27,7 @@ from gpuconsole.ui.whatif_changes import WhatIfChange
 from gpuconsole.ui.whatif_text import ALONE, INTRODUCTION, KEPT_FOR_COMPARISON, result_lines
 from gpuconsole.ui.widgets.confirm import PromptField
 from gpuconsole.ui.widgets.painter import Lines
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, text_line
 
 
 class WhatIfScreen(ChangeScreen):
@@ -66,7 +66,7 @@ class WhatIfScreen(ChangeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._show_plan()
         if self.result is None and self._thread is None:
-            begun = (BLANK, line("  ", ("⏎", "key"), " to run."))
+            begun = (BLANK, text_line("  ", ("⏎", "key"), " to run."))
             self._say(begun if self.changes else KEPT_FOR_COMPARISON if self.against else INTRODUCTION)
 
     def handlers(self) -> Handlers:
@@ -141,10 +141,12 @@ class WhatIfScreen(ChangeScreen):
             self.refresh_frame()
 
     def _show_plan(self) -> None:
-        lines = [line((" A ", "dim"), change.words) for change in self.against or ()]
-        lines += [line((f" {number} ", "key"), change.words) for number, change in enumerate(self.changes, start=1)]
+        lines = [text_line((" A ", "dim"), change.words) for change in self.against or ()]
+        lines += [
+            text_line((f" {number} ", "key"), change.words) for number, change in enumerate(self.changes, start=1)
+        ]
         taken = self.result.time if self.result is not None else self.snapshot.time
-        head = line(
+        head = text_line(
             (" WHAT-IF ", "chip"), f" from {fmt.clock(taken)}, ", (f"horizon {format_exactly(self.horizon)}", "strong")
         )
         self.query_one("#plan", Lines).lines = (head, *lines)
@@ -173,7 +175,7 @@ class WhatIfScreen(ChangeScreen):
             if self.result is not None and self._other_runs is not None:
                 self._say((BLANK, *result_lines(self.result, self._names)))
             else:
-                self._say((BLANK, line("  Cancelled. ", ("⏎", "key"), " to run again.")))
+                self._say((BLANK, text_line("  Cancelled. ", ("⏎", "key"), " to run again.")))
         else:
             super().escape()
 
@@ -208,7 +210,7 @@ class WhatIfScreen(ChangeScreen):
 
     def _failed(self, error: ConsoleError) -> None:
         self._ended()
-        self._say((BLANK, line(("  ✖ Failed: ", "fault"), str(error))))
+        self._say((BLANK, text_line(("  ✖ Failed: ", "fault"), str(error))))
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -229,7 +231,7 @@ class WhatIfScreen(ChangeScreen):
         )
         if self._other_runs is not None:
             words = f"  {dots} additional runs for ranges: {self._other_runs} of {RUNS}"
-        head = (BLANK, line((f"{words}, {took:.1f}s   ", "pending"), ("Esc", "key"), " cancels"))
+        head = (BLANK, text_line((f"{words}, {took:.1f}s   ", "pending"), ("Esc", "key"), " cancels"))
         if self.result is None:
             self._say(head)
         elif self._other_runs is not None:

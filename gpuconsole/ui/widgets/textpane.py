@@ -20,18 +20,18 @@ _HANGING = re.compile(r" *(?:[^\w\s] )?(?:[^ ]+ {2,})?")
 """What continued lines keep free: the indentation, a glyph, and the name of a value that stands in a column."""
 
 
-def line(*pieces: Piece | str) -> Painted:
+def text_line(*pieces: Piece | str) -> Painted:
     """A line of plain texts and (text, role) pairs."""
     return tuple((piece, "") if isinstance(piece, str) else piece for piece in pieces)
 
 
 def field(name: str, value: object, role: str = "", width: int = 16) -> Painted:
     """A line `name   value` with the values in a column."""
-    return line((f"{name:<{width}} ", "dim"), (str(value), role))
+    return text_line((f"{name:<{width}} ", "dim"), (str(value), role))
 
 
 def heading(text: str) -> Painted:
-    return line((text, "title"))
+    return text_line((text, "title"))
 
 
 def wrapped(source: Painted, width: int) -> list[Painted]:
@@ -203,8 +203,8 @@ def yaml_lines(text: str) -> list[Painted]:
 def _yaml_line(row: str) -> Painted:
     stripped = row.lstrip()
     if stripped.startswith("#") or stripped == "---":
-        return line((row, "dim"))
+        return text_line((row, "dim"))
     marker = row.find(": ") if ": " in row else (len(row) - 1 if row.endswith(":") else -1)
     if marker < 0 or stripped[:1] in "\"'":
-        return line(row)
-    return line((row[: marker + 1], "dim"), row[marker + 1 :])
+        return text_line(row)
+    return text_line((row[: marker + 1], "dim"), row[marker + 1 :])

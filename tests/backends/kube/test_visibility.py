@@ -11,7 +11,7 @@ import pytest
 
 from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.backends.kube.visibility import AGAIN, RENEW, VisibilityClient
+from gpuconsole.backends.kube.visibility import RENEW, VISIBILITY_AGAIN, VisibilityClient
 from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
 
 NOW = 1_767_600_000_000_000
@@ -136,7 +136,7 @@ def test_what_is_not_there_or_not_for_us_is_left_alone_for_long_and_it_is_told_w
     found = kueue.ask()
     assert (found.source, found.places, trouble in found.trouble) == ("", {}, True)
     assert len(kueue.asked) == requests
-    kueue.now += AGAIN - 1
+    kueue.now += VISIBILITY_AGAIN - 1
     assert kueue.ask().places == {}
     assert len(kueue.asked) == requests
     kueue.now += 2

@@ -44,7 +44,7 @@ def job_order(table: Table, case: Case) -> Sequence[str]:
     left, right = (
         values.job(args[side], [values.task(pod) for pod in args.get(f"{side}Pods") or ()]) for side in ("l", "r")
     )
-    return list(compare("order", sign(elastic.compare(left, right)), case.want.get("want", 0)))
+    return list(compare("order", sign(elastic.compare_elasticity(left, right)), case.want.get("want", 0)))
 
 
 def role_order(plugin: Callable[[KaiPluginArguments], KaiPlugin]) -> Check:
@@ -66,7 +66,7 @@ def pod_set_order(table: Table, case: Case) -> Sequence[str]:
         for number in range(case.input.get(f"{side}Allocated", 0)):
             pod_set.assign(PodInfo(f"{side}-pod-{number}", pod_set=side, status=KaiPodStatus.RUNNING))
         sides.append(pod_set)
-    return list(compare("order", sign(subgrouporder.compare(*sides)), case.want.get("want", 0)))
+    return list(compare("order", sign(subgrouporder.compare_sub_groups(*sides)), case.want.get("want", 0)))
 
 
 def task_orders(table: Table, case: Case) -> Sequence[str]:
@@ -75,7 +75,7 @@ def task_orders(table: Table, case: Case) -> Sequence[str]:
         for call in case.document["calls"]
         for line in compare(
             "order",
-            taskorder.compare(values.task(call["args"]["l"]), values.task(call["args"]["r"])),
+            taskorder.compare_task_labels(values.task(call["args"]["l"]), values.task(call["args"]["r"])),
             call["results"][0],
         )
     ]
@@ -136,13 +136,13 @@ def spread(table: Table, case: Case) -> Sequence[str]:
     by_cpu = _node("cpu", ResourceAmounts(cpu=count), ResourceAmounts(cpu=free))
     want = case.want.get("expected", 0)
     return [
-        *compare("GPUs", nodeplacement.spread(by_gpu, GPU), want),
-        *compare("CPUs", nodeplacement.spread(by_cpu, CPU), want),
+        *compare("GPUs", nodeplacement.node_spread_score(by_gpu, GPU), want),
+        *compare("CPUs", nodeplacement.node_spread_score(by_cpu, CPU), want),
     ]
 
 
 def nominated(table: Table, case: Case) -> Sequence[str]:
-    got = nominatednode.score(values.task(case.input["task"]), values.node(case.input["node"]))
+    got = nominatednode.nominated_node_score(values.task(case.input["task"]), values.node(case.input["node"]))
     return list(compare("score", got, case.want.get("expectedScore", 0)))
 
 
@@ -152,7 +152,7 @@ def availability(table: Table, case: Case) -> Sequence[str]:
         for call in case.document["calls"]
         for line in compare(
             "score",
-            nodeavailability.score(values.task(call["args"]["task"]), values.node(call["args"]["node"])),
+            nodeavailability.availability_score(values.task(call["args"]["task"]), values.node(call["args"]["node"])),
             call["results"][0],
         )
     ]
@@ -163,7 +163,7 @@ def resource_type(table: Table, case: Case) -> Sequence[str]:
     if not {"task", "node", "score"} <= found.keys():
         raise NotModelled("the case tells no node")
     # The test gives the task its request after the variable was dumped; what stands in the table is what it began with.
-    got = resourcetype.score(values.task(found["task"]), values.node(found["node"]))
+    got = resourcetype.resource_type_score(values.task(found["task"]), values.node(found["node"]))
     return list(compare("score", got, found["score"]))
 
 
@@ -217,8 +217,8 @@ CHECKS: dict[str, Check] = {
     f"{_P}_ray/TestTaskOrderFn": role_order(Ray),
     f"{_P}_subgrouporder/TestSubGroupOrderFn": pod_set_order,
     f"{_P}_taskorder/task_order_plain_calls": task_orders,
-    f"{_P}_gpupack/gpupack__GpuPack_scoring_L79": gpu_score(gpu_placement.pack),
-    f"{_P}_gpuspread/gpuspread__GpuSpread_scoring_L79": gpu_score(gpu_placement.spread),
+    f"{_P}_gpupack/gpupack__GpuPack_scoring_L79": gpu_score(gpu_placement.gpu_pack_score),
+    f"{_P}_gpuspread/gpuspread__GpuSpread_scoring_L79": gpu_score(gpu_placement.gpu_spread_score),
     f"{_P}_nodeplacement/TestNodePack": packed,
     f"{_P}_nodeplacement/nodespread__loop_L68": spread,
     f"{_P}_nominatednode/nominatednode__NominatedNode_Scoring_tests_L72": nominated,

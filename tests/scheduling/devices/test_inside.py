@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.interconnect import NVLINK_BANDWIDTH, WIRING, Wiring, bandwidth, wiring_of
-from gpuconsole.scheduling.devices.gpu_topology import choose, closest, spread
+from gpuconsole.scheduling.devices.gpu_topology import choose_gpus, closest, spread
 from tests.scheduling.kube.cluster import Cluster, node, pod
 
 A100, A30, L4 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-A30", "NVIDIA-L4"
@@ -49,7 +49,7 @@ def machine(product: str = "", gpus: int = 8, wiring: str = "", replicas: int = 
 def test_a_pod_gets_gpus_that_are_close_to_each_other(
     machine: Node, free: tuple[int, ...], wanted: int, chosen: tuple[int, ...]
 ) -> None:
-    assert choose(machine, free, wanted) == chosen
+    assert choose_gpus(machine, free, wanted) == chosen
 
 
 def test_a_node_is_wired_as_machines_with_its_model_are_built() -> None:

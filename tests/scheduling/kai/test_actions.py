@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kai.conf import (
     KaiPluginOption,
     Parameters,
     Tier,
-    read,
+    parse_configuration,
 )
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.scheduling.kai.worlds import NOW, after, job, node, queue, session
@@ -279,7 +279,7 @@ def test_spreading_takes_the_emptiest_node_and_whole_gpus() -> None:
 
 
 def test_a_configuration_is_read_as_kai_writes_it() -> None:
-    conf = read(
+    conf = parse_configuration(
         """
         actions: "allocate, reclaim"
         tiers:
@@ -349,5 +349,5 @@ def test_a_configuration_that_cannot_be_read_is_an_error_and_never_the_end_of_th
     text: str, problem: str
 ) -> None:
     with pytest.raises(BadArgument) as caught:
-        read(text)
+        parse_configuration(text)
     assert str(caught.value).startswith(problem)

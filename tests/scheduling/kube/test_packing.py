@@ -151,28 +151,30 @@ def test_fgd_scores_the_descent_of_fragmentation() -> None:
     assert measure.of(node) == 400
     assert measure.of(room(100, 1000)) == 100
     assert measure.of(room(400, 700)) == (400 + 1100) / 2
-    assert fgd.score(node, share(300), measure) == int(100 / (1 + exp(-0.3))) == 57
-    assert fgd.choose(node, share(300), measure) == (0,)
+    assert fgd.fgd_score(node, share(300), measure) == int(100 / (1 + exp(-0.3))) == 57
+    assert fgd.fgd_choose(node, share(300), measure) == (0,)
 
 
 def test_fgd_gives_half_where_nothing_changes() -> None:
     measure = Fragmentation(((wholes(1), 1),))
-    assert fgd.score(room(1000, 1000), wholes(1), measure) == 50
-    assert fgd.score(room(1000), no_gpu(), measure) == 50
-    assert fgd.score(room(1000, cpu=1500), no_gpu(1000), measure) == int(100 / (1 + exp(1))), "its cpu strands a GPU"
+    assert fgd.fgd_score(room(1000, 1000), wholes(1), measure) == 50
+    assert fgd.fgd_score(room(1000), no_gpu(), measure) == 50
+    assert fgd.fgd_score(room(1000, cpu=1500), no_gpu(1000), measure) == int(100 / (1 + exp(1))), (
+        "its cpu strands a GPU"
+    )
 
 
 def test_fgd_counts_the_cpu_that_a_shared_pod_takes() -> None:
     measure = Fragmentation(((share(500, 1000), 1),))
-    assert fgd.score(room(1000, cpu=1500), share(100, 1000), measure) == int(100 / (1 + exp(0.9)))
-    assert fgd.score(room(1000, cpu=2500), share(100, 1000), measure) == 50
+    assert fgd.fgd_score(room(1000, cpu=1500), share(100, 1000), measure) == int(100 / (1 + exp(0.9)))
+    assert fgd.fgd_score(room(1000, cpu=2500), share(100, 1000), measure) == 50
 
 
 def test_fgd_takes_whole_gpus_by_index_and_the_first_of_equal_shares() -> None:
     measure = Fragmentation(((share(500), 1),))
-    assert fgd.choose(room(500, 1000, 1000), wholes(2), measure) == (1, 2)
-    assert fgd.choose(room(1000, 500, 500), share(500), measure) == (0,), "every GPU leaves no fragment"
-    assert fgd.choose(room(400, 700, 500), share(300), measure) == (0,), "400 is a fragment already"
+    assert fgd.fgd_choose(room(500, 1000, 1000), wholes(2), measure) == (1, 2)
+    assert fgd.fgd_choose(room(1000, 500, 500), share(500), measure) == (0,), "every GPU leaves no fragment"
+    assert fgd.fgd_choose(room(400, 700, 500), share(300), measure) == (0,), "400 is a fragment already"
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_only_one_pod_has_a_port_of_its_node() -> None:
         return Pod(name=name, template=PodTemplate(containers=(Container(ports=taken),)))
 
     anywhere, here, there = HostPort(80), HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.2")
-    assert ports.refusal(serving("p", anywhere), [serving("q", here)]) == ports.NO_PORTS
-    assert ports.refusal(serving("p", here), [serving("q", there)]) == ""
-    assert ports.refusal(serving("p", here), [serving("q", HostPort(80, "UDP"))]) == ""
-    assert ports.refusal(serving("p"), [serving("q", anywhere)]) == ""
+    assert ports.host_port_conflict(serving("p", anywhere), [serving("q", here)]) == ports.NO_PORTS
+    assert ports.host_port_conflict(serving("p", here), [serving("q", there)]) == ""
+    assert ports.host_port_conflict(serving("p", here), [serving("q", HostPort(80, "UDP"))]) == ""
+    assert ports.host_port_conflict(serving("p"), [serving("q", anywhere)]) == ""

@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import JobAction
-from gpuconsole.scheduling.volcano.queue_states import CLOSED_BY_PARENT, command, next_state, refusal
+from gpuconsole.scheduling.volcano.queue_states import CLOSED_BY_PARENT, next_queue_state, queue_command, queue_refusal
 
 OPEN, CLOSE, SYNC = JobAction.OPEN_QUEUE, JobAction.CLOSE_QUEUE, JobAction.SYNC_QUEUE
 
@@ -27,7 +27,7 @@ OPEN, CLOSE, SYNC = JobAction.OPEN_QUEUE, JobAction.CLOSE_QUEUE, JobAction.SYNC_
     ],
 )
 def test_a_queue_goes_from_state_to_state(state: str, action: JobAction, if_busy: str, if_empty: str) -> None:
-    assert (next_state(state, action, True), next_state(state, action, False)) == (if_busy, if_empty)
+    assert (next_queue_state(state, action, True), next_queue_state(state, action, False)) == (if_busy, if_empty)
 
 
 def tree(**states: str) -> dict[str, VolcanoQueue]:
@@ -41,23 +41,23 @@ def states(changed: list[VolcanoQueue]) -> dict[str, tuple[str, str]]:
 
 def test_queues_below_close_with_their_parent_and_only_they_open_with_it() -> None:
     queues = tree(org="Open", team="Open", lab="Open", cell="Closed")
-    shut = command("org", CLOSE, queues, {"team"})
+    shut = queue_command("org", CLOSE, queues, {"team"})
     assert states(shut) == {"org": ("Closed", ""), "lab": ("Closed", "true"), "team": ("Closing", "true")}
     after = {**queues, **{queue.name: queue for queue in shut}}
-    opened = command("org", OPEN, after, {"team"})
+    opened = queue_command("org", OPEN, after, {"team"})
     assert states(opened) == {"org": ("Open", ""), "lab": ("Open", "false"), "team": ("Open", "false")}
 
 
 def test_a_queue_does_not_open_below_one_that_is_shut() -> None:
     queues = tree(org="Closing", team="Closed")
-    assert refusal(queues["team"], OPEN, queues) == (
+    assert queue_refusal(queues["team"], OPEN, queues) == (
         "Failed to open queue team because its parent queue org is closing or closed. Open the parent queue first."
     )
-    assert command("team", OPEN, queues, ()) == []
-    assert refusal(queues["org"], OPEN, queues) == ""
+    assert queue_command("team", OPEN, queues, ()) == []
+    assert queue_refusal(queues["org"], OPEN, queues) == ""
 
 
 def test_the_root_stays_open() -> None:
     queues = tree(root="Open", org="Open")
-    assert refusal(queues["root"], CLOSE, queues) == "Root queue cannot be closed"
-    assert command("root", CLOSE, queues, ()) == []
+    assert queue_refusal(queues["root"], CLOSE, queues) == "Root queue cannot be closed"
+    assert queue_command("root", CLOSE, queues, ()) == []

@@ -13,7 +13,7 @@ from gpuconsole.model.apiserver.jobs.parts import at, at_once, entries, number
 from gpuconsole.model.jobs.batch import COMPLETION_INDEX, JOB_INDEX
 from gpuconsole.model.jobs.kubeflow import REPLICA_INDEX
 
-Document = Mapping[str, Any]
+WrapperDocument = Mapping[str, Any]
 MOST_POD_SETS = 8
 _ROOT = "template"
 _STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
@@ -37,7 +37,7 @@ class WrappedPods(Struct, frozen=True):
     subgroups: int | None = None
 
 
-def value_at(component: Document, path: str) -> Any:
+def value_at(component: WrapperDocument, path: str) -> Any:
     """Return the value at a path of a component's template. Raises PathError."""
     if not path.startswith(_ROOT):
         raise PathError(f"first element of the path must be '{_ROOT}'")
@@ -75,7 +75,7 @@ def steps(path: str) -> list[str | int]:
     return [_ROOT, *(key if key else int(position) for key, position in found)]
 
 
-def template_at(component: Document, path: str) -> Document:
+def template_at(component: WrapperDocument, path: str) -> WrapperDocument:
     """Return the pod template at a path. Raises PathError."""
     value = value_at(component, path)
     if not isinstance(value, dict):
@@ -85,7 +85,7 @@ def template_at(component: Document, path: str) -> Document:
     return value
 
 
-def kind_of(component: Document) -> tuple[str, str]:
+def kind_of(component: WrapperDocument) -> tuple[str, str]:
     """Return (group, kind) of the object in a component."""
     template = component.get("template")
     version, kind = at(template, "apiVersion"), at(template, "kind")
@@ -93,7 +93,7 @@ def kind_of(component: Document) -> tuple[str, str]:
     return group, kind if isinstance(kind, str) else ""
 
 
-def inferred(component: Document) -> list[WrappedPods]:
+def inferred(component: WrapperDocument) -> list[WrappedPods]:
     """Return the pod sets of a component of a known kind. Raises PathError if a pod template is missing."""
     found = list(_inferred(component.get("template"), kind_of(component)))
     for pods in found:
@@ -134,7 +134,7 @@ def _ray(spec: Any, prefix: str) -> Iterator[WrappedPods]:
             yield WrappedPods(f"{prefix}workerGroupSpecs[{place}].template", number(group, "replicas"))
 
 
-def declared(component: Document) -> list[WrappedPods]:
+def declared(component: WrapperDocument) -> list[WrappedPods]:
     """Return the pod sets that a component declares."""
     sets = [part for part in entries(component, "podSets") if isinstance(part, dict)]
     return [WrappedPods(str(part.get("path") or ""), number(part, "replicas")) for part in sets]

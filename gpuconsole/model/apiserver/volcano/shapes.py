@@ -38,7 +38,7 @@ JOB = {
         "networkTopology": _TOPOLOGY,
     },
 }
-QUEUE = {
+QUEUE_SHAPE = {
     "metadata": _META,
     "spec": {
         "parent": TEXT,

@@ -18,22 +18,22 @@ def preempt(session: KaiSession) -> None:
         known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
         if known.would_fail(job):
             continue
-        if session.over_quota(job, session.choose(job, False)) is not None or not _solve(session, job):
+        if session.over_quota(job, session.choose(job, False)) is not None or not _solve_preemption(session, job):
             known.add(job)
 
 
-def _solve(session: KaiSession, job: PodGroupInfo) -> bool:
+def _solve_preemption(session: KaiSession, job: PodGroupInfo) -> bool:
     solver = Solver(
         session,
         action="preempt",
         nodes=feasible_nodes(list(session.nodes.values()), job),
         allowed=session.preempt_allowed,
-        victims=lambda: _victims(session, job),
+        victims=lambda: _preemption_victims(session, job),
     )
     return solver.carry_out(job)
 
 
-def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
+def _preemption_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     """Running preemptible jobs of the same queue and of lower priority."""
     return victim_queue(
         session,

@@ -27,13 +27,13 @@ def reclaim(session: KaiSession) -> None:
             action="reclaim",
             nodes=feasible_nodes(list(session.nodes.values()), job),
             allowed=session.reclaim_allowed,
-            victims=partial(_victims, session, job),
+            victims=partial(_reclaim_victims, session, job),
         )
         if not solver.carry_out(job):
             known.add(job)
 
 
-def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
+def _reclaim_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     """Running preemptible jobs of other queues that plugins accept as victims."""
     others = (o for o in session.jobs.values() if o.queue != job.queue and session.reclaim_victim(job, o))
     return JobsByQueue(session, Wanted(preemptible=True, active=True, victims=True), others)

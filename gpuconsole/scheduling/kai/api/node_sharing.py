@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 
 
-def add(node: KaiNodeInfo, task: PodInfo) -> None:
+def add_shared(node: KaiNodeInfo, task: PodInfo) -> None:
     """Allocate a task's portion of each of its shared GPUs; the first user of a GPU takes it from the idle GPUs."""
     if task.received is not Sort.FRACTION:
         return
@@ -47,7 +47,7 @@ def _add(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> No
                 shared.marked.discard(group)
 
 
-def remove(node: KaiNodeInfo, task: PodInfo) -> None:
+def remove_shared(node: KaiNodeInfo, task: PodInfo) -> None:
     """Release a task's portion of each of its shared GPUs; the last user of a GPU leaves it idle."""
     if task.received is not Sort.FRACTION:
         return
@@ -95,10 +95,10 @@ def _overbooked(node: KaiNodeInfo) -> bool:
 
 def fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
     """How many shared GPUs fit the request, at most as many as it needs."""
-    return min(sum(takes(node, request, group) for group in node.shared.used), request.count)
+    return min(sum(fits_shared(node, request, group) for group in node.shared.used), request.count)
 
 
-def takes(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
+def fits_shared(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
     """True if the shared GPU stays in use and has enough left once all terminating tasks are gone."""
     shared = node.shared
     allocated, releasing = shared.allocated.get(group, 0), shared.releasing.get(group, 0)
@@ -109,7 +109,7 @@ def takes(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
     )
 
 
-def takes_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
+def fits_shared_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
     """True if the shared GPU has enough left now."""
     allocated = node.shared.allocated.get(group)
     return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0

@@ -182,13 +182,13 @@ class KaiNodeInfo:
         self.tasks.pop(task.uid, None)
         self.tasks[task.uid] = task.clone()
         self._account(task, 1)
-        node_sharing.add(self, task)
+        node_sharing.add_shared(self, task)
 
     def remove(self, uid: str) -> None:
         """Remove a task, with the status and request that it was added with. Raises KeyError if it is not here."""
         task = self.tasks.pop(uid)
         self._account(task, -1)
-        node_sharing.remove(self, task)
+        node_sharing.remove_shared(self, task)
 
     def update(self, task: PodInfo) -> None:
         """Account for a task's new status."""

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantitie
 from gpuconsole.scheduling.kai.fair_share.reclaimable import ancestry
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 
-Queues = Mapping[str, QueueShares]
+SharesByQueue = Mapping[str, QueueShares]
 
 
 class OverCapacity(Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class OverCapacity(Struct, frozen=True, kw_only=True):
     preemptible: bool
 
 
-def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+def over_limit(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The first queue upwards whose limit the request would exceed; None if there is none."""
     for queue in ancestry(queues, job.queue):
         name = exceeds_limit(queue, requested)
@@ -39,7 +39,7 @@ def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> Over
     return None
 
 
-def over_quota(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+def over_quota(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The first queue upwards whose quota a non-preemptible job would exceed; None if there is none."""
     if job.preemptible:
         return None
@@ -52,7 +52,7 @@ def over_quota(queues: Queues, job: PodGroupInfo, requested: Quantities) -> Over
     return None
 
 
-def over_capacity(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+def over_capacity(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The result of `over_limit`, else of `over_quota`."""
     return over_limit(queues, job, requested) or over_quota(queues, job, requested)
 

@@ -11,7 +11,7 @@ def claim_of(session: KaiSession, task: PodInfo, reference: ClaimRef) -> ClaimIn
     return session.claims.claims.get(f"{task.namespace}/{reference.claim}")
 
 
-def trouble(session: KaiSession, task: PodInfo) -> str:
+def claim_error(session: KaiSession, task: PodInfo) -> str:
     """Why the pod's claims make it unschedulable on every node; empty if they do not."""
     for reference in task.spec.claims:
         if claim_of(session, task, reference) is None:
@@ -19,7 +19,7 @@ def trouble(session: KaiSession, task: PodInfo) -> str:
     return ""
 
 
-def fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
+def claims_fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
     """True if the node has devices for every claim; those already allocated must be on it."""
     held = session.claims
     for reference in task.spec.claims:

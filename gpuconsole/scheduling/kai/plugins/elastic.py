@@ -22,15 +22,15 @@ class Elastic:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.job_order.append(compare)
+        session.functions.job_order.append(compare_elasticity)
 
 
-def compare(one: PodGroupInfo, other: PodGroupInfo) -> int:
+def compare_elasticity(one: PodGroupInfo, other: PodGroupInfo) -> int:
     """Negative if the first job comes first, 0 if both are of the same size."""
-    return size(one) - size(other)
+    return gang_size(one) - gang_size(other)
 
 
-def size(job: PodGroupInfo) -> Size:
+def gang_size(job: PodGroupInfo) -> Size:
     """Whether the job is below, at or above its minimum; below if one of its pod sets is."""
     placed = [(pod_set.active_allocated, pod_set.minimum) for pod_set in job.pod_sets.values()]
     if any(count < minimum for count, minimum in placed):

@@ -13,7 +13,7 @@ class GpuPack:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.gpu_order.append(pack)
+        session.functions.gpu_order.append(gpu_pack_score)
 
 
 class GpuSpread:
@@ -23,15 +23,15 @@ class GpuSpread:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.gpu_order.append(spread)
+        session.functions.gpu_order.append(gpu_spread_score)
 
 
-def pack(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
+def gpu_pack_score(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
     """Score of a GPU, 0 to 1: its used fraction."""
     return 0 if group == WHOLE_GPU else used_part(node, group)
 
 
-def spread(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
+def gpu_spread_score(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
     """Score of a GPU, 0 to 1: its unused fraction."""
     return 1 if group == WHOLE_GPU else 1 - used_part(node, group)
 

@@ -16,10 +16,10 @@ class GpuSharingOrder:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("gpusharingorder", GPU_SHARING, score))
+        session.functions.node_order.append(Scorer("gpusharingorder", GPU_SHARING, shared_gpu_score))
 
 
-def score(task: PodInfo, node: KaiNodeInfo) -> float:
+def shared_gpu_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`GPU_SHARING` if a shared GPU of the node fits the task, else 0."""
-    takes = any(node_sharing.takes(node, task.request, group) for group in node.shared.used)
+    takes = any(node_sharing.fits_shared(node, task.request, group) for group in node.shared.used)
     return GPU_SHARING if takes else 0

@@ -15,9 +15,9 @@ class NodeAvailability:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("nodeavailability", AVAILABILITY, score))
+        session.functions.node_order.append(Scorer("nodeavailability", AVAILABILITY, availability_score))
 
 
-def score(task: PodInfo, node: KaiNodeInfo) -> float:
+def availability_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`AVAILABILITY` if the task could start on the node now, else 0."""
     return AVAILABILITY if node.fits_idle(task) else 0

@@ -26,7 +26,7 @@ class NodePlacement:
 
     def _spread(self, task: PodInfo, node: KaiNodeInfo) -> float:
         name = resource_of(task)
-        return spread(node, name) if self._strategies[name] == SPREAD else 0
+        return node_spread_score(node, name) if self._strategies[name] == SPREAD else 0
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
         """Free amount of the resource by which the task is packed; None if it is spread or the node has none."""
@@ -37,7 +37,7 @@ class NodePlacement:
 
     def weigh(self, value: float | None, least: float, most: float) -> float:
         """The binpack score; 0 without a value."""
-        return 0 if value is None else pack(value, least, most)
+        return 0 if value is None else node_pack_score(value, least, most)
 
 
 def resource_of(task: PodInfo) -> str:
@@ -45,7 +45,7 @@ def resource_of(task: PodInfo) -> str:
     return GPU if task.needs_gpu else CPU
 
 
-def pack(free: float, least: float, most: float) -> float:
+def node_pack_score(free: float, least: float, most: float) -> float:
     """0 for the node with the most free, 9 for the one with the least."""
     if most == 0:
         return 0
@@ -54,7 +54,7 @@ def pack(free: float, least: float, most: float) -> float:
     return DENSITY * (1 - (free - least) / (most - least))
 
 
-def spread(node: KaiNodeInfo, name: str) -> float:
+def node_spread_score(node: KaiNodeInfo, name: str) -> float:
     """The free fraction of the node's resource."""
     has = node.gpu_count if name == GPU else node.allocatable.get(name)
     return node.free_of(name) / has if has else 0

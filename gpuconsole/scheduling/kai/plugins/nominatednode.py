@@ -15,9 +15,9 @@ class NominatedNode:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("nominatednode", NOMINATED, score))
+        session.functions.node_order.append(Scorer("nominatednode", NOMINATED, nominated_node_score))
 
 
-def score(task: PodInfo, node: KaiNodeInfo) -> float:
+def nominated_node_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`NOMINATED` for the pod's nominated node, else 0."""
     return NOMINATED if task.spec.nominated == node.name else 0

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kube import volumes
 
 
-def refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
+def volume_refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
     """Why the node cannot provide or reach the volumes of the task's claims; empty if it can."""
     pod = task.spec.pod
     if not pod.template.volumes:
@@ -18,7 +18,7 @@ def refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str,
     return (lacking,) if lacking else volumes.plan(pod, node.node, session.storage).reasons
 
 
-def hold(session: KaiSession, task: PodInfo) -> None:
+def hold_volumes(session: KaiSession, task: PodInfo) -> None:
     """Assume the volumes of a placed task."""
     pod, seat = task.spec.pod, session.nodes.get(task.node)
     if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
@@ -29,7 +29,7 @@ def hold(session: KaiSession, task: PodInfo) -> None:
         session.storage.hold(plan)
 
 
-def release(session: KaiSession, task: PodInfo) -> None:
+def release_volumes(session: KaiSession, task: PodInfo) -> None:
     """Release the volumes of a task that lost its node."""
     plan = session.promised.pop(task.uid, None)
     if plan is not None:

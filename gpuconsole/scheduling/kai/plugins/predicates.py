@@ -42,15 +42,15 @@ class Predicates:
         session.functions.predicates.append(lambda task, job, node: self._check(session, task, job, node))
         session.functions.fixed_predicates.append(lets_in)
         session.functions.verdicts.append(lambda task, job, node: self._all(session, task, job, node))
-        session.functions.allocated.append(lambda task: pod_volumes.hold(session, task))
-        session.functions.deallocated.append(lambda task: pod_volumes.release(session, task))
+        session.functions.allocated.append(lambda task: pod_volumes.hold_volumes(session, task))
+        session.functions.deallocated.append(lambda task: pod_volumes.release_volumes(session, task))
 
     def _refuse(self, session: KaiSession, task: PodInfo) -> str | None:
         """Why the task fits no node at all; None if it may fit one."""
         lines = [
             f"{name}: {reason}.\n"
             for name, reason in (
-                ("DynamicResources", claims.trouble(session, task)),
+                ("DynamicResources", claims.claim_error(session, task)),
                 ("VolumeBinding", volumes.trouble(task.spec.pod, session.storage)),
                 ("MaxNodePoolResources", too_large(task, self._largest, session.parameters.node_pool)),
             )
@@ -86,11 +86,13 @@ class Predicates:
             yield "NodeAffinity", NodeError((NO_AFFINITY,))
         if trouble := self._neighbours.trouble(task, node):
             yield "PodAffinity", NodeError((trouble,))
-        if task.spec.claims and not claims.fit(session, task, node):
+        if task.spec.claims and not claims.claims_fit(session, task, node):
             yield "DynamicResources", NodeError(("cannot allocate all claims",))
-        if reasons := pod_volumes.refusal(session, task, node):
+        if reasons := pod_volumes.volume_refusal(session, task, node):
             yield "VolumeBinding", NodeError(reasons)
-        if port := ports.refusal(task.spec.pod, (one.spec.pod for one in node.tasks.values() if one.uid != task.uid)):
+        if port := ports.host_port_conflict(
+            task.spec.pod, (one.spec.pod for one in node.tasks.values() if one.uid != task.uid)
+        ):
             yield "PodFitsHostPorts", NodeError((port,))
         if session.parameters.restrict_nodes and (text := _wrong_worker(task, node)):
             yield "RestrictNodes", NodeError((text,))

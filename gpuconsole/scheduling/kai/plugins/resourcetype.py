@@ -15,9 +15,9 @@ class ResourceType:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("resourcetype", RESOURCE_TYPE, score))
+        session.functions.node_order.append(Scorer("resourcetype", RESOURCE_TYPE, resource_type_score))
 
 
-def score(task: PodInfo, node: KaiNodeInfo) -> float:
+def resource_type_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`RESOURCE_TYPE` if neither the task nor the node has GPUs, else 0."""
     return RESOURCE_TYPE if not task.needs_gpu and node.cpu_only else 0

@@ -12,10 +12,10 @@ class SubGroupOrder:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.pod_set_order.append(compare)
+        session.functions.pod_set_order.append(compare_sub_groups)
 
 
-def compare(one: PodSetInfo, other: PodSetInfo) -> int:
+def compare_sub_groups(one: PodSetInfo, other: PodSetInfo) -> int:
     """Negative if the first pod set comes first, 0 if undecided, as between two below their minimum."""
     mine, theirs = one.active_allocated >= one.minimum, other.active_allocated >= other.minimum
     if not mine or not theirs:

@@ -4,7 +4,7 @@ from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.session import KaiSession
 
-LABEL = "kai.scheduler/task-priority"
+TASK_PRIORITY_LABEL = "kai.scheduler/task-priority"
 
 
 class TaskOrder:
@@ -14,12 +14,12 @@ class TaskOrder:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.task_order.append(compare)
+        session.functions.task_order.append(compare_task_labels)
 
 
-def compare(one: PodInfo, other: PodInfo) -> int:
+def compare_task_labels(one: PodInfo, other: PodInfo) -> int:
     """Negative if the first task comes first: tasks with the label before others, values that are no integer last."""
-    mine, theirs = one.spec.labels.get(LABEL), other.spec.labels.get(LABEL)
+    mine, theirs = one.spec.labels.get(TASK_PRIORITY_LABEL), other.spec.labels.get(TASK_PRIORITY_LABEL)
     if mine is None or theirs is None:
         return (mine is None) - (theirs is None)
     rank, other_rank = _number(mine), _number(theirs)

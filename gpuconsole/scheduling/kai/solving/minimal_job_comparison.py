@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kube.ports import wanted
+from gpuconsole.scheduling.kube.ports import host_ports
 
 
 class FailedJobs:
@@ -97,7 +97,7 @@ def _of_task(task: PodInfo) -> Hashable:
         tuple(sorted(spec.node_selector.items())),
         spec.affinity,
         *(_text(template.pod_affinity), _text(template.pod_anti_affinity)),
-        *(template.volumes, template.resource_claims, wanted(template)),
+        *(template.volumes, template.resource_claims, host_ports(template)),
         tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
         spec.priority_class,
         spec.priority,

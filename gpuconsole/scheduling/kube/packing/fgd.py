@@ -7,11 +7,10 @@ from math import exp
 
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand, whole
+from gpuconsole.scheduling.kube.packing.scores import MAX_SCORE
 
-MAX_SCORE = 100
 
-
-def score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> int:
+def fgd_score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> int:
     """Score by the change of fragmentation that the pod causes: 50 for no change, more for a decrease."""
     before = measure.amount(room.model, room.cpu, room.ordered)
     if demand.shared:
@@ -19,7 +18,7 @@ def score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> int:
     return _descent(measure, before, measure.amount(room.model, room.cpu - demand.cpu, _without(room, demand.gpus)))
 
 
-def choose(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> tuple[int, ...]:
+def fgd_choose(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> tuple[int, ...]:
     """The GPU with the highest score, the lowest index among equals; whole GPUs by index."""
     if not demand.shared:
         return whole(room, demand.gpus)

@@ -44,5 +44,7 @@ POLICIES: Mapping[Name, Policy] = {
     "gpu-clustering": _by_room(scores.gpu_clustering),
     "gpu-packing": _by_room(scores.gpu_packing),
     "best-fit": _by_room(scores.best_fit),
-    "fgd": Policy(score=fgd.score, choose=lambda room, demand, measure, chance: fgd.choose(room, demand, measure)),
+    "fgd": Policy(
+        score=fgd.fgd_score, choose=lambda room, demand, measure, chance: fgd.fgd_choose(room, demand, measure)
+    ),
 }

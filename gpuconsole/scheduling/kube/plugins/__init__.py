@@ -39,28 +39,31 @@ from gpuconsole.scheduling.kube.profile import (
 )
 
 NODE_FILTERS: Mapping[str, NodeLocalFilter] = {
-    NODE_UNSCHEDULABLE: nodeunschedulable.node_filter,
-    NODE_NAME: nodename.node_filter,
-    TAINT_TOLERATION: tainttoleration.node_filter,
-    NODE_AFFINITY: nodeaffinity.node_filter,
+    NODE_UNSCHEDULABLE: nodeunschedulable.node_unschedulable_filter,
+    NODE_NAME: nodename.node_name_filter,
+    TAINT_TOLERATION: tainttoleration.taint_toleration_filter,
+    NODE_AFFINITY: nodeaffinity.node_affinity_filter,
 }
 """Filters by the node alone."""
-NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: noderesourcesfit.usage_filter}
+NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: noderesourcesfit.resources_fit_filter}
 """Filters by the resource usage of the node."""
 MEETINGS: Mapping[str, PodFilter] = {
-    NODE_PORTS: nodeports.meeting,
-    VOLUME_RESTRICTIONS: volumerestrictions.meeting,
-    NODE_VOLUME_LIMITS: nodevolumelimits.meeting,
-    VOLUME_BINDING: volumebinding.meeting,
-    VOLUME_ZONE: volumezone.meeting,
-    SPREAD: podtopologyspread.meeting,
-    POD_AFFINITY: interpodaffinity.meeting,
-    CLAIMS: dynamicresources.meeting,
+    NODE_PORTS: nodeports.node_ports_filter,
+    VOLUME_RESTRICTIONS: volumerestrictions.volume_restrictions_filter,
+    NODE_VOLUME_LIMITS: nodevolumelimits.node_volume_limits_filter,
+    VOLUME_BINDING: volumebinding.volume_binding_filter,
+    VOLUME_ZONE: volumezone.volume_zone_filter,
+    SPREAD: podtopologyspread.topology_spread_filter,
+    POD_AFFINITY: interpodaffinity.inter_pod_affinity_filter,
+    CLAIMS: dynamicresources.dynamic_resources_filter,
 }
 """Filters by pods anywhere, or by the volumes and devices that the pod claims."""
 NODE_USAGE_SCORES: Mapping[str, Scoring] = {
-    FIT: noderesourcesfit.score,
-    BALANCED: noderesourcesbalancedallocation.score,
-    IMAGES: imagelocality.score,
+    FIT: noderesourcesfit.resources_fit_score,
+    BALANCED: noderesourcesbalancedallocation.balanced_allocation_score,
+    IMAGES: imagelocality.image_locality_score,
 }
-WISHES: Mapping[str, PodScore] = {SPREAD: podtopologyspread.wish, POD_AFFINITY: interpodaffinity.wish}
+WISHES: Mapping[str, PodScore] = {
+    SPREAD: podtopologyspread.topology_spread_score,
+    POD_AFFINITY: interpodaffinity.inter_pod_affinity_score,
+}

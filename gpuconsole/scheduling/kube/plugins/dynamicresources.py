@@ -7,7 +7,9 @@ from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext, PreFilt
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
+def dynamic_resources_filter(
+    rules: SchedulerProfile, asker: PodContext, around: Nearby
+) -> Fixed | PreFilterRejection | None:
     """The filter for a pod; None for a pod without resource claims."""
     if not asker.pod.template.resource_claims:
         return None

@@ -6,7 +6,7 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
+def image_locality_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
     """The score for pods of a class; None if all nodes would score 0, as none reports images."""
     if not shape.images or not images.known:
         return None

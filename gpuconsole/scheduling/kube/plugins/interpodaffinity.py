@@ -39,7 +39,7 @@ class InterPodAffinityScores(Struct, frozen=True):
         return inter_pod_affinity.normalised(raw)
 
 
-def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Near | None:
+def inter_pod_affinity_filter(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Near | None:
     """The filter for a pod; None if it has no required terms and no existing pod's anti-affinity matches it."""
     found = inter_pod_affinity.nearness(asker.pod, around)
     template = asker.pod.template
@@ -49,7 +49,9 @@ def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Ne
     return Near(asker.pod, found, around.namespaces)
 
 
-def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> InterPodAffinityScores | None:
+def inter_pod_affinity_score(
+    rules: SchedulerProfile, asker: PodContext, around: PodLister
+) -> InterPodAffinityScores | None:
     """The score for a pod; None if no preferred term applies."""
     found = inter_pod_affinity.preferred_weights(
         asker.pod, around, hard_weight=rules.hard_affinity_weight, ignore_theirs=rules.ignore_theirs

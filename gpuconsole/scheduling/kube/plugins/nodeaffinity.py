@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def node_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
+def node_affinity_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
     """The filter for pods of a class; None if neither they nor the scheduler require any label."""
     if rules.added_affinity is None and not shape.node_selector and shape.affinity is None:
         return None

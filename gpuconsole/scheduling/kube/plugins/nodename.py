@@ -4,5 +4,5 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def node_filter(rules: SchedulerProfile, shape: PodClass) -> None:
+def node_name_filter(rules: SchedulerProfile, shape: PodClass) -> None:
     """No filter: a pod that names its node is already bound to it."""

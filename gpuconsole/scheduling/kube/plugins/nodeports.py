@@ -6,8 +6,8 @@ from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
+def node_ports_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
     """The filter for a pod; None for a pod without host ports."""
-    if not ports.wanted(asker.pod.template):
+    if not ports.host_ports(asker.pod.template):
         return None
-    return Local(lambda node, others: ports.refusal(asker.pod, others), around.on)
+    return Local(lambda node, others: ports.host_port_conflict(asker.pod, others), around.on)

@@ -18,7 +18,7 @@ ALWAYS = (CPU, MEMORY, "ephemeral-storage")
 """Resources that count even for a pod that does not ask for them."""
 
 
-def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
+def balanced_allocation_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
     """⌊(1 − standard deviation of the used fractions) · 100⌋; None for a pod that requests none of the balanced
     resources.
 
@@ -27,10 +27,10 @@ def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScor
     asked = [name for name, _ in rules.balanced if name in ALWAYS or name in shape.requests]
     if not any(name in shape.requests for name in asked):
         return None
-    return lambda state: balance(_parts(state, shape, asked))
+    return lambda state: balance(_used_fractions(state, shape, asked))
 
 
-def _parts(state: NodeState, shape: PodClass, names: list[str]) -> list[float]:
+def _used_fractions(state: NodeState, shape: PodClass, names: list[str]) -> list[float]:
     assert state.node is not None
     sizes = ((name, state.node.allocatable.get(name, 0)) for name in names)
     return [min(1.0, (state.used.get(name, 0) + shape.requests.get(name, 0)) / size) for name, size in sizes if size]

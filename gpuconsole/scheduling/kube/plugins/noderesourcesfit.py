@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kube.profile import SchedulerProfile
 from gpuconsole.scheduling.kube.scores import allocation, ratio, scored
 
 
-def usage_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction:
+def resources_fit_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction:
     """The filter for pods of a class; its reasons are the resources of which a node has too little."""
 
     def refuse(state: NodeState, priority: int) -> tuple[str, ...]:
@@ -19,7 +19,7 @@ def usage_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunctio
     return refuse
 
 
-def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction:
+def resources_fit_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction:
     """The score for pods of a class: LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
     strategy, lines = rules.strategy, scored(rules.strategy.resources, shape)
     if strategy.type == "RequestedToCapacityRatio":

@@ -51,7 +51,7 @@ class Evenness(Struct, frozen=True):
         return pod_topology_spread.normalised(nodes, raw)
 
 
-def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Skew | None:
+def topology_spread_filter(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Skew | None:
     """The filter for a pod; None for a pod without hard constraints."""
     constraints = constraints_of(rules, asker.pod)
     if not any(one.when_unsatisfiable == HARD for one in constraints):
@@ -59,7 +59,7 @@ def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Sk
     return Skew(asker.pod, asker.shape, pod_topology_spread.hard_spreads(asker.pod, asker.shape, around, constraints))
 
 
-def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Evenness | None:
+def topology_spread_score(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Evenness | None:
     """The score for a pod; None for a pod without soft constraints."""
     constraints = tuple(one for one in constraints_of(rules, asker.pod) if one.when_unsatisfiable == SOFT)
     # kube-scheduler's own default constraints also score nodes that lack a label, such as the zone.

@@ -8,6 +8,6 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def node_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
+def taint_toleration_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
     """The filter for pods of a class."""
     return lambda node: filters.tainted(node, shape)

@@ -6,7 +6,7 @@ from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
+def volume_restrictions_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
     """The filter for a pod; None for a pod without volumes."""
     if not asker.pod.template.volumes:
         return None

@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext, PreFilt
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
+def volume_zone_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
     """The filter for a pod, or the reason why it fits no node; None for a pod without volumes."""
     if not asker.pod.template.volumes:
         return None

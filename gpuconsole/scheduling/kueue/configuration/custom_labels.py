@@ -13,17 +13,17 @@ MOST = 20
 MOST_OF_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}
 MOST_VALUES = 16
 MOST_WORKLOAD_VALUES = 12
-_ROOT: Path = ("metrics", "customLabels")
+_LABELS_ROOT: Path = ("metrics", "customLabels")
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
 def custom_labels(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
     """Yield the errors in `metrics.customLabels`."""
     if len(labels) > MOST:
-        yield too_many(_ROOT, MOST)
+        yield too_many(_LABELS_ROOT, MOST)
     seen: set[str] = set()
     for number, label in enumerate(labels):
-        path = (*_ROOT, number)
+        path = (*_LABELS_ROOT, number)
         if not _NAME.fullmatch(label.name):
             yield invalid((*path, "name"), "must match ^[a-zA-Z][a-zA-Z0-9_]*$")
         if label.name in seen:
@@ -64,10 +64,10 @@ def _values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
 def _by_kind(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
     for kind, count in sorted(Counter(map(_kind, labels)).items()):
         if kind not in MOST_OF_KIND:
-            yield invalid(_ROOT, f"unknown source kind: {kind}")
+            yield invalid(_LABELS_ROOT, f"unknown source kind: {kind}")
         elif count > MOST_OF_KIND[kind]:
             wanted = f"found {count}, expected <= {MOST_OF_KIND[kind]}"
-            yield invalid(_ROOT, f"too many custom labels for source kind {kind}: {wanted}")
+            yield invalid(_LABELS_ROOT, f"too many custom labels for source kind {kind}: {wanted}")
 
 
 def _kind(label: CustomLabel) -> str:

@@ -7,7 +7,7 @@ from gpuconsole.model.documents import syntax
 from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, unsupported
 from gpuconsole.model.documents.findings import MapKey, Path
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
-from gpuconsole.scheduling.kueue.configuration.clusters import multi_kueue
+from gpuconsole.scheduling.kueue.configuration.clusters import NEGATIVE, multi_kueue
 from gpuconsole.scheduling.kueue.configuration.custom_labels import custom_labels
 from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE_LABEL, SYSTEM_NAMESPACE
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
@@ -18,7 +18,6 @@ from gpuconsole.scheduling.kueue.configuration.selectors import SelectorForm, se
 from gpuconsole.scheduling.kueue.configuration.tls import tls_faults
 from gpuconsole.scheduling.kueue.gates import DEFAULTS
 
-NEGATIVE = "must be greater than or equal to 0"
 STRATEGY_LISTS = (
     (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,),
     (PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention
 from gpuconsole.scheduling.kueue.controller import waiting
 from gpuconsole.scheduling.kueue.controller.holding import holding
 from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
-from gpuconsole.scheduling.kueue.recorder_events import admitted
+from gpuconsole.scheduling.kueue.recorder_events import admitted_event
 
 GATE_EVENTS = {
     True: ("AdmissionGated", "Workload admission is gated by: {}"),
@@ -96,4 +96,4 @@ def _admission(
     reserved = workload.condition(conditions.QUOTA_RESERVED)
     if not changed.admitted or reserved is None:
         return changed, ()
-    return changed, (admitted(changed, now - reserved.since),)
+    return changed, (admitted_event(changed, now - reserved.since),)

@@ -37,5 +37,5 @@ class ReconcileResult(Struct, frozen=True):
 
 def evicted(workload: Workload, why: PlannedEviction) -> ReconcileResult:
     """Return the result for a workload to evict, with an event if it has an admission."""
-    said = recorder_events.evicted(workload, why.reason, why.message, why.cause)
+    said = recorder_events.evicted_event(workload, why.reason, why.message, why.cause)
     return ReconcileResult(workload, (said,) if workload.admission is not None else (), eviction=why)

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-NAME = "allocate"
+ALLOCATE = "allocate"
 
 
 def allocate(session: VolcanoSession) -> None:
@@ -31,7 +31,7 @@ def allocate(session: VolcanoSession) -> None:
             jobs[job.queue] = Heap(session.job_first)
             queues.push(session.queues[job.queue])
         jobs[job.queue].push(job)
-    remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
+    remembers = session.configuration.arguments_of(ALLOCATE).flag("predicateErrorCacheEnable", True)
     search = DomainSearch(session, TaskPlacement(session, remembers=remembers))
     while queues:
         queue = queues.pop()

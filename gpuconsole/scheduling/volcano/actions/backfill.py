@@ -9,14 +9,14 @@ from gpuconsole.scheduling.volcano.search import Finder, best_node
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 
-NAME = "backfill"
+BACKFILL = "backfill"
 
 WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def backfill(session: VolcanoSession) -> None:
     """Place best-effort tasks one by one; pipelined ones are tried again."""
-    remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
+    remembers = session.configuration.arguments_of(BACKFILL).flag("predicateErrorCacheEnable", True)
     for task in pending_tasks(session):
         job = session.jobs[task.job]
         error = session.pre_predicate(task)

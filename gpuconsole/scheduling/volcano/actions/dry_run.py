@@ -37,7 +37,7 @@ class NodeCandidate(Struct, frozen=True):
     victims: tuple[TaskInfo, ...]
 
 
-def best(
+def best_candidate(
     session: VolcanoSession,
     task: TaskInfo,
     nodes: Sequence[NodeInfo],

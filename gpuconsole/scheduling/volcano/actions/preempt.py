@@ -22,7 +22,7 @@ from gpuconsole.scheduling.volcano.search import Finder, by_score, victims_suffi
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 
-NAME = "preempt"
+PREEMPT = "preempt"
 Filter = Callable[[TaskInfo], bool]
 
 
@@ -50,7 +50,7 @@ class PreemptOptions(Struct, frozen=True, kw_only=True):
 
 def preempt(session: VolcanoSession) -> None:
     """Let the starving jobs of each queue preempt others, then their own tasks each other."""
-    _Preemption(session, PreemptOptions.of(session.configuration.arguments_of(NAME))).run()
+    _Preemption(session, PreemptOptions.of(session.configuration.arguments_of(PREEMPT))).run()
 
 
 class _Preemption:
@@ -143,7 +143,7 @@ class _Preemption:
             order = session.victims_heap(victims, task)
             # A full queue needs evictions of its own, even if the node has room.
             while order and not (session.allocatable(queue, task) and _has_room(task, node)):
-                trial.evict(order.pop(), NAME, task.key)
+                trial.evict(order.pop(), PREEMPT, task.key)
                 evicted = True
             if session.allocatable(queue, task) and _has_room(task, node) and _reserve(trial, task, node, evicted):
                 statement.merge(trial)
@@ -156,12 +156,12 @@ class _Preemption:
     ) -> bool:
         """Choose the node with the least important victims."""
         session = self._session
-        chosen = dry_run.best(session, task, nodes, may_go, self._options.candidates)
+        chosen = dry_run.best_candidate(session, task, nodes, may_go, self._options.candidates)
         if chosen is None:
             return False
         trial = VolcanoStatement(session)
         for victim in chosen.victims:
-            trial.evict(victim, NAME, task.key)
+            trial.evict(victim, PREEMPT, task.key)
         if not _reserve(trial, task, session.nodes[chosen.node], True):
             trial.discard()
             return False

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.volcano.search import Finder, victims_suffice
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 
-NAME = "reclaim"
+RECLAIM = "reclaim"
 
 
 def reclaim(session: VolcanoSession) -> None:
@@ -35,7 +35,7 @@ def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) ->
     pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
     tasks = Heap(session.task_first, pending)
     statement = VolcanoStatement(session)
-    finder_remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
+    finder_remembers = session.configuration.arguments_of(RECLAIM).flag("predicateErrorCacheEnable", True)
     while session.job_starving(job) and tasks:
         task = tasks.pop()
         if task.pod.template.preemption_policy == "Never" or not session.preemptive(queue, [task]):
@@ -66,7 +66,7 @@ def _reclaim_for_task(
         room, evicted = node.future_idle(), False
         while order and not task.init_request.less_equal(room, ZERO):
             victim = order.pop()
-            trial.evict(victim, NAME, task.key)
+            trial.evict(victim, RECLAIM, task.key)
             room.add(victim.request)
             evicted = True
         if task.init_request.less_equal(room, ZERO):

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
 from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
 
 _POD_EVENTS = (JobEvent.POD_PENDING, JobEvent.POD_RUNNING, JobEvent.POD_FAILED, JobEvent.POD_EVICTED)
-_INTERNAL = (
+_INTERNAL_ACTIONS = (
     JobAction.SYNC_JOB,
     JobAction.ENQUEUE_JOB,
     JobAction.SYNC_QUEUE,
@@ -82,7 +82,7 @@ def settled(delays: Delays, action: JobAction, request: JobRequest) -> Delays:
 
     Internal actions such as SyncJob cancel nothing.
     """
-    if action in _INTERNAL:
+    if action in _INTERNAL_ACTIONS:
         return delays
     return {pod: delayed for pod, delayed in delays.items() if not _same(delayed, action, request)}
 

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.plugins.resource_weights import resource_weig
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-MAX_SCORE = 100
+BINPACK_MAX_SCORE = 100
 
 
 class BinpackPlugin(VolcanoPlugin):
@@ -47,4 +47,4 @@ class BinpackPlugin(VolcanoPlugin):
                 if used > capacity:
                     return 0.0
                 total += used * weight / capacity
-        return (total / weights if weights else total) * (MAX_SCORE * self.weight)
+        return (total / weights if weights else total) * (BINPACK_MAX_SCORE * self.weight)

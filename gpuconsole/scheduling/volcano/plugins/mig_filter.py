@@ -58,4 +58,4 @@ class MigInstances(NodeFilter, Reserves):
         """The instances that the task would get beside all held ones, including those of terminating pods."""
         others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
         taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}
-        return slices.choose(division, taken, slices.wanted(division, task.pod.template.requests))
+        return slices.choose_instances(division, taken, slices.wanted(division, task.pod.template.requests))

@@ -130,10 +130,10 @@ class NodePorts(NodeFilter, Prepares):
     name = "NodePorts"
 
     def concerns(self, task: TaskInfo) -> bool:
-        return bool(ports.wanted(task.pod.template))
+        return bool(ports.host_ports(task.pod.template))
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        reason = ports.refusal(task.pod, self.placed.on(node.name).values())
+        reason = ports.host_port_conflict(task.pod, self.placed.on(node.name).values())
         return self.resolvable(reason) if reason else None
 
 

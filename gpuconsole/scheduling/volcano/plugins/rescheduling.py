@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 INTERVAL = 5 * MINUTE
-PERIOD = "5m"
+RESCHEDULING_PERIOD = "5m"
 STRATEGY = "lowNodeUtilization"
 NAMES = (CPU, MEMORY)
 
@@ -33,7 +33,7 @@ class ReschedulingPlugin(VolcanoPlugin):
     def __init__(self, arguments: VolcanoArguments) -> None:
         interval = span_of(arguments.text("interval", ""))
         self.interval = INTERVAL if interval is None else interval
-        self.period = arguments.text("metricsPeriod", PERIOD) or PERIOD
+        self.period = arguments.text("metricsPeriod", RESCHEDULING_PERIOD) or RESCHEDULING_PERIOD
         self.strategies = _strategies(arguments.get("strategies"))
 
     def on_session_open(self, session: "VolcanoSession") -> None:

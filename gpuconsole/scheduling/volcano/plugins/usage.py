@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-PERIOD = "10m"
+METRICS_PERIOD = "10m"
 """Period over which load is averaged (NODE_METRICS_PERIOD)."""
 FRESH = 5 * MINUTE
 """Older measurements are ignored."""
@@ -49,15 +49,15 @@ class UsagePlugin(VolcanoPlugin):
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         if not self._fresh(node):
             return None
-        if node.usage.cpu.get(PERIOD, 0.0) > self.cpu_most:
+        if node.usage.cpu.get(METRICS_PERIOD, 0.0) > self.cpu_most:
             return FitError.saying(PredicateCode.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
-        if node.usage.memory.get(PERIOD, 0.0) > self.memory_most:
+        if node.usage.memory.get(METRICS_PERIOD, 0.0) > self.memory_most:
             return FitError.saying(PredicateCode.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
         """100 · weight · weighted mean of the free fractions of cpu and memory; 0 if they are unknown or stale."""
-        cpu, memory = node.usage.cpu.get(PERIOD), node.usage.memory.get(PERIOD)
+        cpu, memory = node.usage.cpu.get(METRICS_PERIOD), node.usage.memory.get(METRICS_PERIOD)
         weights = self.cpu_weight + self.memory_weight
         if not self._fresh(node) or cpu is None or memory is None or not weights:
             return 0.0

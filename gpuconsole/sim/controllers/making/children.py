@@ -18,13 +18,13 @@ from gpuconsole.sim.world import World
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 
 
-def look(world: World, key: str) -> None:
+def reconcile_children(world: World, key: str) -> None:
     """Reconcile the children of a job; they are deleted with it."""
     job = world.job(key)
     children = [child for name in world.children.get(key, {}) if (child := world.job(name)) is not None]
     if job is None:
         for child in children:
-            delete(world, child)
+            delete_child(world, child)
         world.children.pop(key, None)
     elif isinstance(job.rules, CronRules):
         _make_due(world, job, job.rules, children)
@@ -42,7 +42,7 @@ def look(world: World, key: str) -> None:
             _fill(world, job, members)
 
 
-def delete(world: World, child: Job) -> None:
+def delete_child(world: World, child: Job) -> None:
     """Delete a child, with its Workload and its pods."""
     workload = f"{child.namespace}/{workload_of(child, now=world.now).name}"
     if world.workload(workload) is not None:
@@ -61,35 +61,35 @@ def cron_due(world: World, timer: CronDue) -> None:
     job = world.job(timer.job)
     if job is not None and job.uid == timer.uid and not job.suspended:
         world.parents[job.key] = None
-        cron.arm(world, job)
+        cron.arm_cron(world, job)
 
 
 def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> None:
     """Create the Job that is due, and delete those beyond the history limit."""
-    for old in cron.surplus(rules, children):
-        delete(world, old)
+    for old in cron.surplus_runs(rules, children):
+        delete_child(world, old)
     active = [child for child in children if not child.ended]
-    scheduled = None if job.suspended else cron.latest(job, rules, world.now)
+    scheduled = None if job.suspended else cron.latest_run(job, rules, world.now)
     if scheduled is None:
         return
-    if cron.is_held_back(rules, active):
-        if cron.skips_missed(rules):
-            world.put(cron.skipped(job, rules, scheduled))
+    if cron.is_run_held_back(rules, active):
+        if cron.skips_missed_runs(rules):
+            world.put(cron.with_skipped_run(job, rules, scheduled))
         return
-    for earlier in cron.replaced(rules, active):
-        delete(world, earlier)
+    for earlier in cron.replaced_runs(rules, active):
+        delete_child(world, earlier)
     name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
-    made = cron.job_for(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
+    made = cron.job_for_run(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
     # If a quota refuses it, its time stays open, and is tried again when another Job of the CronJob ends or is deleted.
     if _is_refused(world, job, made):
         return
-    world.put(cron.noted(job, rules, scheduled))
+    world.put(cron.with_created_run(job, rules, scheduled))
     jobs.create_job(world, made)
 
 
 def _is_refused(world: World, parent: Job, child: Job) -> bool:
     """True if a ResourceQuota refuses a job to be created; its creator records an event."""
-    refusal = quotas.refusal_of(world, child)
+    refusal = quotas.quota_refusal(world, child)
     if refusal:
         message = f"Error creating job: {refusal}"
         world.tell(HistoryEventKind.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)
@@ -100,16 +100,16 @@ def _advance(world: World, job: Job, rules: FlowRules, children: list[Job]) -> N
     """Create the Jobs of a flow that are due, and update its status."""
     if job.ended:
         return
-    for child in flows.ready(world, job, rules, children):
+    for child in flows.ready_flow_jobs(world, job, rules, children):
         if not _is_refused(world, job, child):
             jobs.create_job(world, child)
             children.append(child)
-    current = flows.noted(job, rules, children, world.now)
+    current = flows.flow_with_phase(job, rules, children, world.now)
     if current != job:
         world.put(current)
     if current.phase is JobPhase.SUCCEEDED and rules.deletes:
         for child in children:
-            delete(world, child)
+            delete_child(world, child)
 
 
 def _has_pods(world: World, job: Job) -> bool:
@@ -122,7 +122,7 @@ def _fill(world: World, job: Job, children: list[Job]) -> None:
     wanted = {f"{_kind(job)}/{job.namespace}/{job.name}-{index}": index for index in range(_replicas(job))}
     for child in reversed(children):
         if child.key not in wanted:
-            delete(world, child)
+            delete_child(world, child)
     there = {child.key for child in children}
     for key, index in wanted.items():
         if key not in there:

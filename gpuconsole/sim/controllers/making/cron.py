@@ -17,7 +17,7 @@ MOST_MISSED = 10_000
 """Maximum missed times to consider; a schedule that missed more continues from now."""
 
 
-def arm(world: World, job: Job) -> None:
+def arm_cron(world: World, job: Job) -> None:
     """Set the timer for a CronJob's next run."""
     if isinstance(job.rules, CronRules) and not job.suspended:
         due = parse_cron(job.rules.schedule).next_in(world.now, job.rules.time_zone)
@@ -25,7 +25,7 @@ def arm(world: World, job: Job) -> None:
             world.kernel.at(due, CronDue(job.key, job.uid))
 
 
-def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
+def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
     """The latest scheduled time that has passed without a Job; None if there is none."""
     since = job.created if rules.last is None else rules.last
     if rules.starting_deadline is not None:
@@ -39,7 +39,7 @@ def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
     return now // MINUTE * MINUTE
 
 
-def skips_missed(rules: CronRules) -> bool:
+def skips_missed_runs(rules: CronRules) -> bool:
     """True if runs that are due while an earlier one is active are skipped, not started after it."""
     return rules.makes == _SPARK
 
@@ -49,7 +49,7 @@ def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
     return f"{parent.name}-{scheduled * 1000 if rules.makes == _SPARK else scheduled // MINUTE}"
 
 
-def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
+def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
     """The Job of one scheduled time."""
     return Job(
         kind=rules.makes,
@@ -73,7 +73,7 @@ def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Ti
     )
 
 
-def surplus(rules: CronRules, children: Sequence[Job]) -> list[Job]:
+def surplus_runs(rules: CronRules, children: Sequence[Job]) -> list[Job]:
     """Finished Jobs beyond the history limit, the oldest first."""
     gone = []
     for phase, kept in ((JobPhase.SUCCEEDED, rules.keep_succeeded), (JobPhase.FAILED, rules.keep_failed)):
@@ -82,21 +82,21 @@ def surplus(rules: CronRules, children: Sequence[Job]) -> list[Job]:
     return gone
 
 
-def is_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
+def is_run_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
     """True if an active Job forbids the next one (concurrencyPolicy Forbid)."""
     return rules.concurrency is Concurrency.FORBID and bool(active)
 
 
-def replaced(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
+def replaced_runs(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
     """Active Jobs that the next one replaces (concurrencyPolicy Replace)."""
     return active if rules.concurrency is Concurrency.REPLACE else ()
 
 
-def skipped(job: Job, rules: CronRules, scheduled: Time) -> Job:
+def with_skipped_run(job: Job, rules: CronRules, scheduled: Time) -> Job:
     """The CronJob after a scheduled time that never gets a Job."""
     return replace(job, rules=replace(rules, last=scheduled))
 
 
-def noted(job: Job, rules: CronRules, scheduled: Time) -> Job:
+def with_created_run(job: Job, rules: CronRules, scheduled: Time) -> Job:
     """The CronJob after it created the Job of this time."""
     return replace(job, rules=replace(rules, last=scheduled), phase=JobPhase.RUNNING)

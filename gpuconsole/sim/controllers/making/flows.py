@@ -13,7 +13,7 @@ BY_TEMPLATE, BY_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJ
 """Labels and annotations of the created Jobs."""
 
 
-def ready(world: World, flow: Job, rules: FlowRules, children: Sequence[Job]) -> Iterator[Job]:
+def ready_flow_jobs(world: World, flow: Job, rules: FlowRules, children: Sequence[Job]) -> Iterator[Job]:
     """Jobs that do not exist yet, whose template exists and whose dependencies are complete."""
     phases = {child.name: child.phase for child in children}
     for one in rules.flows:
@@ -45,7 +45,7 @@ def _job(world: World, flow: Job, template: Job, rules: TemplateRules) -> Job:
     )
 
 
-def noted(flow: Job, rules: FlowRules, children: Sequence[Job], now: Time) -> Job:
+def flow_with_phase(flow: Job, rules: FlowRules, children: Sequence[Job], now: Time) -> Job:
     """The flow with its phase: succeeded if all of its Jobs have, failed if one has, running once one runs."""
     phases = [child.phase for child in children]
     if JobPhase.FAILED in phases:

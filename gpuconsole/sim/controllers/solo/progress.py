@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span
-from gpuconsole.model.intervals import added, count, lacking, shared
+from gpuconsole.model.intervals import added, count_numbers, lacking, shared
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
 
@@ -38,7 +38,7 @@ def pieces(rules: BatchRules, limit: int) -> int:
 
 def finished(job: Job, total: int) -> int:
     """The number of pieces that are complete or failed."""
-    return count(over(job), total)
+    return count_numbers(over(job), total)
 
 
 def over(job: Job) -> tuple[str, str]:
@@ -80,7 +80,7 @@ def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding |
         return JobEnding(True, "SuccessPolicy", f"Matched rules at index {met}")
     if job.failures > job.backoff_limit:
         return JobEnding(False, "BackoffLimitExceeded", BACKOFF_EXCEEDED)
-    failed = count((status.failed,), total)
+    failed = count_numbers((status.failed,), total)
     if rules.most_failed is not None and failed > rules.most_failed:
         message = "Job has exceeded the specified maximal number of failed indexes"
         return JobEnding(False, "MaxFailedIndexesExceeded", message)
@@ -93,8 +93,8 @@ def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding |
 
 def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
     if not rule.indexes:
-        return rule.count is not None and count((completed,), total) >= rule.count
-    wanted = count((rule.indexes,), total) if rule.count is None else rule.count
+        return rule.count is not None and count_numbers((completed,), total) >= rule.count
+    wanted = count_numbers((rule.indexes,), total) if rule.count is None else rule.count
     return 0 < wanted <= shared(rule.indexes, completed, total)
 
 

@@ -17,23 +17,23 @@ from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 
-def look(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
+def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
     """Reconcile the job of a running group."""
     present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
-        verdict = progress.verdict(job, rules, limit(job, workload), len(present))
+        verdict = progress.verdict(job, rules, parallelism_limit(job, workload), len(present))
         if verdict is not None:
             completion.conclude(world, group, verdict)
             return
     if world.now >= group.hold:
         group = _fill(world, group, workload, job, present)
     if group.started and group.start is None:
-        _begin(world, group, workload)
+        _begin_job(world, group, workload)
     _note_ready(world, group, workload, job)
 
 
-def limit(job: Job, workload: Workload | None) -> int:
+def parallelism_limit(job: Job, workload: Workload | None) -> int:
     """The most pods that may run at once: those admitted, else the job's parallelism."""
     if workload is not None and workload.admission is not None:
         return sum(part.count for part in workload.admission.pod_sets)
@@ -70,7 +70,7 @@ def _fill(
 def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
     if isinstance(job.rules, BatchRules):
         active = {pod.index for pod in present}
-        pieces = progress.next_pieces(job, job.rules, limit(job, workload), active)
+        pieces = progress.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
         return list(specs.pods_for(world, job, workload, pieces)) if pieces else []
     there = {(pod.pod_set, pod.index) for pod in present}
     wanted = specs.pods_for(world, job, workload)
@@ -90,10 +90,10 @@ def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: 
     return []
 
 
-def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None:
+def _begin_job(world: World, group: RunningGroup, workload: Workload | None) -> None:
     """Start the job when its first pods run."""
     world.groups[group.key] = replace(group, start=world.now)
-    jobphases.mark(world, group.job, JobPhase.RUNNING)
+    jobphases.mark_phase(world, group.job, JobPhase.RUNNING)
     members = [pod for pod in pods.pods_of(world, group) if pod.started and not pod.done]
     world.tell(
         HistoryEventKind.STARTED,
@@ -111,9 +111,9 @@ def _note_ready(world: World, group: RunningGroup, workload: Workload | None, jo
     if workload is None or workload.is_true(PODS_READY) or not group.started:
         return
     done = (
-        progress.finished(job, progress.pieces(job.rules, limit(job, workload)))
+        progress.finished(job, progress.pieces(job.rules, parallelism_limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
-    if group.started + done >= limit(job, workload):
-        world.put(queue_conditions.ready(workload, world.now))
+    if group.started + done >= parallelism_limit(job, workload):
+        world.put(queue_conditions.with_pods_ready(workload, world.now))

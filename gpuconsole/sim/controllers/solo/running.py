@@ -13,7 +13,7 @@ from gpuconsole.sim.pod_group_state import RunningGroup, running_group_key
 from gpuconsole.sim.world import World
 
 
-def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
+def start_pods_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
     """Set the timers that start newly bound pods, together for each running group.
 
     Without latencies they have started, so that their work begins now.
@@ -21,21 +21,21 @@ def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
     for key, pods_of_group in bound.items():
         if world.policy.latencies is None:
             for pod in pods_of_group:
-                begin(world, pod)
+                begin_pod(world, pod)
         else:
             at = world.now + world.latency("bind", "start", of=(key, pods_of_group[0].uid))
             world.kernel.at(at, PodsStart(tuple((pod.key, pod.uid) for pod in pods_of_group)))
 
 
-def start(world: World, started: Iterable[tuple[str, str]]) -> None:
+def start_pods(world: World, started: Iterable[tuple[str, str]]) -> None:
     """Start the containers of these pods (key and uid), unless they were deleted or lost meanwhile."""
     for key, uid in started:
         pod = world.pod(key)
         if pod is not None and pod.uid == uid and not (pod.done or pod.deleted or pod.started):
-            begin(world, pods.start(world, pod))
+            begin_pod(world, pods.start(world, pod))
 
 
-def begin(world: World, pod: Pod) -> None:
+def begin_pod(world: World, pod: Pod) -> None:
     """Set the timer that ends the work of a started pod, if it works independently."""
     group = world.groups.get(running_group_key(pod))
     todo = None if group is None or not group.solo else work.pod_task(world, group, pod)
@@ -43,7 +43,7 @@ def begin(world: World, pod: Pod) -> None:
         world.kernel.at(work.end_of(todo, pod.started, world.now), PodEnds(pod.key, pod.uid))
 
 
-def end(world: World, timer: PodEnds) -> None:
+def end_pod(world: World, timer: PodEnds) -> None:
     """Complete the work of a pod, unless it was lost meanwhile."""
     pod = world.pod(timer.pod)
     if pod is None or pod.uid != timer.uid or pod.done or pod.deleted or not pod.node:
@@ -54,7 +54,9 @@ def end(world: World, timer: PodEnds) -> None:
         _note(world, group, progress.succeeded(job, pod.index), job.rules)
 
 
-def fail(world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False) -> progress.JobEnding | None:
+def count_failure(
+    world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False
+) -> progress.JobEnding | None:
     """Count a pod's failure; returns the job's end if the failure ends it."""
     job = world.job(pod.job) if pod.job else None
     group = world.groups.get(running_group_key(pod))

@@ -20,7 +20,7 @@ from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.volcano import claims, groups, phases
 from gpuconsole.sim.controllers.volcano.event_requests import request_about
-from gpuconsole.sim.controllers.volcano.members import enlist, pods_of_job
+from gpuconsole.sim.controllers.volcano.members import enlist_pods, pods_of_job
 from gpuconsole.sim.kernel import ActLater, Restart
 from gpuconsole.sim.world import World
 
@@ -103,18 +103,18 @@ def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> N
 def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
     begun = replace(job, volcano_status=initial(job, world.now))
     try:
-        begun = claims.ensure(world, begun)
+        begun = claims.ensure_claims(world, begun)
     except VolumeClaimMissing as problem:
         if job.volcano_status.phase is VolcanoPhase.NEW:
             text = f"Failed to create PVC, err: {problem}"
             world.tell(HistoryEventKind.PENDING, workload=job.key, reason="PVCError", message=text)
         _write(world, job, begun.volcano_status)
         return
-    group = groups.ensure(world, begun)
+    group = groups.ensure_group(world, begun)
     whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
     synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
     try:
-        complete = enlist(world, whole, synced.create)
+        complete = enlist_pods(world, whole, synced.create)
     except ValueError as problem:
         world.tell(HistoryEventKind.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=str(problem))
         return
@@ -159,7 +159,7 @@ def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None
                 cost=loss.cost,
             )
         pods.remove(world, marked, action.value)
-    groups.drop(world, job)
+    groups.drop_group(world, job)
     _write(world, world.job(job.key) or job, killing.status)
 
 
@@ -177,5 +177,5 @@ def _write(world: World, job: Job, status: VolcanoStatus) -> None:
     job = replace(job, volcano_status=status, failures=status.retry_count)
     world.put(job)
     if status.phase is not before.phase:
-        phases.reached(world, job)
+        phases.reach_phase(world, job)
         ask(world, request_of_job(job))

@@ -15,7 +15,7 @@ from gpuconsole.sim.world import World
 _SUFFIX = 12
 
 
-def ensure(world: World, job: Job) -> Job:
+def ensure_claims(world: World, job: Job) -> Job:
     """The job, with the claims that it owns created.
 
     Raises:
@@ -39,7 +39,7 @@ def ensure(world: World, job: Job) -> Job:
     return named
 
 
-def tidy(world: World) -> list[JobRequest]:
+def tidy_claims(world: World) -> list[JobRequest]:
     """Delete claims with their jobs; reconcile jobs whose missing claim exists now."""
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.job and world.job(claim.job) is None:

@@ -48,5 +48,5 @@ def _about_group(world: World, old: object, new: object) -> JobRequest | None:
     """The request for a PodGroup that became Inqueue or Unknown."""
     if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
         return None
-    job = groups.owner(world, new.key)
+    job = groups.group_owner(world, new.key)
     return request_of_group(job, new, old) if job else None

@@ -17,7 +17,7 @@ def group_key(job: Job) -> str:
     return f"{job.namespace}/{group_name(job)}"
 
 
-def ensure(world: World, job: Job) -> PodGroup:
+def ensure_group(world: World, job: Job) -> PodGroup:
     """Create or update the PodGroup of a job. Without Volcano's scheduler it starts as Inqueue."""
     classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
     found: PodGroup | None = world.state.get(PodGroup, group_key(job))
@@ -32,7 +32,7 @@ def ensure(world: World, job: Job) -> PodGroup:
     return wanted
 
 
-def owner(world: World, key: str) -> str:
+def group_owner(world: World, key: str) -> str:
     """The key of the PodGroup's job; empty without one. Its name begins with the job's."""
     namespace, _, name = key.partition("/")
     parts = name.split("-")
@@ -43,11 +43,11 @@ def owner(world: World, key: str) -> str:
     return ""
 
 
-def drop(world: World, job: Job) -> None:
+def drop_group(world: World, job: Job) -> None:
     """Delete the PodGroup; the next one has to be enqueued again."""
     if world.state.get(PodGroup, group_key(job)) is not None:
         world.drop(PodGroup, group_key(job))
-        queues.settle(world, spec_of(job).queue or queues.DEFAULT)
+        queues.close_if_empty(world, spec_of(job).queue or queues.DEFAULT_QUEUE)
 
 
 def _classes(world: World) -> list[PriorityClass]:

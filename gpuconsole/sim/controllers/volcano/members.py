@@ -21,7 +21,7 @@ def pods_of_job(world: World, job: Job) -> list[Pod]:
     return [pod for key in (group.pods if group else ()) if (pod := world.pod(key)) is not None]
 
 
-def enlist(world: World, job: Job, made: Sequence[Pod]) -> bool:
+def enlist_pods(world: World, job: Job, made: Sequence[Pod]) -> bool:
     """Create these pods of a job, with the additions of its plugins; False if the API server refuses some."""
     group = world.groups.get(job.key) or RunningGroup(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
@@ -42,7 +42,7 @@ def _finished(world: World, job: Job, pod: Pod) -> Pod:
     )
 
 
-def recount(world: World, job: Job, group: RunningGroup) -> RunningGroup:
+def recount_pods(world: World, job: Job, group: RunningGroup) -> RunningGroup:
     """Count a job's pods again; ended ones count as missing."""
     pods = pods_of_job(world, job)
     counted = replace(

@@ -13,13 +13,13 @@ from gpuconsole.sim.world import World
 _STOPPED = (VolcanoPhase.ABORTING, VolcanoPhase.ABORTED)
 
 
-def job_named(world: World, key: str) -> Job | None:
+def volcano_job_named(world: World, key: str) -> Job | None:
     """The unfinished Volcano Job with this `namespace/name` or full key."""
     job = world.job(key) or world.job(f"VolcanoJob/{key}")
     return job if job is not None and job.volcano is not None and not job.ended else None
 
 
-def scaled(world: World, before: Job, job: Job) -> Refusal:
+def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
     """Scale the tasks of a job, as far as Volcano's webhook allows."""
     for task in tasks_of(job):
         if task.least > task.replicas:
@@ -31,7 +31,7 @@ def scaled(world: World, before: Job, job: Job) -> Refusal:
     return DONE
 
 
-def set_active(world: World, job: Job, active: bool) -> Refusal:
+def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
     """Abort a job, or resume an aborted one (a Command of bus.volcano.sh)."""
     stopped = job.volcano_status.phase in _STOPPED
     if active is not stopped:

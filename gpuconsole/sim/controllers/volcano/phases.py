@@ -21,7 +21,7 @@ _ENDINGS = {
 }
 
 
-def reached(world: World, job: Job) -> None:
+def reach_phase(world: World, job: Job) -> None:
     """Handle a job's new phase."""
     phase = job.volcano_status.phase
     ending = _ENDINGS.get(phase)
@@ -34,12 +34,12 @@ def reached(world: World, job: Job) -> None:
             reason="Aborted",
             message="the job is aborted until it is resumed",
         )
-        jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
+        jobphases.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
     elif phase is VolcanoPhase.RUNNING:
         # The job is marked as running only when its work begins.
         world.dirty[job.key] = None
     else:
-        jobphases.mark(world, job.key, job_phase(phase))
+        jobphases.mark_phase(world, job.key, job_phase(phase))
 
 
 def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
@@ -55,7 +55,7 @@ def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
     )
-    jobphases.mark(world, job.key, job_phase(job.volcano_status.phase))
+    jobphases.mark_phase(world, job.key, job_phase(job.volcano_status.phase))
     _clean_up_later(world, job, members)
 
 
@@ -64,13 +64,13 @@ def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
     ended = world.job(job.key)
     ttl = spec_of(job).ttl
     if ttl is None:
-        ttl_after_finished.later(world, (ended, *members))
+        ttl_after_finished.retire_later(world, (ended, *members))
         return
     pods_too = tuple((TABLES[Pod], pod.key, pod.uid) for pod in members)
     world.kernel.at(world.now + ttl, Retire((*pods_too, (TABLES[Job], job.key, job.uid))))
 
 
-def work_done(world: World, job: Job) -> bool:
+def complete_work(world: World, job: Job) -> bool:
     """Complete the running pods of the tasks that complete the job, or else all running ones; False if none runs."""
     group = world.groups.get(job.key)
     if group is not None:

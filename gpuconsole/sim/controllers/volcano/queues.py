@@ -8,11 +8,11 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import JobAction
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
-from gpuconsole.scheduling.volcano.queue_states import CLOSING, command, refusal
+from gpuconsole.scheduling.volcano.queue_states import CLOSING, queue_command, queue_refusal
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.world import World
 
-DEFAULT = "default"
+DEFAULT_QUEUE = "default"
 
 
 def volcano_queue(world: World, name: str) -> VolcanoQueue | None:
@@ -25,34 +25,34 @@ def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
     """Close or open a queue by a Command of bus.volcano.sh. Its jobs are not affected."""
     action = JobAction.OPEN_QUEUE if policy is StopPolicy.NONE else JobAction.CLOSE_QUEUE
     known = _known(world)
-    problem = refusal(queue, action, known)
+    problem = queue_refusal(queue, action, known)
     if problem:
         return problem
     _carry_out(world, queue.name, action)
     return DONE
 
 
-def settle(world: World, name: str) -> None:
+def close_if_empty(world: World, name: str) -> None:
     """Close a closing queue once it is empty."""
     queue = volcano_queue(world, name)
     if queue is not None and queue.state == CLOSING:
         _carry_out(world, name, JobAction.SYNC_QUEUE)
 
 
-def takes(world: World, job: Job) -> Refusal:
+def new_job_refusal(world: World, job: Job) -> Refusal:
     """Why a known queue rejects a new job; empty if it does not."""
-    if volcano_queue(world, spec_of(job).queue or DEFAULT) is None:
+    if volcano_queue(world, spec_of(job).queue or DEFAULT_QUEUE) is None:
         return DONE
     documents = {
         queue.name: {"spec": {"parent": queue.parent}, "status": {"state": queue.state}}
         for queue in _known(world).values()
     }
-    return message_of(check_queue({"spec": {"queue": spec_of(job).queue or DEFAULT}}, documents)).strip()
+    return message_of(check_queue({"spec": {"queue": spec_of(job).queue or DEFAULT_QUEUE}}, documents)).strip()
 
 
 def _carry_out(world: World, name: str, action: JobAction) -> None:
-    busy = {group.queue or DEFAULT for group in world.state.table("pod_groups").all()}
-    for changed in command(name, action, _known(world), busy):
+    busy = {group.queue or DEFAULT_QUEUE for group in world.state.table("pod_groups").all()}
+    for changed in queue_command(name, action, _known(world), busy):
         world.put(changed)
         world.tell(HistoryEventKind.QUEUE_CHANGED, queue=changed.name, reason=changed.state)
 

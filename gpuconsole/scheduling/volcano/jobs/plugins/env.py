@@ -7,7 +7,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_env(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set VC_TASK_INDEX and its older name VK_TASK_INDEX."""
     index = index_in_name(pod.name)
     return replace(pod, env={**pod.env, "VK_TASK_INDEX": index, "VC_TASK_INDEX": index})

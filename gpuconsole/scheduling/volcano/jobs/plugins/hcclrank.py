@@ -11,7 +11,7 @@ RANK = "hccl/rankIndex"
 _FLAGS = {"master": "master", "worker": "worker"}
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set the rank from the variable RANK, else from the pod's index, masters before workers; an existing rank
     stays.
     """

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import task_of_pod, tasks_of
 FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set MPI_HOST for the master; other pods stay as they are."""
     flags = read_flags(arguments, FLAGS)
     workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)

@@ -8,7 +8,7 @@ from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
 from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name, task_of_pod, tasks_of
 
-_FLAGS: Flags = {
+_PYTORCH_FLAGS: Flags = {
     "master": "master",
     "worker": "worker",
     "port": 23456,
@@ -18,11 +18,11 @@ _FLAGS: Flags = {
 }
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_pytorch(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (0 for the master, then the workers); nothing without a master
     task.
     """
-    flags = read_flags(arguments, _FLAGS)
+    flags = read_flags(arguments, _PYTORCH_FLAGS)
     tasks = {task.name: task for task in tasks_of(job)}
     master = tasks.get(str(flags["master"]))
     if master is None:

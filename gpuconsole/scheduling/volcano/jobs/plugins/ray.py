@@ -9,7 +9,7 @@ from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
 from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.tasks import task_of_pod, tasks_of
 
-_FLAGS: Flags = {
+_RAY_FLAGS: Flags = {
     "head": "head",
     "headContainer": "head",
     "worker": "worker",
@@ -24,13 +24,13 @@ class NoHead(ValueError):
     """The job has no head task, so none of its pods can be created."""
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set the `ray start` command if the template has the container of the pod's role.
 
     Raises:
         NoHead: the job has no head task.
     """
-    flags = read_flags(arguments, _FLAGS)
+    flags = read_flags(arguments, _RAY_FLAGS)
     head = next((task for task in tasks_of(job) if task.name == flags["head"]), None)
     if head is None:
         raise NoHead(f"job {job.name} doesn't have head task {flags['head']}")
@@ -45,6 +45,6 @@ def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, command=command) if command else pod
 
 
-def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+def ray_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The service of the head."""
     return OwnedObjects(services=(f"{job.name}-head-svc",))

@@ -30,14 +30,14 @@ class JobPlugin(Struct, frozen=True):
 
 
 PLUGINS: Mapping[str, JobPlugin] = {
-    "env": JobPlugin(env.on_pod),
-    "hcclrank": JobPlugin(hcclrank.on_pod),
-    "mpi": JobPlugin(mpi.on_pod),
-    "pytorch": JobPlugin(pytorch.on_pod),
-    "ray": JobPlugin(ray.on_pod, ray.owned_objects),
-    "ssh": JobPlugin(ssh.on_pod, ssh.owned_objects),
-    "svc": JobPlugin(svc.on_pod, svc.owned_objects),
-    "tensorflow": JobPlugin(tensorflow.on_pod),
+    "env": JobPlugin(env.apply_env),
+    "hcclrank": JobPlugin(hcclrank.apply_hcclrank),
+    "mpi": JobPlugin(mpi.apply_mpi),
+    "pytorch": JobPlugin(pytorch.apply_pytorch),
+    "ray": JobPlugin(ray.apply_ray, ray.ray_objects),
+    "ssh": JobPlugin(ssh.apply_ssh, ssh.ssh_objects),
+    "svc": JobPlugin(svc.apply_svc, svc.svc_objects),
+    "tensorflow": JobPlugin(tensorflow.apply_tensorflow),
 }
 
 

@@ -5,11 +5,11 @@ from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_ssh(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """The same pod: the plugin only mounts the secret, which is not simulated."""
     return pod
 
 
-def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+def ssh_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The secret with the key."""
     return OwnedObjects(secrets=(f"{job.name}-ssh",))

@@ -9,10 +9,10 @@ from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts
 from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
-_FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
+_SVC_FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_svc(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set hostname, subdomain (by default the names of pod and job) and the variables of `host_environment`."""
     return replace(
         pod,
@@ -32,9 +32,9 @@ def host_environment(job: Job) -> dict[str, str]:
     return found
 
 
-def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+def svc_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The service, its ConfigMap and, unless disabled, a NetworkPolicy that admits only the job's own pods."""
-    closed = not read_flags(arguments, _FLAGS)["disable-network-policy"]
+    closed = not read_flags(arguments, _SVC_FLAGS)["disable-network-policy"]
     return OwnedObjects(
         services=(job.name,),
         config_maps=(f"{job.name}-svc",),

@@ -11,12 +11,12 @@ from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
 from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name, task_of_pod, tasks_of
 
 _ROLES = ("ps", "worker", "chief", "evaluator")
-_FLAGS: Flags = {**{role: role for role in _ROLES}, "port": 2222}
+_TENSORFLOW_FLAGS: Flags = {**{role: role for role in _ROLES}, "port": 2222}
 
 
-def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+def apply_tensorflow(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set TF_CONFIG, unless the job has a single pod."""
-    tasks, flags = tasks_of(job), read_flags(arguments, _FLAGS)
+    tasks, flags = tasks_of(job), read_flags(arguments, _TENSORFLOW_FLAGS)
     if len(tasks) == 1 and tasks[0].replicas == 1:
         return pod
     roles = {flags[role]: role for role in reversed(_ROLES)}
