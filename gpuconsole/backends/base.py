@@ -17,8 +17,7 @@ from gpuconsole.insight.visibility_positions import VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.sim.policy import SimPolicy
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gpuconsole.backends.telemetry_sampler import TelemetrySampler
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, HistoryEvent
-from gpuconsole.model.visibility import Visibility
+from gpuconsole.model.snapshot import Visibility
 from gpuconsole.sim.engine import Simulation
 
 BUDGET = 0.018

@@ -24,9 +24,8 @@ from gpuconsole.insight.admission_view import AdmissionView, view_of, view_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import HistoryEvent
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, Visibility, with_truncated_history
 from gpuconsole.model.text import clean
-from gpuconsole.model.visibility import Visibility, with_truncated_history
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario
 from gpuconsole.ui.answers.missing_data import NOTHING, missing_data_lines

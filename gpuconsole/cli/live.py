@@ -14,8 +14,7 @@ from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import only_namespaces_text
+from gpuconsole.model.snapshot import Snapshot, only_namespaces_text
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim.policy import SimPolicy

@@ -9,7 +9,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.mig_changes import MigNodeChange, mig_changes
 from gpuconsole.insight.tables import table
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import mig_parted
+from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
 from gpuconsole.model.text import clean
 
 

@@ -10,8 +10,8 @@ from gpuconsole.insight.preemption_choice_text import WORDS, shares, whose
 from gpuconsole.insight.preemption_stats import EvictionCycle, PreemptionCount, PreemptionStats
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import SECOND, format_span
+from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.device_units import device_cell
-from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.ui.names import called
 
 MOST = 20

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.errors import SourceError
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.sanity_limits import insane_values
-from gpuconsole.model.snapshot import FORMAT, SnapshotFile, decode
+from gpuconsole.model.objects import insane_values
+from gpuconsole.model.snapshot import FORMAT, KUEUES, SnapshotFile, decode
 from gpuconsole.model.text import clean
-from gpuconsole.model.visibility import KUEUES
 from gpuconsole.sim.files import policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
 

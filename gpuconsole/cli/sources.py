@@ -26,7 +26,7 @@ from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests, Severity, load
-from gpuconsole.model.manifests.admit_all import admitting_all
+from gpuconsole.model.manifests.loading import admitting_all
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices

@@ -21,7 +21,7 @@ from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for
 from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
-from gpuconsole.model.documents.generated_names import GeneratedNames
+from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.snapshot import EMPTY, Snapshot

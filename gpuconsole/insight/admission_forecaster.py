@@ -13,11 +13,9 @@ from gpuconsole.insight.possible_scheduler_states import possible_scheduler_stat
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.visibility import NO_ASSUMPTIONS, QueueAssumptions
+from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, Snapshot, change_events
 from gpuconsole.model.workloads import Admission, Condition, Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason

@@ -10,8 +10,8 @@ from gpuconsole.insight.reasons import ParsedReason, PendingReason
 from gpuconsole.insight.shortage import FlavorShortage, Remedy, show
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
-from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition

@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.interconnect import (
+from gpuconsole.model.gpus.models import (
     NETWORK,
     NETWORK_BANDWIDTH,
     PCIE,

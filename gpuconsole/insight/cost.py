@@ -16,12 +16,10 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.device_requests import pod_hourly
 from gpuconsole.model.device_units import ANY_DEVICE, DRA_DEVICE, DeviceUnit, is_counted
-from gpuconsole.model.diff import different
-from gpuconsole.model.gpus.instances import division_of, part_of_gpu
+from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
-from gpuconsole.model.quantity import MIG_PREFIX
-from gpuconsole.model.resources import is_mig
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.resources import MIG_PREFIX, is_mig
+from gpuconsole.model.snapshot import Snapshot, different
 from gpuconsole.model.workloads import Workload
 
 __all__ = ["EvictionLoss", "gpu_type", "hourly", "loss_if_evicted", "node_hourly"]

@@ -11,7 +11,7 @@ from gpuconsole.insight.losses import NOTHING_LOST, Losses, LostWork
 from gpuconsole.insight.pools import MachinePool, device_use, pools
 from gpuconsole.model.autoscaling import SPOT, ProvisionedInstance, machine_hourly
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus.instances import division_of
+from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.prices import Prices, is_spot
 from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.model.snapshot import Snapshot

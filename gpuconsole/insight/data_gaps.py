@@ -10,8 +10,7 @@ from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Topology
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import ALWAYS, QueueAssumptions
+from gpuconsole.model.snapshot import ALWAYS, QueueAssumptions, Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.latencies import MEASURED, Latencies

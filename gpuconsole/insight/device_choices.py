@@ -7,7 +7,7 @@ from gpuconsole.insight.device_demand import CLAIMED, counted_as, quota_accelera
 from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.model.device_requests import NO_ACCELERATORS
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, is_counted, order_of
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 
 

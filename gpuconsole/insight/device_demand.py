@@ -10,8 +10,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_requests import NOTHING_OFFERED, DeviceCounter, claimed_devices
 from gpuconsole.model.device_units import DRA_DEVICE, DeviceUnit, Units, added, in_one_unit, is_counted, unit_of
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
-from gpuconsole.model.resources import GPU_RESOURCES
+from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, GPU_RESOURCES, MEMORY, PODS
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 

@@ -13,9 +13,9 @@ from gpuconsole.insight.expectation_state import DELETED
 from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.commands import Command
+from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.sim.scenario import Scenario
 
 LAST: Span = MINUTE

@@ -10,7 +10,7 @@ from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.job import Job
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

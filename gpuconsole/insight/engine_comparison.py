@@ -12,8 +12,7 @@ from gpuconsole.insight.unqueued_work import outermost
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 

@@ -17,8 +17,8 @@ from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind, added, common
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
-from gpuconsole.model.quantity import GPU, MIG_PREFIX
 from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.resources import GPU, MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kai.api.amounts import mig_profile

@@ -5,8 +5,8 @@ from typing import assert_never
 from msgspec import Struct
 
 from gpuconsole.insight.derived import memoized
+from gpuconsole.model.gpus.mig_resources import MigStrategy
 from gpuconsole.model.gpus.sharing import STRATEGY
-from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kai.policy import KaiPolicy

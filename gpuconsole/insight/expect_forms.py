@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.model.quantity import amount
+from gpuconsole.model.resources import amount
 from gpuconsole.model.text import clean
 
 INCLUDES = "Includes"

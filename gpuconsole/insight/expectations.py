@@ -28,7 +28,7 @@ from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.pools import pools
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.model.clock import Span, parse_span
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.text import clean
 
 WITHIN = "within"

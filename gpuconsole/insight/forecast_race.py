@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.forecast_facts import AdmissionFact, workload_with_uid
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, change_events
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 

@@ -18,7 +18,7 @@ from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, order_of
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kube.bin_packing import typical_pods
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation

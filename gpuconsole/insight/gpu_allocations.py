@@ -11,7 +11,7 @@ from gpuconsole.insight.gpu_time import dra_devices_of
 from gpuconsole.insight.pods_by_node import Pods, pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_units import DRA_DEVICE, Units
-from gpuconsole.model.gpus.instances import division_of
+from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 

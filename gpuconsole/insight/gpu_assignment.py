@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.snapshot import TableView
+from gpuconsole.model.snapshot import TableView, row_changes
 from gpuconsole.model.telemetry import NodeTelemetry
 
 GpuIndices = tuple[int, ...]

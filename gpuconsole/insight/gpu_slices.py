@@ -6,8 +6,7 @@ KAI reads fractions from the pod annotations gpu-fraction and gpu-memory.
 from collections.abc import Sequence
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.model.resources import is_mig
+from gpuconsole.model.resources import CPU, MEMORY, is_mig
 from gpuconsole.scheduling.kai.cluster_info import node_of, request_of
 
 _WHOLE = 1.0

@@ -9,8 +9,7 @@ from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.gpumap import CLAIMS, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.largest_gang import Idle, LargestGang, gang_limits, largest
 from gpuconsole.model.device_units import DeviceUnit, order_of
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, row_changes
 
 
 class UnitTotals(Struct, frozen=True):

@@ -19,11 +19,10 @@ from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.gpus.instances import Division, division_of
+from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, row_changes
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.devices.dra_inventory import Offered, Stock
 

@@ -11,12 +11,11 @@ from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_map
 from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
-from gpuconsole.model.gpus.instances import Division, division_of
-from gpuconsole.model.gpus.interconnect import Wiring, wiring_of
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.models import model_of
+from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.gpus.models import Wiring, model_of, wiring_of
 from gpuconsole.model.gpus.sharing import STRATEGY, client, device, replicas
-from gpuconsole.model.quantity import MIG_PREFIX
+from gpuconsole.model.resources import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 
 WHOLE = "whole"

@@ -6,8 +6,8 @@ from gpuconsole.insight.device_choices import DeviceChoice
 from gpuconsole.insight.device_demand import quota_accelerators
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 
 

@@ -7,10 +7,9 @@ from msgspec import Struct
 
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span
-from gpuconsole.model.diff import row_changes
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.workloads import PREBUILT
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, row_changes
 from gpuconsole.model.workloads import Workload
 
 PATIENCE = 30.0

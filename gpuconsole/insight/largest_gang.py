@@ -20,7 +20,7 @@ from gpuconsole.insight.gpumap import GpuRow, GpuState
 from gpuconsole.insight.local_queues import no_start_reason
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, leaves_available, queues_below
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
-from gpuconsole.model.quantity import MIG_PREFIX
+from gpuconsole.model.resources import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 
 SIZES = (1, 2, 4, 8, 16, 64)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from gpuconsole.insight.pods_by_node import pods_by_node
-from gpuconsole.model.gpus import mig_parted
-from gpuconsole.model.gpus.mig_reconfigure import MigGpuChange, MigNodeChange, mig_node_changes
+from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
+from gpuconsole.model.gpus.mig_reconfiguration import MigGpuChange, MigNodeChange, mig_node_changes
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.snapshot import Snapshot
 

@@ -8,11 +8,9 @@ from msgspec import Struct
 from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.phases import pods_run
 from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs import pod_name
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resource_quota import QuotaRefusal, pod_refusal
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload

@@ -24,8 +24,7 @@ from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.device_units import DRA_DEVICE, NO_UNITS, Units, added
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import KEPT
+from gpuconsole.model.snapshot import KEPT, Snapshot
 
 BINS = 12
 

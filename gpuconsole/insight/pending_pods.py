@@ -14,8 +14,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.insight.volcano_limits import beyond, takers
 from gpuconsole.insight.volcano_refusals import refused
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
+from gpuconsole.model.job import CronRules, FlowRules, Job, JobPhase, TemplateRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key

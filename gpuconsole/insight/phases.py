@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, PodsByNode, pods_by_node
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility, row_changes
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 
 Queues = tuple[str, str]

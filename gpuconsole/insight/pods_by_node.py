@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, row_changes
 
 Pods = Mapping[str, Pod]
 """Key → pod."""

@@ -1,6 +1,6 @@
 """Text for how Kueue chose preemption victims: chosen, skipped, or not a candidate."""
 
-from gpuconsole.model.preemption_trace import CandidateVerdict, PreemptionTrace
+from gpuconsole.model.decisions import CandidateVerdict, PreemptionTrace
 
 WORDS = {
     CandidateVerdict.CHOSEN: "evicted",

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast import Forecaster
 from gpuconsole.insight.forecast_facts import AdmissionFact, hindsight, workload_with_uid
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import Preempt
+from gpuconsole.model.decisions import Preempt, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
 

@@ -6,11 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.decisions import PreemptionRule
+from gpuconsole.model.decisions import PreemptionRule, PreemptionTrace
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import PreemptionTrace
-from gpuconsole.model.visibility import KEPT
+from gpuconsole.model.snapshot import KEPT
 from gpuconsole.scheduling.kueue.messages import paths_in, priorities_in
 
 RULES = {

@@ -13,8 +13,8 @@ from gpuconsole.insight.starved import StarvedQueue, StarvedQuota
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.device_units import ANY_DEVICE, added, described, is_counted
-from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 
 LONG_WAIT: Span = 30 * MINUTE

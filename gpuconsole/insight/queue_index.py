@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.local_queue_index import LocalQueueIndex, QueueCounts
 from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.model.diff import row_changes
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.snapshot import Snapshot, TableView
+from gpuconsole.model.snapshot import Snapshot, TableView, row_changes
 from gpuconsole.model.workloads import Workload
 
 Rows = Sequence[Workload | None]

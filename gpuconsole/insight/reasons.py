@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.kueue_message_patterns import FLAVOR_REASONS, POD_SET, SUFFIX, WHOLE
 from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.model.quantity import amount
+from gpuconsole.model.resources import amount
 
 __all__ = ["NO_GROUPS", "SEVERITY", "ParsedReason", "PendingReason", "code_of", "dominant", "read_kueue"]
 

@@ -14,9 +14,8 @@ from gpuconsole.insight.reasons import ParsedReason, PendingReason
 from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.clock import HOUR, Time, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, is_counted
-from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, Quota
-from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.resources import format_quantity, is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 

@@ -5,7 +5,7 @@ kueue#15277; the scheduling gate of the remaining pods is never removed.
 
 from msgspec import Struct
 
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 
 
 class Undivided(Struct, frozen=True):

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.gpu_alarm_rules import MeasuredGpu
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, row_changes
 from gpuconsole.model.telemetry import NodeTelemetry, busy
 
 SAMPLES = 120

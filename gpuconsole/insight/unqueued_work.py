@@ -9,10 +9,9 @@ from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.pods_by_node import pods_by_node
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
-from gpuconsole.model.jobs.naming import MAKERS
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.job import CronRules, FlowRules, Job, JobPhase, TemplateRules
+from gpuconsole.model.jobs.workloads import MAKERS
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
 

@@ -13,10 +13,9 @@ from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.device_demand import CLAIMED, counted_as, quota_accelerators, wanted_units
 from gpuconsole.insight.positions import pending
 from gpuconsole.model.device_units import DRA_DEVICE
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.quantity import PODS
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
-from gpuconsole.model.resources import scale
+from gpuconsole.model.resources import PODS, scale
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.matching import mismatch

@@ -6,8 +6,7 @@ from gpuconsole.insight.device_demand import quota_unit
 from gpuconsole.insight.engine_uses import let_in
 from gpuconsole.insight.shortage import MOST_HOLDERS, show
 from gpuconsole.model.device_units import DeviceUnit, added, described
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import EMPTY
+from gpuconsole.model.resources import EMPTY, GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT

@@ -11,7 +11,7 @@ from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import ENGINE, PLACES, Evidence, WhyPending
 from gpuconsole.model.clock import Time, format_span
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 
 Mark = Literal["✓", "⚠", ""]

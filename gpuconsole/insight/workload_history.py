@@ -11,8 +11,7 @@ from msgspec import Struct
 from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.model.clock import DAY, HOUR, Span, Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, anew
 from gpuconsole.sim.run_times import ObservedRun, WorkKind

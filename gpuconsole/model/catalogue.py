@@ -8,9 +8,8 @@ from msgspec import Struct
 from gpuconsole.model.autoscaling import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, SPOT, ZONE
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.model.documents.reader import Reader, shown
-from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
-from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS, amount
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.documents.yaml_json import FormError, read_yaml
+from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS, Resources, amount
 from gpuconsole.model.text import clean
 
 _MOST_TEXT = 1_000_000

@@ -17,15 +17,12 @@ from gpuconsole.model.device_units import (
     unit_of,
 )
 from gpuconsole.model.devices import NO_COUNTERS, DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.diff import row_changes
-from gpuconsole.model.gpus.instances import division_of, part_of_gpu
+from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
 from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.prices import Prices, gpu_hourly, part_offered
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import GPU_RESOURCES, gpus, is_mig
-from gpuconsole.model.snapshot import Snapshot, TableView
+from gpuconsole.model.resources import GPU, GPU_RESOURCES, gpus, is_mig
+from gpuconsole.model.snapshot import Snapshot, TableView, row_changes
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 

@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.model.gpus.sharing import SharingKind, replicas
 from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.quantity import MIG_PREFIX
-from gpuconsole.model.resources import GPU_RESOURCES, is_mig
+from gpuconsole.model.resources import GPU_RESOURCES, MIG_PREFIX, is_mig
 
 SHARED_SUFFIX = ".shared"
 """Suffix of resources that the device plugin renames because they are shared (`renameByDefault`)."""

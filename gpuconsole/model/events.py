@@ -11,9 +11,9 @@ from typing import Union
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.preemption_trace import PreemptionTrace
 
 
 class HistoryEventKind(StrEnum):

@@ -1,12 +1,24 @@
-"""The closed set of object kinds: one union, one tag and one table name each.
+"""The closed set of object kinds: one union, one tag and one table name each, and upper limits on input numbers.
+
+The closed set of object kinds: one union, one tag and one table name each.
 
 To add a kind, write its struct and add one line to `TABLES`; the union, the events, the state and the snapshot follow.
+
+Upper limits on input numbers. GPUs and indexes are simulated individually, so absurd numbers would never finish.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
-from gpuconsole.model.autoscaling import NodeGroup, NodePool
+from gpuconsole.model.autoscaling import (
+    NodeGroup,
+    NodePool,
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
+    StoredTemplate,
+)
 from gpuconsole.model.cluster import (
+    CompositePodGroup,
     LimitRange,
     Namespace,
     Node,
@@ -15,26 +27,26 @@ from gpuconsole.model.cluster import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    SchedulingWorkload,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import BatchRules, Job, TrainingRuntime
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
     Cohort,
     LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
     ResourceFlavor,
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
+from gpuconsole.model.resources import MANY, is_gpu, is_mig
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.model.training_runtimes import TrainingRuntime
-from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue, VolcanoSpec
 from gpuconsole.model.workloads import Workload
 
 Object = Union[
@@ -130,3 +142,63 @@ TABLES: dict[type, str] = {
     NodeTelemetry: "telemetry",
 }
 """Struct → name of its table in the state and the Snapshot; also the order of creation."""
+
+
+MOST_DEVICES = 4_096
+"""Most GPUs of one node, including time-slicing replicas."""
+MOST_LEVELS = 100
+"""Most levels of cohorts, or of queues; schedulers visit them level by level."""
+_CARDS = "volcano.sh/gpu-number"
+"""Resource of whole GPUs in Volcano's device plugin."""
+
+
+def too_many_devices(resource: str, amount: int) -> bool:
+    """True for more devices than one node can have; each device is stored by its index."""
+    return amount > MOST_DEVICES and (is_gpu(resource) or is_mig(resource) or resource == _CARDS)
+
+
+def parent_of(obj: object) -> str:
+    """Return the parent cohort or queue; empty if there is none."""
+    return obj.parent if isinstance(obj, Cohort | VolcanoQueue | KaiQueue) else ""
+
+
+def too_deep(parents: Mapping[str, str]) -> str:
+    """Return the first name with too many ancestors; empty if there is none. Cycles are ignored."""
+    above: dict[str, int] = {}
+    for name in parents:
+        trail: dict[str, None] = {}
+        at = name
+        while at in parents and at not in above and at not in trail:
+            trail[at] = None
+            at = parents[at]
+        known = above.get(at, -1)
+        for depth, one in enumerate(reversed(trail), start=known + 1):
+            above[one] = depth if at not in trail else 0
+        if above[name] > MOST_LEVELS:
+            return name
+    return ""
+
+
+def insane_values(objects: Sequence[Object]) -> Iterator[str]:
+    """Yield errors for absurd values in these objects: object, field, and the valid range."""
+    for kind in (Cohort, VolcanoQueue, KaiQueue):
+        deep = too_deep({obj.name: obj.parent for obj in objects if isinstance(obj, kind)})
+        if deep:
+            place = f"{kind.__name__}/{deep} parent"
+            yield f"{place}: more than {MOST_LEVELS} levels lie above it; nest fewer in each other"
+    for obj in objects:
+        match obj:
+            case Node():
+                for name, amount in obj.allocatable.items():
+                    if too_many_devices(name, amount):
+                        place = f"Node/{obj.name} allocatable[{name}]"
+                        yield f"{place}: {amount} are more than a machine has; write {MOST_DEVICES} or less"
+            case Job(rules=BatchRules(completions=int() as completions)) if not 0 <= completions <= MANY:
+                yield f"{obj.key} rules.completions: {completions} is out of range; write 0 to {MANY}"
+            case Job(rules=BatchRules(), pod_sets=()):
+                yield f"{obj.key} pod_sets: there is none; a Job has one"
+            case Job(volcano=VolcanoSpec(tasks=tasks)) if len(tasks) > len(obj.pod_sets):
+                said = f"{len(tasks)} tasks are more than the job's {len(obj.pod_sets)} pod sets"
+                yield f"{obj.key} volcano.tasks: {said}; write one for each pod set, or fewer"
+            case _:
+                pass

@@ -14,11 +14,21 @@ from gpuconsole.model.cluster import Pod, QuotaScope, ResourceQuota
 from gpuconsole.model.devices import EXACT_COUNT, DeviceRequest, ResourceClaim
 from gpuconsole.model.documents.amounts import is_extended
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.naming import GROUPS
+from gpuconsole.model.jobs.workloads import GROUPS
 from gpuconsole.model.labels import Requirement
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, format_quantity
-from gpuconsole.model.resources import EMPTY, Resources, add, exceeding, largest
+from gpuconsole.model.resources import (
+    CPU,
+    EMPTY,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    Resources,
+    add,
+    exceeding,
+    format_quantity,
+    largest,
+)
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload
 

@@ -1,19 +1,37 @@
-"""Snapshot: the immutable state of a cluster at one moment, from which all screens and answers are computed.
+"""Snapshot: the immutable state of a cluster at one moment, the kinds that it covers, and the difference between two.
+
+Snapshot: the immutable state of a cluster at one moment, from which all screens and answers are computed.
 
 A table is a `TableView`: rows by integer id with an index by key. Views share their rows with earlier and later views
 of the same table, so that freezing is cheap, and unchanged tables and rows are the same objects: comparing identities
 finds the changes between two snapshots.
+
+Difference between two Snapshots: rows that are no longer the same object.
+
+Visibility: which kinds of a cluster a Snapshot covers.
+
+A kind that may not be listed is unknown, not zero; so is one of which only some namespaces, or not all objects, can be
+read. Code that counts objects, or does not find one, checks `Snapshot.seen` first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import is_not
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.model.autoscaling import NodeGroup, NodePool
-from gpuconsole.model.clock import Time
+from gpuconsole.model.autoscaling import (
+    NodeGroup,
+    NodePool,
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
+    StoredTemplate,
+)
+from gpuconsole.model.clock import SECOND, Time, format_time
 from gpuconsole.model.cluster import (
+    CompositePodGroup,
     LimitRange,
     Namespace,
     Node,
@@ -22,29 +40,126 @@ from gpuconsole.model.cluster import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    SchedulingWorkload,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.events import HistoryEvent
+from gpuconsole.model.events import Applied, Deleted, HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
     Cohort,
     LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
     ResourceFlavor,
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.model.visibility import EVERYTHING, Visibility, with_truncated_history
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
+
+HISTORY = "recent"
+"""Table of the history, which is made from events."""
+KEPT = 500
+"""Number of the newest history events that a Snapshot keeps."""
+_TABLES: dict[type, str] = {**TABLES, HistoryEvent: HISTORY}
+ALWAYS: tuple[type, ...] = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
+"""Kinds on which every decision depends."""
+DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, Pod, Namespace, LimitRange)
+"""Kinds on which decisions depend in some clusters; `insight.data_gaps` determines in which."""
+_DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
+
+
+class VisibilityGap(Struct, frozen=True, kw_only=True):
+    """Kind of which the Snapshot lacks objects, and the reason."""
+
+    table: str
+    """Table of the Snapshot; `recent` for the history."""
+    resource: str
+    """API resource, such as `workloads.kueue.x-k8s.io`."""
+    why: str
+    """Reason, such as `cannot list workloads.kueue.x-k8s.io at the cluster scope`."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose objects are loaded."""
+    partly: bool = False
+    """Some objects are loaded, and others, in unknown namespaces, cannot be read."""
+
+
+class Visibility(Struct, frozen=True, kw_only=True):
+    """Missing kinds of a Snapshot, and assumptions about the schedulers; both empty for a simulated cluster."""
+
+    gaps: tuple[VisibilityGap, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """Assumptions about settings that the schedulers' configurations do not have, as sentences."""
+
+    def missing_reasons(self, *kinds: type, within: str | None = None) -> tuple[str, ...]:
+        """Return why objects of these kinds (in a namespace) are missing; empty if all are loaded."""
+        tables = {_TABLES[kind] for kind in kinds}
+        return _texts(gap for gap in self.gaps if gap.table in tables and (within is None or not _covers(gap, within)))
+
+    def all_of(self, *kinds: type, within: str | None = None) -> bool:
+        """True if all objects of these kinds (in a namespace) are loaded."""
+        return not self.missing_reasons(*kinds, within=within)
+
+    def is_unlisted(self, kind: type) -> bool:
+        """True if no object of a kind is loaded."""
+        return any(gap.table == _TABLES[kind] and not (gap.namespaces or gap.partly) for gap in self.gaps)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about unknown facts that decisions depend on."""
+        return (*self.assumed, *self.decisive_gaps)
+
+    @property
+    def decisive_gaps(self) -> tuple[str, ...]:
+        """Return why kinds that decisions depend on are incomplete."""
+        return _texts(gap for gap in self.gaps if gap.table in _DECISIVE)
+
+
+class QueueAssumptions(Struct, frozen=True):
+    """Numbers of refused workloads that are assumed to be inadmissible, or to be active again.
+
+    Kueue keeps this in memory only, so a simulation that continues from a live cluster must reconstruct it.
+    """
+
+    inadmissible: int = 0
+    """Nothing has changed in their cohort trees since."""
+    tried_again: int = 0
+    """Something has changed there, and it is unknown whether Kueue has retried them since."""
+
+
+EVERYTHING = Visibility()
+NO_ASSUMPTIONS = QueueAssumptions()
+KUEUES = "Kueue's "
+"""Prefix of the assumptions about Kueue."""
+
+
+def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> Visibility:
+    """Mark the history before the kept events as unknown."""
+    if len(recent) < KEPT or not seen.all_of(HistoryEvent):
+        return seen
+    why = f"nothing older than {format_time(recent[0].time // SECOND * SECOND)} is kept"
+    return Visibility(gaps=(*seen.gaps, VisibilityGap(table=HISTORY, resource="events", why=why)), assumed=seen.assumed)
+
+
+def only_namespaces_text(namespaces: Sequence[str]) -> str:
+    """Say that only these namespaces are read."""
+    several = len(namespaces) > 1
+    return f"only namespace{'s' if several else ''} {', '.join(namespaces)} {'are' if several else 'is'} read"
+
+
+def _covers(gap: VisibilityGap, namespace: str) -> bool:
+    return namespace in gap.namespaces
+
+
+def _texts(gaps: Iterable[VisibilityGap]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(gap.why for gap in gaps))
+
 
 T = TypeVar("T")
 
@@ -249,3 +364,40 @@ def decode(data: bytes) -> SnapshotFile:
     if number != FORMAT:
         raise msgspec.ValidationError(f"format {number} is not known; this version reads format {FORMAT}")
     return msgspec.json.decode(data, type=SnapshotFile)
+
+
+Row = TypeVar("Row")
+
+
+def row_changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[Row], list[Row]]:
+    """Return removed rows and added rows; a changed row is in both, and a moved one may be.
+
+    The rows of tables are shared between Snapshots, so comparing identities is sufficient and fast.
+    """
+    shorter = min(len(old), len(new))
+    differ = different(old, new)
+    gone = [row for row in (*(old[at] for at in differ), *old[shorter:]) if row is not None]
+    come = [row for row in (*(new[at] for at in differ), *new[shorter:]) if row is not None]
+    return gone, come
+
+
+def different(old: Sequence[Row | None], new: Sequence[Row | None]) -> list[int]:
+    """Return the positions in both lists whose rows differ."""
+    return list(compress(range(min(len(old), len(new))), map(is_not, old, new)))
+
+
+def change_events(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applied | Deleted]:
+    """Return the events that turn one Snapshot's objects into another's; faster the more they share.
+
+    The table `without` is left out.
+    """
+    events: list[Applied | Deleted] = []
+    for name in TABLES.values():
+        old, new = getattr(before, name), getattr(after, name)
+        if old is new or name == without:
+            continue
+        gone, come = row_changes(old.rows, new.rows)
+        known, there = {row.key: row for row in gone}, {row.key for row in come}
+        events += [Deleted(after.time, name, key) for key in known if key not in there]
+        events += [Applied(after.time, row) for row in come if known.get(row.key) is not row]
+    return events

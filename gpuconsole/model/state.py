@@ -11,8 +11,7 @@ from typing import Any, assert_never
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, TableView
-from gpuconsole.model.visibility import EVERYTHING, KEPT, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, KEPT, Snapshot, SnapshotFile, TableView, Visibility
 
 
 class ObjectTable:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.labels import NO_LABELS, Toleration
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.resources import EMPTY, Resources, gpus, is_gpu
 
 

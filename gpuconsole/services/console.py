@@ -24,13 +24,12 @@ from gpuconsole.insight.visibility_positions import VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
-from gpuconsole.model.documents.generated_names import GeneratedNames
+from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.manifests import LoadedManifests, load_text
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import KEPT
+from gpuconsole.model.snapshot import KEPT, Snapshot
 from gpuconsole.services.answers import AnalysisService
 from gpuconsole.services.estimates import EstimateService
 from gpuconsole.services.forecasting import ForecastService

@@ -16,7 +16,7 @@ from gpuconsole.insight.forecast_check import ForecastChecker, ForecastDifferenc
 from gpuconsole.insight.kueue_liveness import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.visibility import Visibility as Known
+from gpuconsole.model.snapshot import Visibility as Known
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.worker import Worker
 from gpuconsole.workers.worker_client import UNDECIDED, ObservedCluster

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules, FlowRules, MemberRules
-from gpuconsole.model.jobs.naming import POD
+from gpuconsole.model.job import CronRules, FlowRules, Job, MemberRules
+from gpuconsole.model.jobs.workloads import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY

@@ -13,10 +13,8 @@ from msgspec import Struct, field
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import NO_LABELS, Toleration
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import CPU, GPU, MEMORY, Resources
 from gpuconsole.sim.random_streams import LogNormal, draw
 
 GIB = 2**30

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Later, Submit
-from gpuconsole.model.documents.generated_names import GeneratedNames
+from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.sim.scenario_form import Document, ScenarioError, StepForm
 from gpuconsole.sim.scenario_steps import camel, read_steps

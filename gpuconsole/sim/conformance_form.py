@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import PodSetAssignment
 
 Document = Mapping[str, Any]

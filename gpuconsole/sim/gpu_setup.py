@@ -10,13 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus import mig_parted
-from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, written
+from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, MigStrategy, offer, written
 from gpuconsole.model.gpus.models import GpuModel, model_of
 from gpuconsole.model.gpus.sharing import FAIL, Sharing, labelled, shared
-from gpuconsole.model.gpus.strategies import MigStrategy, offer
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import is_mig
+from gpuconsole.model.resources import GPU, is_mig
 
 
 class Mig(Struct, frozen=True, kw_only=True):

@@ -9,11 +9,10 @@ from itertools import islice
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.device_requests import DeviceCounter
-from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.observation import Observation

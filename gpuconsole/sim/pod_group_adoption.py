@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
-from gpuconsole.model.intervals import count_numbers, lacking
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules, LaunchRules
+from gpuconsole.model.job import BatchRules, Job, LaunchRules
+from gpuconsole.model.jobs.batch import count_numbers, lacking
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.sim.controllers import eviction, pods, work

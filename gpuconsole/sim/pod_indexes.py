@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain, count
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.intervals import lacking, stands_in
-from gpuconsole.model.jobs.apps import LEADER, WORKER, WORKER_INDEX
-from gpuconsole.model.jobs.podgroup import ROLE
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.jobs.batch import lacking, stands_in
+from gpuconsole.model.jobs.services_and_pod_groups import LEADER, ROLE, WORKER, WORKER_INDEX
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.scheduling.volcano.jobs.labels import TASK_INDEX, TASK_SPEC
 
 Place = tuple[str, int]

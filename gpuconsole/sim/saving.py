@@ -10,8 +10,8 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.interning import intern
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import Visibility
 from gpuconsole.scheduling.kueue.session_state import SessionState
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState

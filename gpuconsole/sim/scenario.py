@@ -11,7 +11,7 @@ from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.documents.generated_names import GeneratedNames
+from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices

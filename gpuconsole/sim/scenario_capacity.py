@@ -8,8 +8,8 @@ from gpuconsole.model import catalogue as machines_for_sale
 from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.documents.findings import DocumentFindings
+from gpuconsole.model.documents.pods_and_selectors import taints
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.labels import Taint
 from gpuconsole.sim.autoscaling.ca_scale_up import offering_of
 from gpuconsole.sim.autoscaling.policy import (

@@ -11,7 +11,7 @@ from gpuconsole.model import prices as price_table
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.quantity import amount
+from gpuconsole.model.resources import amount
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.sim import latencies

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import interconnect, mig_parted
+from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
+from gpuconsole.model.gpus import models as interconnect
+from gpuconsole.model.gpus.mig_resources import MigStrategy
 from gpuconsole.model.gpus.sharing import SharedResource, Sharing, SharingKind
-from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.text import clean
 from gpuconsole.sim.gpu_setup import BARE, GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.scenario_form import Document, EngineForm, LinksForm, MigForm, ReplicasForm, SharingForm

@@ -10,7 +10,7 @@ from msgspec import NODEFAULT, Struct, defstruct, field, structs
 from gpuconsole.model import commands
 from gpuconsole.model.clock import LONGEST, SECOND, Time
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Submit
-from gpuconsole.model.documents.generated_names import GeneratedNames
+from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.manifests.kinds import JOB_NAMES
 from gpuconsole.model.objects import TABLES, Object

@@ -5,11 +5,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequest
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job, again
 from gpuconsole.model.kai import EVERYTHING, UNLIMITED, KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
-from gpuconsole.model.provisioning import ProvisioningRequest
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import gpus, is_gpu
 from gpuconsole.model.snapshot import Snapshot

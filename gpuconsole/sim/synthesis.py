@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.documents.names import LONGEST_LABEL
+from gpuconsole.model.documents.metadata import LONGEST_LABEL
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota, ResourceFlavor, Topology
-from gpuconsole.model.resources import is_gpu, is_mig
+from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, is_gpu, is_mig
 
 GIB = 2**30
 GPUS_PER_NODE = 8

@@ -20,8 +20,8 @@ from gpuconsole.insight.losses import Losses, LostWork
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.model.decisions import ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
-from gpuconsole.model.preemption_trace import ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.text import clean
 from gpuconsole.store.schema import COUNTED
 

@@ -17,7 +17,7 @@ from gpuconsole.insight.forecast_check import ForecastDifferences
 from gpuconsole.insight.trends import UtilizationSample
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent
-from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import gpus, sessions
 from gpuconsole.store.queries import COLUMNS, Lines

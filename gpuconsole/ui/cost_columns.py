@@ -6,8 +6,7 @@ from typing import TypeVar
 from gpuconsole.insight.cost_report import By, Cost, CostReport, PoolCost
 from gpuconsole.insight.losses import LostWork
 from gpuconsole.model.device_units import WHOLE_GPU, short_plural
-from gpuconsole.model.quantity import format_quantity
-from gpuconsole.model.resources import short
+from gpuconsole.model.resources import format_quantity, short
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called

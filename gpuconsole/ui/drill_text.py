@@ -9,11 +9,11 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Submit
+from gpuconsole.model.decisions import CandidateVerdict
 from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.preemption_trace import CandidateVerdict
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import paths_in

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from gpuconsole.insight.largest_gang import LargestGang
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time
-from gpuconsole.model.quantity import CPU, GPU, format_quantity, is_binary
+from gpuconsole.model.resources import CPU, GPU, format_quantity, is_binary
 
 NOTHING = "–"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
-from gpuconsole.model.intervals import count_numbers
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import (
+from gpuconsole.model.job import (
     BatchRules,
     BatchStatus,
     CronRules,
@@ -15,20 +13,30 @@ from gpuconsole.model.job_rules import (
     Flow,
     FlowRules,
     GroupRules,
+    Job,
+    JobPhase,
     LaunchRules,
     PodPatch,
     ReplicaRules,
     TemplateRules,
     TrainRules,
 )
-from gpuconsole.model.jobs.batch import MIN_PARALLELISM
+from gpuconsole.model.jobs.applications import COPIED
+from gpuconsole.model.jobs.batch import MIN_PARALLELISM, count_numbers
 from gpuconsole.model.jobs.kubeflow import ALL as KUBEFLOW
 from gpuconsole.model.jobs.kubeflow import Replicas
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, PRIORITY_CLASS, QUEUE
-from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP, SUSPENDED_BY
-from gpuconsole.model.jobs.spark import COPIED
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.jobs.workloads import (
+    CHECKPOINT,
+    DURATION,
+    LWS_GROUP,
+    MAX_EXECUTION,
+    POD_GROUP,
+    PRIORITY_CLASS,
+    QUEUE,
+    SUSPENDED_BY,
+)
+from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.pod_yaml import Fields, amounts, asked_topology, present, template_fields, toleration_fields
 from gpuconsole.ui.volcano_yaml import volcano_job_spec

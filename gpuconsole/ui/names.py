@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from gpuconsole.model.jobs.naming import GROUPS, HASH
+from gpuconsole.model.jobs.workloads import GROUPS, HASH
 
 _KINDS = "|".join(sorted((kind.lower() for kind in GROUPS), key=len, reverse=True))
 _OWNED = re.compile(rf"(?P<space>[^/]*/)?(?:{_KINDS})-(?P<job>.+)-[0-9a-f]{{{HASH}}}")

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 
 from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, NodePool, NodePoolBudget
 from gpuconsole.model.clock import format_exactly, format_time
-from gpuconsole.model.cluster import Node, Pod, ResourceQuota
+from gpuconsole.model.cluster import CompositePodGroup, Node, Pod, ResourceQuota, SchedulingWorkload
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource, SchedulingShard, ShardSetting
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import AdmissionCheck, Topology
+from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig, Topology
 from gpuconsole.model.resource_quota import written
-from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.volcano import GroupAffinity, PodGroup, SubGroupPolicy, VolcanoQueue
 from gpuconsole.ui.pod_yaml import (
     PREFERRED,

@@ -6,20 +6,20 @@ from typing import Any
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.documents.amounts import is_extended
-from gpuconsole.model.jobs import topology as names
+from gpuconsole.model.jobs import common as names
 from gpuconsole.model.labels import LabelSelector, NodeTerm, Requirement, Taint, Toleration
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import (
     Container,
     HostPort,
     PodAffinity,
+    PodSet,
     PodTemplate,
     PodTerm,
     PodVolume,
     SpreadConstraint,
+    TopologyRequest,
 )
-from gpuconsole.model.quantity import format_quantity
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import Resources, format_quantity
 
 Fields = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -8,7 +8,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.insight.usable_quota import UsableQuota
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.queue_rows import GPUS, TreeRow

@@ -9,9 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, format_exactly
-from gpuconsole.model.gpus.instances import part_of_gpu
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
-from gpuconsole.model.resources import is_mig
+from gpuconsole.model.gpus.mig_resources import part_of_gpu
+from gpuconsole.model.resources import CPU, GPU, MEMORY, is_mig
 
 Manifest = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
-from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
+from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 
 COLOURS = (
     "own",

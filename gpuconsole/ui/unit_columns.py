@@ -5,7 +5,7 @@ from itertools import groupby
 
 from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus, PodGroupGpus, guessed_uses
 from gpuconsole.insight.trends import Trends
-from gpuconsole.model.gpus.interconnect import Groups
+from gpuconsole.model.gpus.models import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS, word_of

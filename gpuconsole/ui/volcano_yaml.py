@@ -7,9 +7,15 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.job import Job
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.model.volcano_jobs import LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec, VolcanoStatus
+from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.volcano import (
+    LifecyclePolicy,
+    NetworkTopology,
+    PartitionPolicy,
+    TaskSpec,
+    VolcanoSpec,
+    VolcanoStatus,
+)
 from gpuconsole.ui.pod_yaml import present, template_fields
 
 _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "version")

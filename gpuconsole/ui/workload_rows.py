@@ -19,8 +19,7 @@ from gpuconsole.insight.unqueued_work import unqueued_work, waits_because
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.snapshot import EMPTY, Snapshot, TableView
-from gpuconsole.model.visibility import EVERYTHING
+from gpuconsole.model.snapshot import EMPTY, EVERYTHING, Snapshot, TableView
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 
 ORDER = (

@@ -15,8 +15,8 @@ from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import canonical, format_quantity
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceFlavor
+from gpuconsole.model.resources import canonical, format_quantity
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import (
     Admission,

@@ -17,7 +17,7 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
-from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.scheduling.score_table import ScoreTable
 
 

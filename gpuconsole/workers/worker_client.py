@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.errors import WorkerError
-from gpuconsole.model import diff
+from gpuconsole.model import snapshot as diff
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot

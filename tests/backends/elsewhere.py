@@ -12,9 +12,8 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, Visibility, VisibilityGap
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 

@@ -4,7 +4,7 @@ import json
 
 from gpuconsole.insight.loan_ledger import LoanLedger
 from gpuconsole.insight.starving import Starving
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.ui.answers.ledger import ledger_lines
 from tests.cli.line import Line
 

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, parse_time
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
-from gpuconsole.model.visibility import EVERYTHING, Visibility, VisibilityGap
+from gpuconsole.model.snapshot import EVERYTHING, Visibility, VisibilityGap
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from tests.cli.line import Line

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.model.snapshot import encode
-from gpuconsole.model.visibility import Visibility, VisibilityGap
+from gpuconsole.model.snapshot import Visibility, VisibilityGap, encode
 from tests.cli.line import Line
 from tests.ui.worlds import org_cohort, snapshot_of
 

@@ -5,8 +5,7 @@ import pytest
 from gpuconsole.cli.subjects import subject_named, whole_named
 from gpuconsole.errors import UsageError
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from tests.insight.world import world

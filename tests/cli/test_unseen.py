@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import OF_NODES
 from gpuconsole.insight.data_gaps import in_sentences, latency_assumption
-from gpuconsole.model.snapshot import decode, encode
+from gpuconsole.model.snapshot import QueueAssumptions, Visibility, VisibilityGap, decode, encode, only_namespaces_text
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import QueueAssumptions, Visibility, VisibilityGap, only_namespaces_text
 from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer

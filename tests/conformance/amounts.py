@@ -6,13 +6,15 @@ Kueue has two kinds of vectors, a map and a sorted slice; here both are a mappin
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuconsole.model.quantity import MAX, amount, format_quantity
 from gpuconsole.model.resources import (
+    MAX,
     Resources,
     add,
+    amount,
     count_in,
     divide,
     exceeding,
+    format_quantity,
     not_negative,
     scale,
     subtract,

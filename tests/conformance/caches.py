@@ -7,8 +7,8 @@ from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import amount
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue
+from gpuconsole.model.resources import amount
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, using_check, using_flavor
 from gpuconsole.scheduling.kueue.config import KueueConfig

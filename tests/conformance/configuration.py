@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.field_errors import FieldError
 from gpuconsole.model.documents.findings import Severity, Silence
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kueue import gates

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.devices import CapacityPolicy, Device, DeviceClass, ResourceClaim, ResourceSlice
-from gpuconsole.model.quantity import amount
+from gpuconsole.model.resources import amount
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import take_refusal
 from gpuconsole.scheduling.kueue.config import KueueConfig

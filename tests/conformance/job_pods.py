@@ -6,15 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.model.intervals import count_numbers
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
-from gpuconsole.model.jobs.batch import clean_labels
-from gpuconsole.model.jobs.naming import workload_name
-from gpuconsole.model.jobs.workloads import without_topology
+from gpuconsole.model.job import BatchRules, Job
+from gpuconsole.model.jobs.batch import clean_labels, count_numbers
+from gpuconsole.model.jobs.workloads import without_topology, workload_name
 from gpuconsole.model.manifests import Severity, load_text
 from gpuconsole.model.manifests.kinds import decode_object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers.solo.progress import reclaimable
 from tests.conformance.tables import Case, Check, Table, compare

@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuconsole.model.apiserver.jobs import JOB_KINDS, as_stored, check_job
-from gpuconsole.model.apiserver.jobs.framework import check_job_change
-from gpuconsole.model.apiserver.jobs.groups import check_cluster_spec
+from gpuconsole.model.apiserver.jobs.framework import Pods, at, check_bound, check_job_change, check_request, entries
 from gpuconsole.model.apiserver.jobs.kinds import view
-from gpuconsole.model.apiserver.jobs.parts import at, entries
-from gpuconsole.model.apiserver.jobs.services import check_shape
-from gpuconsole.model.apiserver.jobs.topology import Pods, check_bound, check_request
-from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
-from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.apiserver.jobs.webhooks import check_cluster_spec, check_shape
+from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind
+from gpuconsole.model.jobs.workloads import QUEUE
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _PATH = ("spec", "template", "metadata", "annotations")

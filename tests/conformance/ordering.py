@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.labels import LabelSelector, Requirement
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult

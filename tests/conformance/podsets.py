@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import PodSetAssignment, PodSetUpdate
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.decisions import PreemptionRule
-from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
+from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, cycle, messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.objects import Object
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue.provisioning.answers import ACCEPTED, PROVISIONED, answered

@@ -10,7 +10,7 @@ from gpuconsole.model.clock import Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState

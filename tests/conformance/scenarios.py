@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.model.resources import parse_quantity
 from gpuconsole.sim.conformance_run import run
 from tests.conformance.tables import Score
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ResourceFlavor, Topology
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates

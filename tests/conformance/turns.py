@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, Time, parse_span
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.quantity import BILLIONTH, parse_quantity
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.resources import BILLIONTH, parse_quantity
 from gpuconsole.scheduling.kueue import afs_charges, afs_usage
 from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig

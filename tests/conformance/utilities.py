@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from gpuconsole.model.cluster import PriorityClass, default_class
 from gpuconsole.model.documents.amounts import is_extended
-from gpuconsole.model.quantity import amount
-from gpuconsole.model.resources import scale, subtract
+from gpuconsole.model.resources import amount, scale, subtract
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import effective_priority, priority_boost
 from tests.conformance import world

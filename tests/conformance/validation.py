@@ -5,8 +5,8 @@ from copy import deepcopy
 from typing import Any
 
 from gpuconsole.model.apiserver import KINDS, WriteResult, create, update
-from gpuconsole.model.apiserver.cluster_queue import validate as validate_queue
-from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.apiserver.kueue_webhooks import validate as validate_queue
+from gpuconsole.model.documents.field_errors import FieldError
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _NOT_CHECKED = "some validation rules were not checked"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import amount
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
+from gpuconsole.model.resources import amount
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig, RequeuingStrategy, WaitForPodsReady
 from gpuconsole.scheduling.kueue.session import KueueSession

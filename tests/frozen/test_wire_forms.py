@@ -48,11 +48,11 @@ from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.insight.why import Evidence
 from gpuconsole.model.commands import Command
+from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind, KueueEvent
-from gpuconsole.model.gpus.mig_reconfigure import MigNodeChange
+from gpuconsole.model.gpus.mig_reconfiguration import MigNodeChange
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.snapshot import SnapshotFile
 from gpuconsole.services.status import ConsoleMode
 from gpuconsole.sim.changes import ChangeForm

@@ -8,8 +8,7 @@ from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.decisions import Admit, Preempt
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,

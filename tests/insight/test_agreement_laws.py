@@ -25,8 +25,7 @@ from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.decisions import Admit, Preempt
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Toleration
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot

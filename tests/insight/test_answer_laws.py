@@ -26,7 +26,7 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import Cohort, FlavorQuotas, PreemptionPolicy, Quota, ResourceGroup, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.insight.bandwidth import connection
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
-from gpuconsole.model.gpus.interconnect import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH
+from gpuconsole.model.gpus.models import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH
 from gpuconsole.model.state import ClusterState
 
 FAST = {NVLINK_BANDWIDTH: "800", NETWORK_BANDWIDTH: "50"}

@@ -12,9 +12,8 @@ from gpuconsole.insight.risk import reclaim_risk
 from gpuconsole.insight.slots import StartableGangs, slots
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, Visibility, VisibilityGap, decode, encode
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.risk import risk_lines
 from gpuconsole.ui.answers.slots import slots_lines

@@ -26,8 +26,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     Topology,
 )
-from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.volcano import VolcanoQueue, VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.latencies import MEASURED, LatencyDistribution
 from gpuconsole.sim.policy import SimPolicy

@@ -6,11 +6,9 @@ from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import UNLIMITED, KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import GPU
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue, VolcanoSpec
 from tests.insight.world import ORG, node, pod, world
 
 GROUP = "scheduling.k8s.io/group-name"

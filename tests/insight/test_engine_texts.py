@@ -10,7 +10,7 @@ from gpuconsole.insight.unqueued_work import unqueued_work
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.kai import KaiCondition, KaiPodGroup
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.model.workloads import phase
 from tests.insight.world import ORG, START, node, pod, world

@@ -19,8 +19,7 @@ from gpuconsole.insight.workload_history import PastSubmission, WorkloadHistory,
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.workloads import Workload, WorkloadPhase

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import NO_KUEUE, Forecast, ForecastAction, WorkloadForecast, forecast, in_words
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Quota, StopPolicy
+from gpuconsole.model.resources import GPU
 from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world

@@ -9,8 +9,8 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.queues import ResourceFlavor, Topology
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from tests.insight.world import A100, pod, world
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4"}

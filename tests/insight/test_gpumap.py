@@ -10,7 +10,7 @@ from gpuconsole.model.device_units import DeviceUnit, UnitKind
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
 from tests.insight.world import ORG, START, node, pod, running, unseen, world

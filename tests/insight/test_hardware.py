@@ -5,13 +5,13 @@ from msgspec.structs import replace
 from gpuconsole.insight.gpumap import GpuState, gpu_rows
 from gpuconsole.insight.hardware import NO_PLACE, NodeGpus, all_node_gpus, guessed_uses, pod_group_gpus
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.instances import LAYOUT
-from gpuconsole.model.gpus.interconnect import WIRING
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.mig_resources import LAYOUT
+from gpuconsole.model.gpus.models import WIRING
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
 from tests.insight.test_device_units import KINDS, cluster
 from tests.insight.world import pod, world

@@ -13,8 +13,8 @@ from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.events import Applied, Deleted, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, QueueingStrategy, Quota
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig

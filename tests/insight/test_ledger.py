@@ -14,7 +14,6 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -25,6 +24,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     StopPolicy,
 )
+from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession

@@ -3,8 +3,8 @@
 from gpuconsole.insight.mig_changes import MigGpuChange, MigNodeChange, mig_changes
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
-from gpuconsole.model.gpus.instances import DYNAMIC
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.mig_resources import DYNAMIC
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 

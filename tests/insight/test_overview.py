@@ -14,9 +14,9 @@ from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, Quota, ResourceFlavor, StopPolicy
-from gpuconsole.model.visibility import KEPT
+from gpuconsole.model.resources import GPU
+from gpuconsole.model.snapshot import KEPT
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.paint import painted

@@ -14,9 +14,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import (
     CheckRule,
     ClusterQueue,
@@ -27,6 +25,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     StopPolicy,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,

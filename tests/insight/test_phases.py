@@ -15,12 +15,10 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import GPU
+from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload, WorkloadPhase
 from gpuconsole.ui.workload_rows import WorkloadRows
 from tests.insight.world import ORG_QUEUES, START, node, unseen, world

@@ -11,7 +11,6 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import AddNodes, Command, Later, SetPreemption, SetPriority, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -20,6 +19,7 @@ from gpuconsole.model.queues import (
     Quota,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.latencies import MEASURED, Latencies
 from gpuconsole.sim.policy import SimPolicy

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.drill import run_drill
 from gpuconsole.insight.drill_session import DrillSession, PredictionScore
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.preemption_trace import CandidateVerdict
+from gpuconsole.model.decisions import CandidateVerdict
 from tests.insight.test_drill import DRILLS, drill
 
 PLATFORM = "inference-spares-research"

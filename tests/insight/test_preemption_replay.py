@@ -7,9 +7,9 @@ from gpuconsole.insight.forecast_facts import facts
 from gpuconsole.insight.preemption_replay import replayed_choices
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import SECOND
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy

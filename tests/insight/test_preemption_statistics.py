@@ -14,8 +14,8 @@ from gpuconsole.insight.preemption_stats import (
 )
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import PreemptionTrace
 from tests.insight.world import START
 
 MESSAGE = (

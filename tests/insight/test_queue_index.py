@@ -11,10 +11,9 @@ from gpuconsole.insight.gpumap import GpuMapIndex, gpu_map
 from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, pods_by_node
 from gpuconsole.insight.pods_by_node import updated as pods_carried_on
 from gpuconsole.insight.queue_index import QueueIndex, queue_index, updated
-from gpuconsole.model.diff import row_changes
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.queues import Quota
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, row_changes
 from gpuconsole.model.state import ClusterState
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
 

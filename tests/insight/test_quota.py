@@ -12,9 +12,9 @@ from gpuconsole.insight.queue_alerts import queue_alerts
 from gpuconsole.insight.quota import NodeKind, QuotaNode, quota_tree
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU, MAX
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
-from gpuconsole.model.visibility import EVERYTHING
+from gpuconsole.model.resources import GPU, MAX
+from gpuconsole.model.snapshot import EVERYTHING
 from tests.insight.world import (
     A100,
     ORG,

@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from tests.shared import CONFORMANCE, needs_conformance
 
 HEAD = "couldn't assign flavors to pod set main: "

@@ -15,8 +15,8 @@ from gpuconsole.model.commands import InterruptSpot, Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, PreemptionPolicy, Quota, WorkloadPriorityClass
+from gpuconsole.model.resources import GPU
 from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, run_time
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

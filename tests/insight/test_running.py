@@ -7,8 +7,7 @@ from gpuconsole.insight.cost import EvictionLoss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job, JobPhase
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import ClusterQueue

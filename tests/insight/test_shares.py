@@ -4,8 +4,8 @@ from gpuconsole.insight.engine_shares import QueueShare, engine_shares
 from gpuconsole.insight.shares import CycleHead, NodeShare, ResourceShare, order_of, shares
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession

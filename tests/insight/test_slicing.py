@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.insight.slicing import undivided
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
+from gpuconsole.model.pod_template import PodSet, TopologyRequest
 
 
 @pytest.mark.parametrize(

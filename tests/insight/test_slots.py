@@ -10,8 +10,8 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
 from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, ResourceFlavor, StopPolicy, Topology
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.ui.answers.slots import slots_lines
 from tests.insight.world import A100, ORG, cluster_queue, node, pod, running, waiting, world

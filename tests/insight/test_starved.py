@@ -10,11 +10,10 @@ from gpuconsole.insight.usable_quota import UsableQuota, usable_quota
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, ResourceFlavor
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession

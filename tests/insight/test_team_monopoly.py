@@ -12,8 +12,8 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from tests.insight.world import A100, cluster_queue, node, pod, running, unseen, waiting, world

@@ -6,8 +6,8 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Applied
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.queues import Topology
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember
 from tests.insight.world import START, pod, world

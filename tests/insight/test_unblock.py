@@ -29,8 +29,7 @@ from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import TopologyRequest
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate, TopologyRequest
 from gpuconsole.model.queues import LocalQueue, ResourceFlavor, StopPolicy, Topology, WorkloadPriorityClass
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules, ReplicaRules
+from gpuconsole.model.job import BatchRules, Job, ReplicaRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Condition, Workload
 from tests.insight.world import START, pod, running, unseen, waiting, world

@@ -7,8 +7,7 @@ import pytest
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.unqueued_work import unqueued_work
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job
 from tests.insight.world import world
 
 NIGHTLY = Job(kind="CronJob", namespace="team", name="nightly", rules=CronRules(schedule="30 3 * * *"))

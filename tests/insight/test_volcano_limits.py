@@ -4,10 +4,9 @@ from gpuconsole.insight.pending_reasons import PendingReason
 from gpuconsole.insight.why import why
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue
-from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue, VolcanoSpec
 from tests.insight.world import node, pod, world
 
 TEXT = "queue resource quota insufficient: insufficient nvidia.com/gpu"

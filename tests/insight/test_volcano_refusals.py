@@ -8,10 +8,9 @@ from gpuconsole.insight.why import why
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.visibility import EVERYTHING, Visibility
-from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.resources import GPU
+from gpuconsole.model.snapshot import EVERYTHING, Visibility
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue, VolcanoSpec
 from tests.insight.world import START, unseen, world
 
 JOB = Job(kind="VolcanoJob", namespace="team", name="big", uid="u1", volcano=VolcanoSpec(queue="q"))

@@ -51,12 +51,10 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation

@@ -16,8 +16,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pod_sets import TopologyRequest
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -26,6 +25,7 @@ from gpuconsole.model.queues import (
     Quota,
     ResourceFlavor,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT

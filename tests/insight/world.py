@@ -7,9 +7,7 @@ from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.events import Applied, HistoryEvent
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -21,9 +19,9 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.resources import GPU
+from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility, VisibilityGap
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import EVERYTHING, Visibility, VisibilityGap
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 
 START: Time = 1_767_600_000_000_000

@@ -4,7 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 from gpuconsole.model.documents.findings import Key
-from gpuconsole.model.documents.yamlsafe import read_yaml, sections
+from gpuconsole.model.documents.yaml_json import read_yaml, sections
 from gpuconsole.model.manifests import Severity, load_text
 
 TEXT = """

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Struct
 
 from gpuconsole.model.apiserver import KINDS, create, update
-from gpuconsole.model.apiserver.gates import DEFAULTS
-from gpuconsole.model.quantity import canonical
+from gpuconsole.model.apiserver.common_validation import DEFAULTS
+from gpuconsole.model.resources import canonical
 from tests.model.samples import DOCUMENTS, edited
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.documents.generated_names import GeneratedNames, generated_name
+from gpuconsole.model.documents.metadata import GeneratedNames, generated_name
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_objects, load_text
 from gpuconsole.model.queues import LocalQueue

@@ -8,9 +8,8 @@ from gpuconsole.model.interning import LARGEST, MOST, InternTable, intern
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, PodSetNeeds, Workload
 
 OBJECTS = msgspec.msgpack.Decoder(Object)

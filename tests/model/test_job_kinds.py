@@ -7,22 +7,22 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.cron import parse_cron
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import (
+from gpuconsole.model.job import (
     BatchRules,
     Concurrency,
     CronRules,
     FailureRule,
     GroupRules,
+    Job,
     LaunchRules,
     PodPatch,
     ReplicaRules,
     SuccessRule,
+    TrainingRuntime,
     TrainRules,
 )
-from gpuconsole.model.jobs.trainjob_pods import with_runtime_pods
+from gpuconsole.model.jobs.kubeflow import with_runtime_pods
 from gpuconsole.model.manifests import load_text
-from gpuconsole.model.training_runtimes import TrainingRuntime
 
 Manifest = dict[str, Any]
 GPU = "nvidia.com/gpu"

@@ -9,7 +9,7 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs import pod_name, workload_name, workload_of
 from gpuconsole.model.manifests import decode_object, load_text
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
+from gpuconsole.model.pod_template import PodSet, TopologyRequest
 from gpuconsole.model.workloads import Workload
 from tests.model.samples import DOCUMENTS, edited
 

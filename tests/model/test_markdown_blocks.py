@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.documents.markdown_blocks import blocks
+from gpuconsole.model.documents.sources import blocks
 from gpuconsole.model.manifests import Severity, load_text
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a"

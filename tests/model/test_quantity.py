@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.model import quantity
+from gpuconsole.model import resources as quantity
 
 READ = {
     "whole units stay whole": ("nvidia.com/gpu", "8", 8),

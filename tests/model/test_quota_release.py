@@ -3,11 +3,12 @@
 import pytest
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP
-from gpuconsole.model.jobs.quota_release import (
+from gpuconsole.model.jobs.workloads import (
     CONTROLLER_DELAYS,
     FAST_RELEASE_GATE,
+    LWS_GROUP,
     NO_DELAY,
+    POD_GROUP,
     ControllerDelay,
     QuotaRelease,
     quota_release,

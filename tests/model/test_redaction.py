@@ -11,14 +11,20 @@ import pytest
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Taint, Toleration
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from gpuconsole.model.redaction import redact
-from gpuconsole.model.redaction_words import KEPT, TEXTS
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    CheckRule,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
+    ResourceFlavor,
+)
+from gpuconsole.model.redaction import KEPT, TEXTS, redact
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import SnapshotFile, decode
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry

@@ -2,8 +2,19 @@
 
 import pytest
 
-from gpuconsole.model.quantity import MAX, MIN
-from gpuconsole.model.resources import MANY, Resources, add, count_in, divide, exceeding, not_negative, scale, subtract
+from gpuconsole.model.resources import (
+    MANY,
+    MAX,
+    MIN,
+    Resources,
+    add,
+    count_in,
+    divide,
+    exceeding,
+    not_negative,
+    scale,
+    subtract,
+)
 
 SUMS: dict[str, tuple[Resources, Resources]] = {
     "resources of both vectors are in the sum": (

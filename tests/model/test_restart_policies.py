@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import Job, TrainingRuntime
 from gpuconsole.model.manifests import load_text
-from gpuconsole.model.training_runtimes import TrainingRuntime
 from tests.model.samples import errors_and_warnings
 
 Manifest = dict[str, Any]

@@ -3,14 +3,12 @@
 import pytest
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.kai import KaiQueue
-from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.objects import MOST_LEVELS, Object, insane_values, too_deep
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import Cohort
-from gpuconsole.model.sanity_limits import MOST_LEVELS, insane_values, too_deep
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import VolcanoQueue
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuconsole.model.documents.pods_and_selectors import EFFECTS, TaintError, format_taint, parse_taint, taint_problem
 from gpuconsole.model.labels import Taint
-from gpuconsole.model.taints import EFFECTS, TaintError, format_taint, parse_taint, taint_problem
 
 READ = {
     "dedicated=ml:NoSchedule": Taint("dedicated", "ml", "NoSchedule"),

@@ -7,9 +7,8 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.redaction import redact
-from gpuconsole.model.snapshot import decode, encode
+from gpuconsole.model.snapshot import EVERYTHING, Visibility, VisibilityGap, decode, encode, only_namespaces_text
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import EVERYTHING, Visibility, VisibilityGap, only_namespaces_text
 from gpuconsole.model.workloads import Workload
 
 NODES = "cannot list nodes at the cluster scope"

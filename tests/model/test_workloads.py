@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,

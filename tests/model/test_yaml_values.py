@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.documents.scalars import Scalar
-from gpuconsole.model.documents.yamlsafe import read_yaml
+from gpuconsole.model.documents.yaml_json import Scalar, read_yaml
 
 SCALARS: dict[str, Scalar] = {
     "yes": True,

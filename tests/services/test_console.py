@@ -8,8 +8,7 @@ import pytest
 from gpuconsole.errors import NotSupportedError, ReadOnlyError
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Cordon
-from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.visibility import Visibility, VisibilityGap
+from gpuconsole.model.snapshot import EMPTY, Snapshot, Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import queries

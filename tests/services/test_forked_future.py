@@ -14,7 +14,7 @@ from gpuconsole.insight.futures import Future, FutureRunner
 from gpuconsole.insight.whatif import WhatIfProgress, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriority, SetQuota, Submit
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers import forked_future as workers_apart

@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.insight.overview import BINS, hour_of
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.visibility import KEPT
+from gpuconsole.model.snapshot import KEPT
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import history

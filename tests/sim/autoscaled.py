@@ -11,8 +11,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, KarpenterPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

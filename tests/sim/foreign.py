@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import MemberRules
-from gpuconsole.model.jobs.naming import LWS_GROUP
+from gpuconsole.model.job import Job, MemberRules
+from gpuconsole.model.jobs.workloads import LWS_GROUP
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot

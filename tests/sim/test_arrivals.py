@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, parse_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, next_arrival
 from gpuconsole.sim.engine import Simulation

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import AnswerCheck, Delete
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import Object
-from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, WorkloadPhase, phase
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER

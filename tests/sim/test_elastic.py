@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Command, Delete, Finish, Scale
 from gpuconsole.model.job import Job
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation

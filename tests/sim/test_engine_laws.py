@@ -15,10 +15,9 @@ from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import amount_of_gpus
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
-from gpuconsole.model.gpus.instances import division_of
+from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
-from gpuconsole.model.job import JobPhase
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.controllers.solo.progress import pieces, pod_duration
 from gpuconsole.sim.engine import Simulation

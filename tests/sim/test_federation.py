@@ -7,9 +7,16 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, Delete, InCluster, LoseCluster, RestoreCluster, Submit
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import JobPhase
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, LocalQueue, ResourceFlavor
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    CheckRule,
+    ClusterQueue,
+    LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
+    ResourceFlavor,
+)
 from gpuconsole.model.workloads import WorkloadPhase, phase
 from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER

@@ -12,11 +12,9 @@ from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, Job, JobPhase
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate, PodVolume
+from gpuconsole.model.pod_template import Container, PodClaim, PodSet, PodTemplate, PodVolume
 from gpuconsole.model.resource_quota import COUNTED, Counted, counted
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import PersistentVolumeClaim, StorageClass

@@ -9,9 +9,9 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.commands import FailPod, Requeue
 from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.jobs.apps import POD_INDEX
 from gpuconsole.model.jobs.batch import COMPLETION_INDEX
-from gpuconsole.model.jobs.labels import DURATION
+from gpuconsole.model.jobs.services_and_pod_groups import POD_INDEX
+from gpuconsole.model.jobs.workloads import DURATION
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -7,10 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.intervals import added, count_numbers, lacking, parse_intervals, shared, stands_in
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.job import BatchRules, BatchStatus, FailureRule, Job, SuccessRule
+from gpuconsole.model.jobs.batch import added, count_numbers, lacking, parse_intervals, shared, stands_in
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.sim.controllers.solo.progress import (
     DONE,
     Failure,

@@ -13,7 +13,7 @@ from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.device_units import described
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.volcano_jobs import VolcanoPhase
+from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.workload_rows import WorkloadRows

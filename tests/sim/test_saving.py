@@ -1,8 +1,8 @@
 """A simulation as bytes: what it reads back takes no more room than what was written."""
 
 from gpuconsole.model.clock import HOUR
+from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import Visibility
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import job, start, submit, two_teams

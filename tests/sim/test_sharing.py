@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.gpus.interconnect import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.models import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.commands import FailPod
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import TopologyRequest
+from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from tests.sim.cluster import A100, job, node, queue, run, start, submit, two_teams

@@ -4,16 +4,16 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode, Submit
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.apps import WORKER_INDEX
+from gpuconsole.model.jobs.services_and_pod_groups import WORKER_INDEX
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import TopologyRequest
-from gpuconsole.model.provisioning import ProvisioningRequestConfig
+from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

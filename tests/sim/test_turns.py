@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -13,8 +13,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.model.volcano_jobs import VolcanoPhase
+from gpuconsole.model.volcano import VolcanoPhase, VolcanoQueue
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.losses import LostWork, lost_by
 from gpuconsole.insight.preemptions import rows
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.store import history, queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading, open_for_writing

@@ -6,9 +6,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -19,6 +17,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload
 
 NAMESPACE = "bench"

@@ -475,7 +475,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the quota of a Job is used until its terminating pods have ended",
-        "gpuconsole/model/jobs/quota_release.py",
+        "gpuconsole/model/jobs/workloads.py",
         '    "Job": QuotaRelease.WITHOUT_ACTIVE_PODS,\n',
         '    "Job": QuotaRelease.PODS_STOPPED,\n',
         QUOTA_RELEASE_TESTS,
@@ -636,7 +636,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "all replicas of a Workload's pod group are one gang",
-        "gpuconsole/model/documents/pods.py",
+        "gpuconsole/model/documents/pods_and_selectors.py",
         '(workload, group, replica))), f"',
         '(workload, group))), f"',
         ("tests/sim/test_scheduling_groups.py",),

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.model.visibility import Visibility, VisibilityGap
+from gpuconsole.model.snapshot import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation

@@ -19,10 +19,9 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, Topology
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import (
     Admission,

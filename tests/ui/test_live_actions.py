@@ -13,7 +13,7 @@ from gpuconsole.backends.guard import AuditOutcome
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Delete, Drain, Edit, SetActive, SetPriority, SetStopPolicy, Submit
 from gpuconsole.model.job import Job
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.app import ConsoleApp

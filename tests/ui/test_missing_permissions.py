@@ -7,8 +7,8 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import UnseenError
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue
+from gpuconsole.model.snapshot import Visibility, VisibilityGap
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

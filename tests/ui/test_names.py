@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.jobs.naming import workload_name
+from gpuconsole.model.jobs.workloads import workload_name
 from gpuconsole.ui.names import called, named
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import NOW, org_cohort, recorded, waiting

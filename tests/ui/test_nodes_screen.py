@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.instances import LAYOUT
+from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.mig_resources import LAYOUT
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.taints import format_taint
+from gpuconsole.model.resources import GPU
 from gpuconsole.ui.actions import BY_ID
 from gpuconsole.ui.node_columns import NODES
 from gpuconsole.ui.paint import Painted, painted

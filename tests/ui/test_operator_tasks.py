@@ -12,9 +12,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -27,6 +25,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.ui.keymap import spell

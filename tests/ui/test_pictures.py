@@ -12,8 +12,8 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Topology
+from gpuconsole.model.resources import GPU
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui.app import ConsoleApp

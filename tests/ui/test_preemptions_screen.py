@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.preemption_stats import PreemptionStats, preemption_stats
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import MINUTE, SECOND
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.ui.paint import painted, plain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.services.console import Console
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.world import ORG, START

@@ -8,7 +8,6 @@ from gpuconsole.insight.usable_quota import usable_quota
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.devices import DeviceClass
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
     Cohort,
@@ -19,6 +18,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     StopPolicy,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.queue_text import about
 from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows

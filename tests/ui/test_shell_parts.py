@@ -13,7 +13,7 @@ from textual.color import Color
 from gpuconsole.insight.engines import Engine, EnginesInForce
 from gpuconsole.insight.quota_node import QuotaUse
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope

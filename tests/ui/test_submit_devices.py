@@ -13,8 +13,7 @@ from gpuconsole.model.devices import ResourceClaimTemplate
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import LocalQueue, ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.snapshot import Snapshot

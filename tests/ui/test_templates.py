@@ -3,11 +3,9 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.manifests import load_text
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import gpus
+from gpuconsole.model.resources import GPU, gpus
 from gpuconsole.ui.template_jobs import JobTemplateRequest
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
 

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.events import Applied
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.model.quantity import BILLIONTH, GPU
 from gpuconsole.model.queues import LocalQueue
+from gpuconsole.model.resources import BILLIONTH, GPU
 from gpuconsole.model.state import ClusterState
 from gpuconsole.ui.describing.objects import describe
 from gpuconsole.ui.yaml_view import as_manifest

@@ -9,8 +9,8 @@ from gpuconsole.insight.unblock.change_commands import change_commands
 from gpuconsole.insight.unblock.steps import RaiseLimit
 from gpuconsole.model.commands import Command, Finish, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Cohort, Quota
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import whatif_changes

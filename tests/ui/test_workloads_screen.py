@@ -8,7 +8,7 @@ from gpuconsole.insight.reasons import PendingReason
 from gpuconsole.insight.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain

@@ -13,17 +13,15 @@ from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.cluster import Node, Pod, QuotaScope, ResourceQuota
+from gpuconsole.model.cluster import Node, Pod, QuotaScope, ResourceQuota, SchedulingWorkload
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.manifests import load, load_text
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import CheckRule, ClusterQueue
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import VolcanoQueue

@@ -11,9 +11,7 @@ from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKi
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,
@@ -26,6 +24,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload

@@ -25,10 +25,9 @@ from gpuconsole.model.commands import (
     SetTaint,
     Submit,
 )
-from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
-from gpuconsole.model.jobs.naming import GROUPS, OWNER_KINDS, POD_GROUP, SUSPENDED_BY
+from gpuconsole.model.jobs.workloads import GROUPS, OWNER_KINDS, POD_GROUP, PRIORITY_CLASS, QUEUE, SUSPENDED_BY
 from gpuconsole.model.manifests.kinds import KUEUE
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import Workload
 
 MANAGER = "gpuconsole"

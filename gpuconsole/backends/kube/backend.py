@@ -36,9 +36,8 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.policy import SimPolicy
 

@@ -32,9 +32,9 @@ from gpuconsole.backends.kube.errors import Busy, Refused
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive, SetQuota, SetTaint, Submit
+from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Taint
-from gpuconsole.model.taints import format_taint
 from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)

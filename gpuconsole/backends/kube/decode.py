@@ -16,10 +16,9 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.interning import intern
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
-from gpuconsole.model.jobs.labels import QUEUE
-from gpuconsole.model.jobs.podgroup import GROUP
+from gpuconsole.model.job import CronRules, FlowRules, Job, TemplateRules
+from gpuconsole.model.jobs.services_and_pod_groups import GROUP
+from gpuconsole.model.jobs.workloads import QUEUE
 from gpuconsole.model.manifests.kinds import DECODERS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean

@@ -7,9 +7,8 @@ become objects.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gpuconsole.model.jobs.labels import QUEUE, WORKLOAD
-from gpuconsole.model.jobs.naming import OWNER_KINDS
-from gpuconsole.model.jobs.podgroup import GROUP
+from gpuconsole.model.jobs.services_and_pod_groups import GROUP
+from gpuconsole.model.jobs.workloads import OWNER_KINDS, QUEUE, WORKLOAD
 from gpuconsole.model.resources import is_gpu, is_mig
 
 Document = Mapping[str, Any]

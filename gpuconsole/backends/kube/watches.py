@@ -22,7 +22,7 @@ from gpuconsole.backends.kube.watch_timings import WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.manifests.kinds import table_of
-from gpuconsole.model.visibility import HISTORY, VisibilityGap, only_namespaces_text
+from gpuconsole.model.snapshot import HISTORY, VisibilityGap, only_namespaces_text
 
 LOG = logging.getLogger(__name__)
 SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}

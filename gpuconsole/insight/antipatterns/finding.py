@@ -19,8 +19,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.visibility import Visibility
+from gpuconsole.model.snapshot import Snapshot, Visibility
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 

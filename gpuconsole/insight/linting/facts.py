@@ -13,13 +13,11 @@ from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
-from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.job import CronRules, Job
+from gpuconsole.model.jobs.workloads import QUEUE
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import PodGroup

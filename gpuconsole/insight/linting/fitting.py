@@ -12,10 +12,9 @@ from gpuconsole.insight.shortage import show
 from gpuconsole.insight.slicing import undivided
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.job import Job
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.quantity import PODS, format_quantity
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue
-from gpuconsole.model.resources import is_mig
+from gpuconsole.model.resources import PODS, format_quantity, is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses

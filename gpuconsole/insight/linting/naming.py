@@ -7,7 +7,7 @@ from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.model.cluster import SYSTEM_PRIORITIES
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
+from gpuconsole.model.jobs.workloads import PRIORITY_CLASS, QUEUE
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
 

@@ -6,9 +6,8 @@ from gpuconsole.insight.linting.facts import LintFacts, Work
 from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.insight.shortage import show
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.quantity import format_quantity
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.resources import Resources, format_quantity
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.node_fit import NodeFit
 from gpuconsole.sim.autoscaling.offerings import offers_of

@@ -7,9 +7,8 @@ from gpuconsole.insight.linting.facts import LintFacts
 from gpuconsole.insight.linting.findings import Evidence, LintFinding, LintLevel, object_name
 from gpuconsole.insight.local_queues import excluded_namespaces
 from gpuconsole.model.gpus.sharing import replicas
-from gpuconsole.model.quantity import GPU, format_quantity
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
-from gpuconsole.model.resources import is_gpu, is_mig
+from gpuconsole.model.resources import GPU, format_quantity, is_gpu, is_mig
 
 
 def lint(facts: LintFacts) -> Iterator[LintFinding]:

@@ -30,10 +30,9 @@ from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector, Toleration
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
-from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.volcano import VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 

@@ -21,7 +21,7 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
     UseTopology,
 )
-from gpuconsole.model.quantity import is_binary
+from gpuconsole.model.resources import is_binary
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 

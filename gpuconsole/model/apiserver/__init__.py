@@ -2,7 +2,15 @@
 texts.
 """
 
-from gpuconsole.model.apiserver.kinds import KINDS, ApiKind
-from gpuconsole.model.apiserver.writes import NOT_CHECKED, WriteResult, WriteStage, create, hidden, update
+from gpuconsole.model.apiserver.writes import (
+    KINDS,
+    NOT_CHECKED,
+    ApiKind,
+    WriteResult,
+    WriteStage,
+    create,
+    hidden,
+    update,
+)
 
 __all__ = ["KINDS", "NOT_CHECKED", "ApiKind", "WriteResult", "WriteStage", "create", "hidden", "update"]

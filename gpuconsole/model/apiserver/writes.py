@@ -1,22 +1,110 @@
-"""Writes as the API server handles them: defaults, mutating webhook, schema and rules, validating webhook."""
+"""Writes as the API server handles them: defaults, mutating webhook, schema and rules, validating webhook.
 
-from collections.abc import Collection, Mapping
+Registry of the kinds of Kueue's API: the schema of each, and its webhooks.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.apiserver.checking import check
-from gpuconsole.model.apiserver.defaulting import with_defaults, written_back
-from gpuconsole.model.apiserver.gates import NO_GATES, Gates
-from gpuconsole.model.apiserver.kinds import ApiKind
-from gpuconsole.model.apiserver.metadata import check_change, check_metadata
-from gpuconsole.model.apiserver.reading import unreadable
-from gpuconsole.model.apiserver.rules import check_rules
-from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from gpuconsole.model.apiserver import kueue_webhooks as capacity
+from gpuconsole.model.apiserver import kueue_webhooks as checks
+from gpuconsole.model.apiserver import kueue_webhooks as cluster_queue
+from gpuconsole.model.apiserver import kueue_webhooks as queues
+from gpuconsole.model.apiserver import workload_webhook
+from gpuconsole.model.apiserver import workload_webhook as workload
+from gpuconsole.model.apiserver.common_validation import METADATA, NO_GATES, Gates, check_change, check_metadata
+from gpuconsole.model.apiserver.schema import (
+    TEXT,
+    Schema,
+    SchemaRule,
+    Transition,
+    check,
+    check_rules,
+    record,
+    unreadable,
+    with_defaults,
+    written_back,
+)
+from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind
 from gpuconsole.model.documents.findings import Path
 
 Object = Mapping[str, Any]
+GROUP = "kueue.x-k8s.io"
+IN_USE = f"{GROUP}/resource-in-use"
+"""Finalizer that keeps objects in use from being deleted."""
+
+
+class ApiKind(Struct, frozen=True, kw_only=True):
+    """Settings for writes of one kind."""
+
+    name: str
+    schema: Schema
+    namespaced: bool = False
+    default: Callable[[Object, Gates], Object] | None = None
+    """Mutating webhook, called for new objects only."""
+    validate: Callable[[Object, Object | None, Gates], Iterator[FieldError]] | None = None
+    """Validating webhook."""
+    warn: Callable[[Object], Iterator[str]] | None = None
+
+    @property
+    def webhook(self) -> str:
+        """Name of the validating webhook."""
+        return f"v{self.name.lower()}.kb.io"
+
+    @property
+    def has_status(self) -> bool:
+        """True if the kind has a status subresource."""
+        return "status" in self.schema.fields
+
+
+def _keep_in_use(obj: Object, gates: Gates) -> Object:
+    meta = obj.get("metadata") or {}
+    finalizers = meta.get("finalizers") or []
+    if IN_USE in finalizers:
+        return obj
+    return {**obj, "metadata": {**meta, "finalizers": [*finalizers, IN_USE]}}
+
+
+def _whole(fields: Mapping[str, Schema], rules: tuple[SchemaRule | Transition, ...] = ()) -> Schema:
+    return record({"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA, **fields}, rules=rules)
+
+
+_ALL = (
+    ApiKind(
+        name="ClusterQueue",
+        schema=_whole(cluster_queue.CLUSTER_QUEUE),
+        default=_keep_in_use,
+        validate=cluster_queue.validate,
+    ),
+    ApiKind(name="Cohort", schema=_whole(queues.COHORT), validate=queues.validate_cohort),
+    ApiKind(name="LocalQueue", schema=_whole(queues.LOCAL_QUEUE), namespaced=True),
+    ApiKind(name="WorkloadPriorityClass", schema=_whole(queues.WORKLOAD_PRIORITY_CLASS)),
+    ApiKind(
+        name="ResourceFlavor",
+        schema=_whole(capacity.RESOURCE_FLAVOR),
+        default=_keep_in_use,
+        validate=capacity.validate_flavor,
+    ),
+    ApiKind(name="Topology", schema=_whole(capacity.TOPOLOGY)),
+    ApiKind(name="AdmissionCheck", schema=_whole(checks.ADMISSION_CHECK)),
+    ApiKind(name="ProvisioningRequestConfig", schema=_whole(checks.PROVISIONING_REQUEST_CONFIG)),
+    ApiKind(name="MultiKueueConfig", schema=_whole(checks.MULTI_KUEUE_CONFIG)),
+    ApiKind(name="MultiKueueCluster", schema=_whole(checks.MULTI_KUEUE_CLUSTER)),
+    ApiKind(
+        name="Workload",
+        schema=_whole(workload.WORKLOAD, workload.RULES),
+        namespaced=True,
+        default=workload_webhook.default,
+        validate=workload_webhook.validate,
+        warn=workload_webhook.warn,
+    ),
+)
+KINDS: Mapping[str, ApiKind] = {kind.name: kind for kind in _ALL}
+
+
 NOT_CHECKED = "not-checked"
 """Code of the notice that rules were not evaluated because of other errors."""
 _NOTICE = (

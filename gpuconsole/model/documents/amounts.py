@@ -6,19 +6,22 @@ from functools import lru_cache
 
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.quantity import (
+from gpuconsole.model.resources import (
     BILLIONTH,
     CPU,
+    EMPTY,
     EPHEMERAL_STORAGE,
     LONGEST,
     MAX,
     MEMORY,
+    Resources,
     amount,
     format_quantity,
+    is_gpu,
+    is_mig,
     parse_quantity,
     to_int,
 )
-from gpuconsole.model.resources import EMPTY, Resources, is_gpu, is_mig
 from gpuconsole.model.text import clean
 
 _OF_NODES = (CPU, MEMORY, EPHEMERAL_STORAGE, "storage")

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import GPU, Resources
 
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 FAIL = "gpuconsole.io/fail-requests-greater-than-one"

@@ -1,17 +1,204 @@
-"""batch/v1 Job and jobset.x-k8s.io JobSet: pods by parallelism and completions."""
+"""batch/v1 Job and jobset.x-k8s.io JobSet: pods, completion and failure rules, progress.
 
-from collections.abc import Mapping
+batch/v1 Job and jobset.x-k8s.io JobSet: pods by parallelism and completions.
+
+Completion and failure rules of a batch/v1 Job, and its progress (Kubernetes' Job API and its validation).
+
+Sets of integers in Kubernetes' notation (`0-3,7`), such as the completed indexes of an Indexed Job.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.names import unique
-from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules, batch_status, min_member
-from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
-from gpuconsole.model.jobs.topology import whole
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.documents.metadata import unique
+from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.job import BatchRules, BatchStatus, FailureRule, Job, SuccessRule
+from gpuconsole.model.jobs.common import MOST_PODS, TRUE, job, phase, pod_set, pods, whole
+from gpuconsole.model.jobs.workloads import DURATION, GANG
+from gpuconsole.model.pod_template import PodSet
+
+Interval = tuple[int, int]
+"""First and last number, both inclusive."""
+
+
+def parse_intervals(text: str) -> list[Interval]:
+    """Parse the intervals of a text; invalid or descending ones are left out."""
+    return [found for part in text.split(",") if (found := _interval(part)) is not None]
+
+
+def _interval(text: str) -> Interval | None:
+    first, dash, last = text.partition("-")
+    bounds = [first, last] if dash else [first, first]
+    if not all(bound.isascii() and bound.isdigit() and len(bound) <= 10 for bound in bounds):
+        return None
+    low, high = map(int, bounds)
+    return (low, high) if low <= high else None
+
+
+def count_numbers(texts: Iterable[str], limit: int) -> int:
+    """Count the numbers in 0 … `limit` - 1 that any of these texts contains."""
+    found, last = 0, -1
+    for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
+        low, high = max(low, last + 1), min(high, limit - 1)
+        if low <= high:
+            found, last = found + high - low + 1, high
+    return found
+
+
+def lacking(texts: Iterable[str], limit: int) -> Iterator[int]:
+    """Yield the numbers in 0 … `limit` - 1 that none of these texts contains, ascending."""
+    first = 0
+    for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
+        yield from range(first, min(low, limit))
+        first = max(first, high + 1)
+    yield from range(first, limit)
+
+
+def stands_in(number: int, texts: Iterable[str]) -> bool:
+    """True if any of these texts contains the number."""
+    return any(low <= number <= high for text in texts for low, high in parse_intervals(text))
+
+
+def shared(one: str, other: str, limit: int) -> int:
+    """Count the numbers in 0 … `limit` - 1 that both texts contain."""
+    return count_numbers((one,), limit) + count_numbers((other,), limit) - count_numbers((one, other), limit)
+
+
+def added(text: str, number: int) -> str:
+    """Return the set with one more number."""
+    merged: list[Interval] = []
+    for low, high in sorted([*parse_intervals(text), (number, number)]):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(high, merged[-1][1])
+        else:
+            merged.append((low, high))
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in merged)
+
+
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
+BACKOFF_LIMIT = 6
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+MOST_RULES = 20
+_GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+_GANG_ANNOTATION = "scheduling.k8s.io/group-name"
+_ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
+
+
+def batch_rules(spec: Reader, pods: PodSet, notes: Reader) -> BatchRules:
+    """Read the rules of a Job's spec; `notes` are the annotations of the Job."""
+    indexed = spec.one_of("completionMode", "NonIndexed", ("NonIndexed", "Indexed")) == "Indexed"
+    per_index = spec.optional("backoffLimitPerIndex", low=0)
+    if not indexed:
+        _only_indexed(spec, "backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
+    if per_index is None and "maxFailedIndexes" in spec:
+        _refuse(spec, "backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    return BatchRules(
+        completions=spec.optional("completions", low=0),
+        indexed=indexed,
+        deadline=_seconds(spec, "activeDeadlineSeconds", low=1),
+        ttl=_seconds(spec, "ttlSecondsAfterFinished"),
+        limit_per_index=per_index,
+        most_failed=spec.optional("maxFailedIndexes", low=0),
+        failure_rules=_failure_rules(spec, per_index is not None),
+        success_rules=tuple(
+            SuccessRule(
+                indexes=rule.text("succeededIndexes", limit=65536), count=rule.optional("succeededCount", low=0)
+            )
+            for rule in spec.mapping("successPolicy").items("rules", MOST_RULES)
+        ),
+        pod_duration=_own_duration(spec),
+        # Kubernetes' SetDefaults_Job: with a podFailurePolicy the default is Failed, and nothing else is valid.
+        replaces_failed=spec.text("podReplacementPolicy") == "Failed" or "podFailurePolicy" in spec,
+        synced=notes.text(SYNC_COMPLETIONS) in TRUE,
+        together=_is_gang(pods, notes),
+    )
+
+
+def backoff_limit(spec: Reader) -> int:
+    """Return the number of failures that fail a Job; unlimited if each index has its own limit."""
+    return spec.number("backoffLimit", INT32 if "backoffLimitPerIndex" in spec else BACKOFF_LIMIT, low=0)
+
+
+def batch_status(status: Reader, rules: BatchRules) -> BatchStatus:
+    """Read the progress of a running Job; without indexes only the number of completions is known."""
+    completed = status.text("completedIndexes", limit=65536)
+    succeeded = status.number("succeeded", 0, low=0)
+    if not rules.indexed and not parse_intervals(completed) and succeeded:
+        completed = f"0-{succeeded - 1}" if succeeded > 1 else "0"
+    return BatchStatus(
+        completed=completed,
+        failed=status.text("failedIndexes", limit=65536),
+        # The Job controller removes it when the Job is suspended.
+        since=status.moment("startTime") if rules.deadline is not None else None,
+    )
+
+
+def _seconds(place: Reader, key: str, low: int = 0) -> Span | None:
+    seconds = place.optional(key, low=low)
+    return None if seconds is None else seconds * SECOND
+
+
+def _own_duration(spec: Reader) -> Span | None:
+    """Return the duration of one pod by its template's annotation."""
+    span = spec.down("template", "metadata", "annotations").span(DURATION)
+    return span if span is not None and span > 0 else None
+
+
+def _is_gang(pods: PodSet, notes: Reader) -> bool:
+    """True for gang-scheduled pods: they name a PodGroup, or the Job's annotations say so."""
+    template = pods.template
+    named = any(template.labels.get(label) for label in _GANG_LABELS) or template.annotations.get(_GANG_ANNOTATION)
+    return bool(named) or notes.text(GANG) in TRUE or notes.text(ELASTIC) == "true" or min_member(notes) is not None
+
+
+def min_member(notes: Reader) -> int | None:
+    """Return the minimum number of pods that Volcano starts together, by the Job's annotation; None for 1 or less."""
+    text = notes.text(MIN_MEMBER)
+    least = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
+    return least if least > 1 else None
+
+
+def _only_indexed(spec: Reader, *keys: str) -> None:
+    for key in keys:
+        if key in spec:
+            problem = f"requires indexed completion mode: {key} says something of indexes"
+            spec.report.refused(spec.at(key), problem, "write completionMode: Indexed, or drop it", "not-indexed")
+
+
+def _refuse(spec: Reader, key: str, when: str) -> None:
+    spec.report.refused(spec.at(key), f"{key} must be specified {when}", "set it", "required")
+
+
+def _failure_rules(spec: Reader, per_index: bool) -> tuple[FailureRule, ...]:
+    policy = spec.mapping("podFailurePolicy")
+    if policy.value and spec.down("template", "spec").raw("restartPolicy") not in (None, "Never"):
+        problem = 'only "Never" is supported when podFailurePolicy is specified'
+        path = spec.at("template", "spec", "restartPolicy")
+        spec.report.refused(path, problem, "write restartPolicy: Never", "restart-policy")
+    return tuple(_failure_rule(rule, per_index) for rule in policy.items("rules", MOST_RULES))
+
+
+def _failure_rule(rule: Reader, per_index: bool) -> FailureRule:
+    rule.only("action", "onExitCodes", "onPodConditions")
+    action = rule.one_of("action", "", _ACTIONS)
+    if action == "FailIndex" and not per_index:
+        problem = "requires the backoffLimitPerIndex to be set"
+        rule.report.refused(rule.at("action"), problem, "set backoffLimitPerIndex, or take another action", "bad-value")
+    codes = rule.mapping("onExitCodes")
+    if ("onExitCodes" in rule) is ("onPodConditions" in rule):
+        problem = "specifying one of OnExitCodes and OnPodConditions is required, and not both"
+        rule.report.refused(rule.path, problem, "write either onExitCodes or onPodConditions", "one-of")
+    values = codes.raw("values")
+    return FailureRule(
+        action=action,
+        exit_codes=tuple(code for code in values if isinstance(code, int)) if isinstance(values, list) else (),
+        excluded=codes.one_of("operator", "In", ("In", "NotIn")) == "NotIn",
+        conditions=tuple(condition.text("type") for condition in rule.items("onPodConditions", MOST_RULES)),
+    )
+
 
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

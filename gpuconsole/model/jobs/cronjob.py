@@ -5,22 +5,19 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver.volcano.flows import check_cron_job
-from gpuconsole.model.apiserver.volcano.objections import report
-from gpuconsole.model.apiserver.volcano.shapes import CRON_JOB, fits
+from gpuconsole.model.apiserver.volcano.common import CRON_JOB, fits, report
+from gpuconsole.model.apiserver.volcano.jobs import check_cron_job
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.documents.reader import INT32, Reader, shown
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import Concurrency, CronRules
-from gpuconsole.model.jobs.batch import job_pods
-from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules
+from gpuconsole.model.job import Concurrency, CronRules, Job, JobPhase
+from gpuconsole.model.jobs.applications import spark_pods
+from gpuconsole.model.jobs.batch import backoff_limit, batch_rules, job_pods
 from gpuconsole.model.jobs.common import job, max_execution, positive_span
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.ray import ray_job_pods
-from gpuconsole.model.jobs.spark import spark_pods
 from gpuconsole.model.jobs.volcano import job_parts
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, PRIORITY_CLASS, QUEUE
+from gpuconsole.model.pod_template import PodSet
 
 LONGEST_NAME = 52
 """Most characters of a CronJob's name; those of its Jobs have eleven more."""

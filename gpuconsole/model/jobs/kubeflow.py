@@ -1,16 +1,37 @@
-"""kubeflow.org jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, with one pod set per replica type."""
+"""Kubeflow's jobs: PyTorchJob and the other kinds of v1, and TrainJob with its runtimes.
 
-from collections.abc import Callable
+kubeflow.org jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, with one pod set per replica type.
+
+trainer.kubeflow.org: TrainJob, and the TrainingRuntime or ClusterTrainingRuntime that defines its pods.
+
+Pods of a TrainJob, defined by it and its runtime (Kubeflow trainer 2.2 runtime core, jobset builder).
+"""
+
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.metadata import metadata, spec_of
+from gpuconsole.model.documents.pods_and_selectors import tolerations
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import LaunchRules
+from gpuconsole.model.job import (
+    CLUSTER_WIDE,
+    LAUNCHER,
+    NODE,
+    SHIPPED,
+    Job,
+    LaunchRules,
+    PodPatch,
+    TrainingRuntime,
+    TrainRules,
+)
+from gpuconsole.model.jobs.batch import replicated_jobs
 from gpuconsole.model.jobs.common import job, phase, pod_set, pods
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import EMPTY
 
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")
@@ -142,4 +163,150 @@ def with_priority_class(pod_sets: tuple[PodSet, ...], name: str) -> tuple[PodSet
     return tuple(
         pods if pods.template.priority_class else replace(pods, template=replace(pods.template, priority_class=name))
         for pods in pod_sets
+    )
+
+
+def with_runtime_pods(job: Job, runtime: TrainingRuntime) -> Job:
+    """Return the TrainJob with the pod sets of its runtime and its own changes to them."""
+    rules = job.rules
+    assert isinstance(rules, TrainRules)
+    return replace(job, pod_sets=tuple(_part(pods, rules, runtime) for pods in runtime.pod_sets))
+
+
+def _part(pods: PodSet, rules: TrainRules, runtime: TrainingRuntime) -> PodSet:
+    trains = pods.name in runtime.trainers
+    template = pods.template
+    for patch in rules.patches:
+        if not patch.jobs or pods.name in patch.jobs:
+            template = _patched(template, patch)
+    if trains or (runtime.launcher_is_node and pods.name == NODE):
+        template = replace(template, containers=tuple(_sized(one, rules, trains) for one in template.containers))
+    return replace(pods, count=_count(pods, rules, runtime), template=template)
+
+
+def _count(pods: PodSet, rules: TrainRules, runtime: TrainingRuntime) -> int:
+    if runtime.mpi:
+        if pods.name != NODE:
+            return 1 if pods.name == LAUNCHER else pods.count
+        if rules.nodes is None:
+            return pods.count
+        return max(rules.nodes - 1, 1) if runtime.launcher_is_node else rules.nodes
+    if pods.name not in runtime.trainers:
+        return pods.count
+    if rules.nodes is not None:
+        return rules.nodes
+    return pods.count if runtime.nodes is None else runtime.nodes
+
+
+def _sized(container: Container, rules: TrainRules, trains: bool) -> Container:
+    """Set the TrainJob's resources in the container that trains, and its image if the pod set is a trainer's."""
+    if container.name != NODE:
+        return container
+    if rules.requests is not None:
+        container = replace(container, requests=rules.requests, limits=rules.limits, fractions={})
+    return replace(container, image=rules.image) if rules.image and trains else container
+
+
+def _patched(template: PodTemplate, patch: PodPatch) -> PodTemplate:
+    return replace(
+        template,
+        labels={**template.labels, **patch.labels},
+        annotations={**template.annotations, **patch.annotations},
+        node_selector={**template.node_selector, **patch.node_selector},
+        tolerations=(*template.tolerations, *patch.tolerations),
+    )
+
+
+ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+TRAINER = "trainer"
+_KINDS = ("TrainingRuntime", CLUSTER_WIDE)
+_FIELDS = (
+    *("activeDeadlineSeconds", "annotations", "datasetConfig", "initializer", "labels", "managedBy", "modelConfig"),
+    *("podSpecOverrides", "podTemplateOverrides", "runtimePatches", "runtimeRef", "suspend", "trainer"),
+)
+_TRAINER_FIELDS = ("args", "command", "env", "image", "numNodes", "numProcPerNode", "resourcesPerNode")
+
+
+def train_job(reader: Reader, now: Time) -> Job:
+    """Read a TrainJob; it has pod sets only if it uses a runtime that the trainer ships, until its own is known."""
+    spec = reader.mapping("spec")
+    spec.only(*_FIELDS)
+    reference, trainer = spec.mapping("runtimeRef"), spec.mapping("trainer")
+    reference.only("apiGroup", "kind", "name")
+    trainer.only(*_TRAINER_FIELDS)
+    needs = trainer.mapping("resourcesPerNode")
+    suspended = spec.flag("suspend")
+    deadline = spec.optional("activeDeadlineSeconds", low=1)
+    rules = TrainRules(
+        kind=reference.one_of("kind", CLUSTER_WIDE, _KINDS),
+        runtime=reference.required("name"),
+        nodes=trainer.optional("numNodes", low=1),
+        image=trainer.text("image", limit=1000),
+        requests=resources(needs, "requests") if needs.value else None,
+        limits=resources(needs, "limits") if needs.value else EMPTY,
+        patches=tuple(_patches(spec)),
+        deadline=None if deadline is None else deadline * SECOND,
+    )
+    state = phase(reader, suspended)
+    found = job(reader, now, "TrainJob", (), rules=rules, suspended=suspended, phase=state)
+    shipped = SHIPPED.get(rules.runtime) if rules.kind == CLUSTER_WIDE else None
+    return found if shipped is None else with_runtime_pods(found, shipped)
+
+
+def _patches(spec: Reader) -> Iterator[PodPatch]:
+    """Yield a TrainJob's changes to its pods, in the form of each version of the API."""
+    for manager in spec.items("runtimePatches", 16):
+        jobs = manager.down("trainingRuntimeSpec", "template", "spec")
+        for patch in jobs.items("replicatedJobs", 100):
+            pod = patch.down("template", "spec", "template")
+            yield _patch(pod.mapping("metadata"), pod.mapping("spec"), (patch.required("name"),))
+    for override in spec.items("podTemplateOverrides", 100):
+        yield _patch(override.mapping("metadata"), override.mapping("spec"), _targets(override))
+    for override in spec.items("podSpecOverrides", 100):
+        yield _patch(override.mapping("metadata"), override, _targets(override))
+
+
+def _targets(override: Reader) -> tuple[str, ...]:
+    return tuple(target.required("name") for target in override.items("targetJobs", 100))
+
+
+def _patch(meta: Reader, spec: Reader, jobs: tuple[str, ...]) -> PodPatch:
+    return PodPatch(
+        jobs=jobs,
+        labels=meta.labels("labels"),
+        annotations=meta.labels("annotations"),
+        node_selector=spec.labels("nodeSelector"),
+        tolerations=tolerations(spec, "tolerations"),
+    )
+
+
+def training_runtime(reader: Reader, now: Time) -> TrainingRuntime:
+    """Read a TrainingRuntime, which TrainJobs of its namespace may use."""
+    return _runtime(reader, now, namespaced=True)
+
+
+def cluster_training_runtime(reader: Reader, now: Time) -> TrainingRuntime:
+    """Read a ClusterTrainingRuntime, which every TrainJob may use."""
+    return _runtime(reader, now, namespaced=False)
+
+
+def _runtime(reader: Reader, now: Time, *, namespaced: bool) -> TrainingRuntime:
+    meta = metadata(reader, now, namespaced=namespaced)
+    spec = spec_of(reader, "mlPolicy", "podGroupPolicy", "template")
+    policy, jobs = spec.mapping("mlPolicy"), spec.mapping("template").mapping("spec")
+    if "replicatedJobs" not in jobs:
+        problem = "template.spec.replicatedJobs is empty: there is nothing to run"
+        jobs.report.refused(jobs.at("replicatedJobs"), problem, "add a job", "required")
+    return TrainingRuntime(
+        namespace=meta.namespace,
+        name=meta.name,
+        nodes=policy.optional("numNodes", low=1) if "mlPolicy" in spec else None,
+        mpi="mpi" in policy,
+        launcher_is_node=policy.mapping("mpi").flag("runLauncherAsNode"),
+        pod_sets=replicated_jobs(jobs),
+        trainers=tuple(
+            place.text("name").lower()
+            for place in jobs.items("replicatedJobs", 1000)
+            if place.down("template", "metadata").labels("labels").get(ANCESTOR, "") == TRAINER
+        ),
     )

@@ -1,19 +1,201 @@
-"""batch.volcano.sh Job: tasks that start together, validated by Volcano 1.15's rules."""
+"""batch.volcano.sh Job and flow.volcano.sh JobFlow, validated by Volcano 1.15's rules.
+
+batch.volcano.sh Job: tasks that start together, validated by Volcano 1.15's rules.
+
+Fields of a Volcano Job beyond its pods, as Volcano's mutating webhook leaves them (Volcano 1.15 jobs/mutate).
+
+Network topology constraints by Volcano's HyperNodes, in jobs, tasks, PodGroups and sub-groups.
+
+flow.volcano.sh: JobTemplates, and the JobFlows that create Jobs from them in order.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver.volcano.jobs import check_job
-from gpuconsole.model.apiserver.volcano.objections import report
-from gpuconsole.model.apiserver.volcano.shapes import JOB, fits
-from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.names import unique
+from gpuconsole.model.apiserver.volcano.common import JOB, JOB_FLOW, fits, report
+from gpuconsole.model.apiserver.volcano.jobs import check_job, check_job_flow
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.metadata import unique
 from gpuconsole.model.documents.reader import Reader, kind_of, shown
-from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.job import Flow, FlowRules, Job, JobPhase, TemplateRules
 from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
-from gpuconsole.model.jobs.volcano_spec import volcano_spec, volcano_status
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.volcano_jobs import JobEvent, VolcanoPhase, VolcanoSpec
+from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.volcano import (
+    DependsOn,
+    JobAction,
+    JobEvent,
+    JobVolume,
+    LifecyclePolicy,
+    NetworkTopology,
+    PartitionPolicy,
+    TaskSpec,
+    VolcanoPhase,
+    VolcanoSpec,
+    VolcanoStatus,
+)
+
+
+def network_topology(place: Reader) -> NetworkTopology | None:
+    """Read `networkTopology`; None if absent."""
+    if "networkTopology" not in place:
+        return None
+    asked = place.mapping("networkTopology")
+    return NetworkTopology(
+        mode=asked.one_of("mode", "", ("hard", "soft")),
+        highest_tier=asked.optional("highestTierAllowed"),
+        highest_tier_name=asked.text("highestTierName"),
+    )
+
+
+MAX_RETRY = 3
+_EVENTS = frozenset(JobEvent)
+_ACTIONS = frozenset(JobAction)
+_volcano_spec_PHASES = frozenset(VolcanoPhase)
+_ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
+"""Plugins that find the other pods by the names that the svc plugin gives them."""
+
+
+def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
+    """Read a job's spec with the webhook's defaults; `pod_sets` are those of its tasks."""
+    tasks = tuple(
+        _defaulted(_volcano_spec_task(place), pods)
+        for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
+    )
+    needed = sum(task.min_available or 0 for task in tasks)
+    return VolcanoSpec(
+        queue=spec.text("queue") or "default",
+        min_available=spec.number("minAvailable", 0, low=0) or needed,
+        tasks=tasks,
+        policies=_policies(spec),
+        plugins=_with_needed(_plugins(spec)),
+        max_retry=spec.number("maxRetry", 0, low=0) or MAX_RETRY,
+        min_success=spec.optional("minSuccess"),
+        ttl=_seconds(spec, "ttlSecondsAfterFinished"),
+        priority_class=spec.text("priorityClassName"),
+        scheduler_name=spec.text("schedulerName") or "volcano",
+        network_topology=network_topology(spec),
+        volumes=tuple(_volume(place) for place in spec.items("volumes", 1000)),
+    )
+
+
+def _volume(place: Reader) -> JobVolume:
+    asked = place.mapping("volumeClaim")
+    return JobVolume(
+        claim=place.text("volumeClaimName"),
+        makes="volumeClaim" in place,
+        storage_class=asked.text("storageClassName") if "storageClassName" in asked else None,
+        storage=resources(asked.mapping("resources"), "requests").get("storage", 0),
+        access_modes=asked.texts("accessModes"),
+        volume=asked.text("volumeName"),
+    )
+
+
+def _seconds(place: Reader, key: str) -> Span | None:
+    seconds = place.optional(key, low=0)
+    return None if seconds is None else seconds * SECOND
+
+
+def _volcano_spec_task(place: Reader) -> TaskSpec:
+    return TaskSpec(
+        min_available=place.optional("minAvailable", low=0),
+        policies=_policies(place),
+        max_retry=place.number("maxRetry", 0),
+        depends_on=_depends_on(place) if "dependsOn" in place else None,
+        partition=_partition(place.mapping("partitionPolicy")) if "partitionPolicy" in place else None,
+        topology_policy=place.text("topologyPolicy"),
+        priority_class=place.down("template", "spec").text("priorityClassName"),
+    )
+
+
+def _defaulted(task: TaskSpec, pods: PodSet) -> TaskSpec:
+    """Default a task's minAvailable to the pods of its minPartitions, or else to all its pods."""
+    least = task.min_available
+    if least is None:
+        parted = task.partition is not None and task.partition.least > 0
+        least = task.partition.least * task.partition.size if parted and task.partition is not None else pods.count
+    return replace(task, min_available=least, max_retry=task.max_retry or MAX_RETRY)
+
+
+def _depends_on(place: Reader) -> DependsOn:
+    wanted = place.mapping("dependsOn")
+    return DependsOn(wanted.texts("name"), wanted.text("iteration") == "any")
+
+
+def _partition(place: Reader) -> PartitionPolicy:
+    return PartitionPolicy(
+        total=place.number("totalPartitions", 0),
+        size=place.number("partitionSize", 0),
+        least=place.number("minPartitions", 0),
+        network_topology=network_topology(place),
+    )
+
+
+def _policies(place: Reader) -> tuple[LifecyclePolicy, ...]:
+    return tuple(_policy(policy) for policy in place.items("policies", 1000))
+
+
+def _policy(place: Reader) -> LifecyclePolicy:
+    """Read a policy; unknown events are left out, and an unknown action becomes SyncJob."""
+    events = (*place.texts("events"), place.text("event"))
+    action = place.text("action")
+    return LifecyclePolicy(
+        action=JobAction(action) if action in _ACTIONS else JobAction.SYNC_JOB,
+        events=tuple(dict.fromkeys(JobEvent(event) for event in events if event in _EVENTS)),
+        exit_code=place.optional("exitCode"),
+        timeout=place.span("timeout"),
+    )
+
+
+def _plugins(spec: Reader) -> dict[str, tuple[str, ...]]:
+    """Return plugins with their arguments; arguments that are not strings are left out."""
+    return {
+        name: tuple(argument for argument in arguments if isinstance(argument, str))
+        for name, arguments in spec.mapping("plugins").value.items()
+        if isinstance(arguments, list)
+    }
+
+
+def _with_needed(plugins: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    """Add the plugins on which the given ones depend."""
+    needed = dict(plugins)
+    if any(name in plugins for name in _ON_SERVICE):
+        needed.setdefault("svc", ())
+    if "mpi" in plugins:
+        needed.setdefault("ssh", ())
+    return needed
+
+
+def volcano_status(status: Reader) -> VolcanoStatus:
+    """Read a job's status."""
+    state = status.mapping("state")
+    phase = state.text("phase")
+    conditions = tuple(
+        (VolcanoPhase(condition.text("status")), condition.moment("lastTransitionTime") or 0)
+        for condition in status.items("conditions")
+        if condition.text("status") in _volcano_spec_PHASES
+    )
+    return VolcanoStatus(
+        phase=VolcanoPhase(phase) if phase in _volcano_spec_PHASES else VolcanoPhase.NEW,
+        transition=state.moment("lastTransitionTime") or 0,
+        conditions=conditions,
+        tasks=_counts(status.mapping("taskStatusCount")),
+        retry_count=status.number("retryCount", 0),
+        version=status.number("version", 0),
+        min_available=status.number("minAvailable", 0),
+        **{name: status.number(name, 0) for name in ("pending", "running", "succeeded", "failed", "terminating")},
+    )
+
+
+def _counts(place: Reader) -> dict[str, dict[str, int]]:
+    found = {}
+    for name in place.value:
+        phases = place.mapping(name).mapping("phase")
+        found[name] = {phase: phases.number(phase, 0) for phase in phases.value}
+    return found
+
 
 _REPORTED_BY_READER = ("duplicate", "bad-resources")
 """Codes of errors that reading the tasks and their pods reports in more detail."""
@@ -136,3 +318,36 @@ def _check_fields(spec: Reader) -> None:
 def _what(arguments: list[object], wrong: list[int]) -> str:
     maps = all(isinstance(arguments[position], dict) for position in wrong)
     return "a list of maps" if maps else f"a list with {kind_of(arguments[wrong[0]])}"
+
+
+MOST_FLOWS = 1000
+RETAIN = ("retain", "delete")
+_jobflow_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
+"""Phase in its status (flow.volcano.sh/v1alpha1 Phase) → phase of the job."""
+
+
+def job_template(reader: Reader, now: Time) -> Job:
+    """Read a JobTemplate: the spec of a Volcano Job, which only JobFlows run."""
+    tasks, volcano = job_parts(reader)
+    rules = TemplateRules(volcano=volcano)
+    return job(reader, now, "JobTemplate", tasks, queue="", rules=rules, backoff_limit=volcano.max_retry)
+
+
+def job_flow(reader: Reader, now: Time) -> Job:
+    """Read a JobFlow: JobTemplates of its namespace, and their dependencies."""
+    spec = reader.mapping("spec")
+    spec.only("flows", "jobRetainPolicy")
+    flows = tuple(_flow(place) for place in spec.items("flows", MOST_FLOWS))
+    unique(spec, "flows", [flow.template for flow in flows], "name")
+    if fits(reader.value, JOB_FLOW):
+        report(reader.report, reader.path, check_job_flow(reader.value))
+    rules = FlowRules(flows=flows, deletes=spec.one_of("jobRetainPolicy", "retain", RETAIN) == "delete")
+    state = _jobflow_PHASES.get(reader.mapping("status").mapping("state").text("phase"), JobPhase.PENDING)
+    return job(reader, now, "JobFlow", (), queue="", rules=rules, phase=state)
+
+
+def _flow(place: Reader) -> Flow:
+    place.only("name", "dependsOn", "patch")
+    needs = place.mapping("dependsOn")
+    needs.only("targets", "probe")
+    return Flow(place.required("name"), needs.texts("targets", MOST_FLOWS))

@@ -1,12 +1,23 @@
-"""Manifests of Kubernetes' core kinds: Node, Namespace, Pod, LimitRange, ResourceQuota, RuntimeClass, PriorityClass."""
+"""Manifests of Kubernetes' core kinds, of storage, and of PodDisruptionBudget.
 
+Manifests of Kubernetes' core kinds: Node, Namespace, Pod, LimitRange, ResourceQuota, RuntimeClass, PriorityClass.
+
+In-place pod resize: the requests that count while a pod's resources change.
+
+PodDisruptionBudget (policy/v1), by the API server's rules.
+
+Storage: PersistentVolume, PersistentVolumeClaim (v1), StorageClass, CSINode (storage.k8s.io/v1).
+"""
+
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuconsole.model.apiserver.kai.pods import check_gpu_request
-from gpuconsole.model.apiserver.volcano.groups import check_pod
-from gpuconsole.model.apiserver.volcano.objections import report
-from gpuconsole.model.apiserver.volcano.shapes import POD, fits
+from msgspec.structs import replace
+
+from gpuconsole.model.apiserver.kai.webhooks import check_gpu_request
+from gpuconsole.model.apiserver.volcano.common import POD, fits, report
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import check_pod
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import (
     SYSTEM_PRIORITIES,
@@ -15,6 +26,7 @@ from gpuconsole.model.cluster import (
     Namespace,
     Node,
     Pod,
+    PodDisruptionBudget,
     PodPhase,
     PriorityClass,
     QuotaScope,
@@ -23,17 +35,65 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
-from gpuconsole.model.documents.pods import pod_template
-from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.documents.selectors import taints
+from gpuconsole.model.documents.pods_and_selectors import node_term, pod_template, selector, taints
+from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.jobs.common import check_spans
-from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
-from gpuconsole.model.jobs.naming import OWNER_KINDS
-from gpuconsole.model.labels import NAMESPACE_NAME
-from gpuconsole.model.manifests.resizing import resized
-from gpuconsole.model.quantity import MAX
-from gpuconsole.model.resources import Resources
-from gpuconsole.model.sanity_limits import MOST_DEVICES, too_many_devices
+from gpuconsole.model.jobs.workloads import OWNER_KINDS, POD_SET, WORKLOAD
+from gpuconsole.model.labels import NAMESPACE_NAME, NodeTerm, Requirement
+from gpuconsole.model.objects import MOST_DEVICES, too_many_devices
+from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.resources import MAX, Resources, largest
+from gpuconsole.model.storage import (
+    AVAILABLE,
+    BOUND,
+    DEFAULT_CLASS,
+    FILESYSTEM,
+    LOST,
+    RELEASED,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+
+
+def resized(template: PodTemplate, status: Reader) -> PodTemplate:
+    """Return the template with the requests that count for each container during an in-place resize.
+
+    They are the maximum of desired, actual and allocated requests; if the resize is infeasible, of the latter two
+    (k8s.io/component-helpers/resource PodRequests with UseStatusResources).
+    """
+    held = {**_held(status, "containerStatuses"), **_held(status, "initContainerStatuses")}
+    if not held:
+        return template
+    infeasible = any(
+        condition.text("type") == "PodResizePending" and condition.text("reason") == "Infeasible"
+        for condition in status.items("conditions")
+    )
+    return replace(
+        template,
+        containers=tuple(_counted(container, held, infeasible) for container in template.containers),
+        init_containers=tuple(_counted(container, held, infeasible) for container in template.init_containers),
+    )
+
+
+def _held(status: Reader, key: str) -> dict[str, Resources]:
+    """Return the maximum of actual and allocated requests, by container name."""
+    return {
+        place.text("name"): largest(
+            resources(place.mapping("resources"), "requests"), resources(place, "allocatedResources")
+        )
+        for place in status.items(key)
+        if "resources" in place
+    }
+
+
+def _counted(container: Container, held: dict[str, Resources], infeasible: bool) -> Container:
+    given = held.get(container.name)
+    if given is None:
+        return container
+    return replace(container, requests=given if infeasible else largest(container.requests, given))
+
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
@@ -280,3 +340,131 @@ def priority_class(reader: Reader, now: Time) -> PriorityClass:
         preemption_policy=reader.one_of("preemptionPolicy", "PreemptLowerPriority", ("Never", "PreemptLowerPriority")),
         description=reader.text("description", limit=4096),
     )
+
+
+_AMOUNT = re.compile(r"[0-9]{1,9}|[0-9]{1,3}%")
+
+
+def pod_disruption_budget(reader: Reader, now: Time) -> PodDisruptionBudget:
+    """Read a PodDisruptionBudget: its pod selector, and minAvailable or maxUnavailable."""
+    meta = metadata(reader, now)
+    spec = reader.mapping("spec")
+    spec.only("selector", "minAvailable", "maxUnavailable", "unhealthyPodEvictionPolicy")
+    least, most = _amount(spec, "minAvailable"), _amount(spec, "maxUnavailable")
+    if least and most:
+        problem = "minAvailable and maxUnavailable cannot be both set"
+        spec.report.refused(spec.at("maxUnavailable"), problem, "leave one of them out", "both-set")
+    return PodDisruptionBudget(
+        namespace=meta.namespace,
+        name=meta.name,
+        selector=selector(spec, "selector"),
+        min_available=least,
+        max_unavailable=most,
+    )
+
+
+def _amount(spec: Reader, key: str) -> str:
+    """Read a number of pods or a percentage, as text; empty if it is missing or invalid."""
+    raw = spec.raw(key)
+    if raw is None:
+        return ""
+    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) < 10**9 else spec.text(key)
+    if _AMOUNT.fullmatch(text):
+        return text
+    problem = f"{shown(text)} is neither a number of pods nor a part of them"
+    spec.report.error(spec.at(key), problem, 'write it as 1 or "50%"', "bad-value")
+    return ""
+
+
+_BOUND = "pv.kubernetes.io/bind-completed"
+_SELECTED = "volume.kubernetes.io/selected-node"
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+_MODES = (FILESYSTEM, "Block")
+_VOLUME_PHASES = ("", "Pending", AVAILABLE, BOUND, RELEASED, "Failed")
+_WAITS = "WaitForFirstConsumer"
+
+
+def volume(reader: Reader, now: Time) -> PersistentVolume:
+    """Read a PersistentVolume; without a phase it is bound if it names a claim, otherwise available."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = reader.mapping("spec")
+    held, csi = spec.mapping("claimRef"), spec.mapping("csi")
+    claim = f"{held.text('namespace') or 'default'}/{held.text('name')}" if held.text("name") else ""
+    phase = reader.mapping("status").one_of("phase", "", _VOLUME_PHASES)
+    return PersistentVolume(
+        name=meta.name,
+        created=meta.created,
+        labels=meta.labels,
+        storage=resources(spec, "capacity").get("storage", 0),
+        storage_class=meta.annotations.get(_CLASS) or spec.text("storageClassName"),
+        access_modes=spec.texts("accessModes"),
+        mode=spec.one_of("volumeMode", FILESYSTEM, _MODES),
+        node_affinity=_nodes(spec),
+        claim=claim,
+        phase=phase or (BOUND if claim else AVAILABLE),
+        disposable=spec.text("persistentVolumeReclaimPolicy") == "Delete",
+        driver=csi.text("driver"),
+        handle=csi.text("volumeHandle"),
+        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+    )
+
+
+def _nodes(spec: Reader) -> tuple[NodeTerm, ...] | None:
+    required = spec.down("nodeAffinity", "required")
+    return tuple(node_term(term) for term in required.items("nodeSelectorTerms")) if required.value else None
+
+
+def claim(reader: Reader, now: Time) -> PersistentVolumeClaim:
+    """Read a PersistentVolumeClaim; it is bound if its annotation or its status says so."""
+    meta = metadata(reader, now)
+    spec = reader.mapping("spec")
+    phase = reader.mapping("status").one_of("phase", "", ("", "Pending", BOUND, LOST))
+    named = meta.annotations.get(_CLASS)
+    return PersistentVolumeClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.created,
+        storage_class=named or (spec.text("storageClassName") if "storageClassName" in spec else None),
+        storage=resources(spec.mapping("resources"), "requests").get("storage", 0),
+        access_modes=spec.texts("accessModes"),
+        mode=spec.one_of("volumeMode", FILESYSTEM, _MODES),
+        selector=selector(spec, "selector"),
+        volume=spec.text("volumeName"),
+        bound=_BOUND in meta.annotations or phase == BOUND,
+        phase=phase,
+        selected_node=meta.annotations.get(_SELECTED, ""),
+        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+    )
+
+
+def storage_class(reader: Reader, now: Time) -> StorageClass:
+    """Read a StorageClass."""
+    meta = metadata(reader, now, namespaced=False)
+    if not reader.text("provisioner"):
+        reader.report.refused(reader.at("provisioner"), "no provisioner is named", "name one", "required")
+    return StorageClass(
+        name=meta.name,
+        created=meta.created,
+        provisioner=reader.text("provisioner"),
+        waits=reader.one_of("volumeBindingMode", "Immediate", ("Immediate", _WAITS)) == _WAITS,
+        topologies=tuple(
+            tuple(
+                Requirement(one.text("key"), "In", one.texts("values")) for one in place.items("matchLabelExpressions")
+            )
+            for place in reader.items("allowedTopologies")
+        ),
+        keeps=reader.text("reclaimPolicy") == "Retain",
+        default=meta.annotations.get(DEFAULT_CLASS) == "true",
+    )
+
+
+def csi_node(reader: Reader, now: Time) -> CSINode:
+    """Read a CSINode: the volume limits of the drivers that state one."""
+    meta = metadata(reader, now, namespaced=False)
+    limits = {}
+    for place in reader.mapping("spec").items("drivers"):
+        count = place.mapping("allocatable").optional("count", high=INT32)
+        if count is not None:
+            limits[place.text("name")] = count
+    return CSINode(name=meta.name, limits=limits)

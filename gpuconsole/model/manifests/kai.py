@@ -1,10 +1,9 @@
 """Queues and pod groups of KAI Scheduler."""
 
-from gpuconsole.model.apiserver.kai.groups import check_pod_group, check_queue
-from gpuconsole.model.apiserver.volcano.objections import report
+from gpuconsole.model.apiserver.kai.webhooks import check_pod_group, check_queue
+from gpuconsole.model.apiserver.volcano.common import report
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.metadata import metadata, spec_of
-from gpuconsole.model.documents.names import is_label_value
+from gpuconsole.model.documents.metadata import is_label_value, metadata, spec_of
 from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.kai import (
     BINPACK,

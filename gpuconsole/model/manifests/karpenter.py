@@ -7,8 +7,8 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.pods_and_selectors import taints
 from gpuconsole.model.documents.reader import Reader, shown
-from gpuconsole.model.documents.selectors import taints
 
 POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 OLD_POLICY = "WhenUnderutilized"

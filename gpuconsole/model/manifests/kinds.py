@@ -7,24 +7,22 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, jobflow, kubeflow, podgroup, ray, spark, trainjob
+from gpuconsole.model.jobs import applications as appwrapper
+from gpuconsole.model.jobs import applications as spark
+from gpuconsole.model.jobs import batch, cronjob, kubeflow, ray
+from gpuconsole.model.jobs import kubeflow as trainjob
+from gpuconsole.model.jobs import services_and_pod_groups as apps
+from gpuconsole.model.jobs import services_and_pod_groups as podgroup
+from gpuconsole.model.jobs import volcano as jobflow
 from gpuconsole.model.jobs import volcano as volcano_jobs
-from gpuconsole.model.jobs.naming import CRON_KINDS, POD_GROUP
-from gpuconsole.model.manifests import (
-    capacity,
-    core,
-    devices,
-    disruption,
-    kai,
-    karpenter,
-    kueue,
-    multikueue,
-    provisioning,
-    scheduling_groups,
-    storage,
-    volcano,
-    workload,
-)
+from gpuconsole.model.jobs.workloads import CRON_KINDS, POD_GROUP
+from gpuconsole.model.manifests import core, devices, kai, karpenter, kueue, volcano, workload
+from gpuconsole.model.manifests import core as disruption
+from gpuconsole.model.manifests import core as storage
+from gpuconsole.model.manifests import kueue as capacity
+from gpuconsole.model.manifests import kueue as multikueue
+from gpuconsole.model.manifests import workload as provisioning
+from gpuconsole.model.manifests import workload as scheduling_groups
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import Snapshot
 

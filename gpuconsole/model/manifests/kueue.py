@@ -1,14 +1,22 @@
-"""Manifests of Kueue's queues and priorities (v1beta1 and v1beta2). `webhook_validation` reports what the API server
+"""Manifests of Kueue's queues, flavors, topologies, admission checks and priorities.
+
+Manifests of Kueue's queues and priorities (v1beta1 and v1beta2). `webhook_validation` reports what the API server
 refuses.
+
+resourceGroups of ClusterQueues and Cohorts: quotas in the order of the covered resources.
+
+Manifests of ResourceFlavor, Topology and AdmissionCheck.
+
+MultiKueueConfig and MultiKueueCluster.
 """
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.amounts import billionths, weight
-from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.amounts import billionths, not_negative, weight
+from gpuconsole.model.documents.metadata import labels, metadata
+from gpuconsole.model.documents.pods_and_selectors import selector, taints, tolerations
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.documents.selectors import selector
-from gpuconsole.model.manifests.quotas import resource_groups
 from gpuconsole.model.queues import (
+    AdmissionCheck,
     BorrowWithinCohort,
     CheckRule,
     ClusterQueue,
@@ -16,15 +24,50 @@ from gpuconsole.model.queues import (
     Cohort,
     ConcurrentAdmission,
     FlavorFungibility,
+    FlavorQuotas,
     Fungibility,
     FungibilityPreference,
     LocalQueue,
     MigrationMode,
+    MultiKueueCluster,
+    MultiKueueConfig,
     PreemptionPolicy,
     QueueingStrategy,
+    Quota,
+    ResourceFlavor,
+    ResourceGroup,
     StopPolicy,
+    Topology,
     WorkloadPriorityClass,
 )
+
+
+def resource_groups(spec: Reader) -> tuple[ResourceGroup, ...]:
+    """Read `spec.resourceGroups`."""
+    return tuple(_group(place) for place in spec.items("resourceGroups"))
+
+
+def _group(place: Reader) -> ResourceGroup:
+    covered = tuple(dict.fromkeys(place.texts("coveredResources")))
+    return ResourceGroup(covered, tuple(_flavor(flavor, covered) for flavor in place.items("flavors")))
+
+
+def _flavor(place: Reader, covered: tuple[str, ...]) -> FlavorQuotas:
+    """Read a flavor's quotas: a missing one is 0, one of a resource that is not covered is dropped."""
+    quotas = dict(_quota(item) for item in place.items("resources"))
+    return FlavorQuotas(place.text("name"), {resource: quotas.get(resource, Quota()) for resource in covered})
+
+
+def _quota(item: Reader) -> tuple[str, Quota]:
+    resource = item.text("name")
+    if "nominalQuota" not in item:
+        item.report.warning(item.at("nominalQuota"), "nominalQuota is missing; it is 0", "give a quota", "no-quota")
+    return resource, Quota(
+        not_negative(item, "nominalQuota", resource) or 0,
+        not_negative(item, "borrowingLimit", resource),
+        not_negative(item, "lendingLimit", resource),
+    )
+
 
 NO_SELECTOR = "no-namespace-selector"
 """Code of the finding that a ClusterQueue without namespaceSelector admits no workloads."""
@@ -159,3 +202,61 @@ def workload_priority_class(reader: Reader, now: Time) -> WorkloadPriorityClass:
         value=reader.number("value", 0, low=-INT32 - 1, high=INT32),
         description=reader.text("description", limit=2048),
     )
+
+
+def resource_flavor(reader: Reader, now: Time) -> ResourceFlavor:
+    """Read a ResourceFlavor."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = reader.mapping("spec")
+    return ResourceFlavor(
+        name=meta.name,
+        uid=meta.uid,
+        node_labels=labels(spec, "nodeLabels"),
+        node_taints=taints(spec, "nodeTaints"),
+        tolerations=tolerations(spec, "tolerations"),
+        topology=spec.text("topologyName"),
+    )
+
+
+def topology(reader: Reader, now: Time) -> Topology:
+    """Read a Topology; its levels are in order from highest to lowest."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = reader.mapping("spec")
+    levels = tuple(place.text("nodeLabel") for place in spec.items("levels"))
+    if not levels:
+        spec.report.warning(spec.at("levels"), "it has no levels", "name at least one node label", "required")
+    return Topology(name=meta.name, levels=levels)
+
+
+def admission_check(reader: Reader, now: Time) -> AdmissionCheck:
+    """Read an AdmissionCheck; without a status it counts as active."""
+    meta = metadata(reader, now, namespaced=False)
+    spec, parameters = reader.mapping("spec"), reader.down("spec", "parameters")
+    active = True
+    for condition in reader.mapping("status").items("conditions"):
+        if condition.text("type") == "Active":
+            active = condition.text("status") == "True"
+    return AdmissionCheck(
+        name=meta.name,
+        controller=spec.text("controllerName"),
+        parameters="/".join(filter(None, (parameters.text(key) for key in ("apiGroup", "kind", "name")))),
+        active=active,
+    )
+
+
+def config(reader: Reader, now: Time) -> MultiKueueConfig:
+    """Read a MultiKueueConfig."""
+    meta = metadata(reader, now, namespaced=False)
+    return MultiKueueConfig(name=meta.name, clusters=reader.mapping("spec").texts("clusters"))
+
+
+def cluster(reader: Reader, now: Time) -> MultiKueueCluster:
+    """Read a MultiKueueCluster; without a status it counts as active. In v1beta1 kubeConfig is in `spec` itself."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = reader.mapping("spec")
+    source = spec.mapping("clusterSource") if "clusterSource" in spec else spec
+    active = True
+    for condition in reader.mapping("status").items("conditions"):
+        if condition.text("type") == "Active":
+            active = condition.text("status") == "True"
+    return MultiKueueCluster(name=meta.name, location=source.mapping("kubeConfig").text("location"), active=active)

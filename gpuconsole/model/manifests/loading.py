@@ -1,45 +1,200 @@
-"""Loading of manifests: reads documents into objects, counts the others, and collects findings about each."""
+"""Loading of manifests: reads documents into objects, counts the others, and collects findings about each.
+
+Files that a scenario names, relative to the folder of the scenario's own file.
+
+The option to let ClusterQueues without namespaceSelector, which match no namespace, admit from every namespace.
+
+Configuration of KubeRay's operator in manifests: the batch scheduler that places the pods of Ray clusters.
+
+A Configuration of config.ray.io (also in a ConfigMap) takes precedence over the arguments of the operator's Deployment,
+and those over the values of its Helm chart (KubeRay 1.6 ray-operator/main.go, apis/config/v1alpha1,
+helm-chart/kuberay-operator).
+"""
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver.gates import NO_GATES, Gates
+from gpuconsole.model.apiserver.common_validation import NO_GATES, Gates
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.findings import DocumentFindings, Severity
-from gpuconsole.model.documents.generated_names import GeneratedNames
-from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
-from gpuconsole.model.documents.markdown_blocks import blocks, looks_like_markdown
+from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
+from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.documents.reader import Reader, kind_of
-from gpuconsole.model.documents.sources import SourceText, from_text, read_sources
-from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, YamlProblem, read_yaml, sections
-from gpuconsole.model.jobs.ray import RAY_GROUP, RAY_KINDS, is_of_scheduler
-from gpuconsole.model.manifests.admit_all import admitting_all, noted
-from gpuconsole.model.manifests.checks import check
-from gpuconsole.model.manifests.groups import fold_groups
-from gpuconsole.model.manifests.includes import included, is_same_file
-from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document, versions_of
-from gpuconsole.model.manifests.kuberay import (
-    OPERATOR,
-    OperatorConfiguration,
-    configuration_in,
-    configuration_of_values,
+from gpuconsole.model.documents.sources import (
+    UNREADABLE,
+    SourceText,
+    blocks,
+    from_text,
+    looks_like_markdown,
+    read_sources,
 )
-from gpuconsole.model.manifests.lists import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
-from gpuconsole.model.manifests.loaded import LoadedManifests, LoadedObject, last_of_each
-from gpuconsole.model.manifests.skipped_documents import (
+from gpuconsole.model.documents.yaml_json import (
+    FormError,
+    YamlDocument,
+    YamlPosition,
+    YamlProblem,
+    looks_like_json,
+    read_json,
+    read_yaml,
+    sections,
+    unwrapped,
+)
+from gpuconsole.model.jobs.ray import CONFIGURED, DEFAULT_SCHEDULER, RAY_GROUP, RAY_KINDS, VOLCANO, is_of_scheduler
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.manifests.cross_checks import check
+from gpuconsole.model.manifests.decoding import (
     UnreadReason,
+    first_objects,
+    fold_groups,
+    is_scenario,
+    is_snapshot,
+    label,
+    later_objects,
+    objects_in,
     say_fragment,
     say_ignored,
     say_unread,
     say_version,
 )
+from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document, versions_of
+from gpuconsole.model.manifests.kueue import NO_SELECTOR
+from gpuconsole.model.manifests.loaded import LoadedManifests, LoadedObject, last_of_each
 from gpuconsole.model.manifests.webhook_validation import ApiServerValidator
-from gpuconsole.model.objects import TABLES
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.text import clean
+
+
+def included(scenario: Reader, origin: str) -> Iterator[SourceText]:
+    """Read the files in `files` of a scenario; none if the scenario itself is not in a file.
+
+    A file that cannot be read is reported at the field that names it.
+    """
+    names = scenario.value.get("files")
+    if not isinstance(names, list) or not os.path.isfile(origin):
+        return
+    for position, name in enumerate(names):
+        if isinstance(name, str):
+            path = Path(origin).parent / name
+            for source in read_sources([path], None):
+                problem = next((one.problem for one in source.troubles if one.code == UNREADABLE), "")
+                if problem and source.name == str(path):
+                    said = f"{clean(name, 200)} {problem.removeprefix('it ')}"
+                    scenario.report.error(
+                        ("files", position), said, "the path is relative to the folder of the scenario", UNREADABLE
+                    )
+                else:
+                    yield source
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """True if both names are of one existing file."""
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def admitting_all(obj: Object) -> Object:
+    """Return the object; a ClusterQueue without selector gets the empty one, which selects all namespaces."""
+    if isinstance(obj, ClusterQueue) and obj.namespace_selector is None:
+        return replace(obj, namespace_selector=LabelSelector())
+    return obj
+
+
+def noted(finding: Finding) -> Finding:
+    """Return the finding; a missing selector becomes a note, because the option handles it."""
+    if finding.code != NO_SELECTOR:
+        return finding
+    problem = "it has no namespaceSelector; --admit-all-namespaces lets it admit from every namespace"
+    return replace(finding, severity=Severity.NOTE, problem=problem)
+
+
+GROUP = "config.ray.io"
+OPERATOR = (GROUP, "Configuration")
+_CHART = "kuberay-operator"
+_IMAGE = "kuberay/operator"
+_NAME, _LEGACY = "--batch-scheduler", "--enable-batch-scheduler"
+
+
+class OperatorConfiguration(Struct, frozen=True):
+    """Settings of the operator in one document."""
+
+    scheduler: str
+    """Name of the batch scheduler in KubeRay; `default` for none."""
+    rank: int
+    """Precedence, the highest wins: Configuration 2, arguments 1, values 0."""
+
+
+def configuration_in(place: Reader) -> OperatorConfiguration | None:
+    """Return the configuration of KubeRay's operator in an object; None if it has none."""
+    group, _, kind = kind_of_document(place.value)
+    if (group, kind) == OPERATOR:
+        return _checked(place, place.raw("batchScheduler"), place.raw("enableBatchScheduler"), "batchScheduler", 2)
+    if (group, kind) == ("", "ConfigMap"):
+        held = _held(place)
+        return configuration_in(place.reporting(place.report, held)) if held is not None else None
+    return _of_deployment(place) if (group, kind) == ("apps", "Deployment") else None
+
+
+def configuration_of_values(place: Reader) -> OperatorConfiguration | None:
+    """Return the configuration in the values of the operator's Helm chart, or of a chart that contains it; None if
+    there is none.
+    """
+    inner = place.mapping(_CHART) if isinstance(place.raw(_CHART), dict) else place
+    said = inner.raw("batchScheduler")
+    if not isinstance(said, dict) or not said.keys() <= {"name", "enabled"}:
+        return None
+    values = inner.mapping("batchScheduler")
+    # The chart writes no name where `enabled` is set.
+    return _checked(values, "" if values.raw("enabled") else values.raw("name"), values.raw("enabled"), "name", 0)
+
+
+def _held(place: Reader) -> Mapping[str, Any] | None:
+    """Return the Configuration in a ConfigMap, or None."""
+    try:
+        tree = unwrapped(YamlDocument(place.value, YamlPosition(1, {})), lambda _, text: GROUP in text)
+    except FormError:
+        return None
+    inner = tree.value
+    found = isinstance(inner, dict) and inner is not place.value
+    return inner if found and kind_of_document(inner)[::2] == OPERATOR else None
+
+
+def _of_deployment(place: Reader) -> OperatorConfiguration | None:
+    for container in place.down("spec", "template", "spec").items("containers", 100):
+        args = [str(arg) for key in ("command", "args") for arg in _list(container.raw(key))]
+        flags = {name: value for name, _, value in (arg.partition("=") for arg in args)}
+        is_operator = _IMAGE in str(container.raw("image") or "") or _NAME in flags or _LEGACY in flags
+        if is_operator and "--config" not in flags:
+            legacy = flags.get(_LEGACY, "false") in ("", "true", "1", "t")
+            return _checked(container, flags.get(_NAME, ""), legacy, "args", 1)
+    return None
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _checked(place: Reader, name: object, legacy: object, key: str, rank: int) -> OperatorConfiguration | None:
+    """Return the configuration; None if the operator would refuse it, which is reported
+    (ValidateBatchSchedulerConfig).
+    """
+    name = str(name or "")
+    if name and legacy:
+        problem = "do not use both options together: batch-scheduler and enable-batch-scheduler"
+        place.report.error(place.at(key), problem, "drop the old one, enable-batch-scheduler", "kuberay-scheduler")
+        return None
+    name = name or (VOLCANO if legacy else DEFAULT_SCHEDULER)
+    if name not in CONFIGURED:
+        problem = f"scheduler is not supported, name={name}: KubeRay's operator does not start"
+        known = ", ".join(CONFIGURED)
+        place.report.error(place.at(key), problem, f"write one of {known}", "kuberay-scheduler")
+        return None
+    return OperatorConfiguration(name, rank)
+
 
 CONFIGURATION = ("config.kueue.x-k8s.io", "Configuration")
 NO_MANIFEST = "no-manifest"

@@ -1,15 +1,13 @@
 """Queues and PodGroups of Volcano and of the Coscheduling plugin."""
 
-from gpuconsole.model.apiserver.volcano.groups import check_group, check_hyper_node
-from gpuconsole.model.apiserver.volcano.objections import report
-from gpuconsole.model.apiserver.volcano.queues import check_queue
-from gpuconsole.model.apiserver.volcano.shapes import GROUP, HYPER_NODE, QUEUE_SHAPE, fits
+from gpuconsole.model.apiserver.volcano.common import GROUP, HYPER_NODE, QUEUE_SHAPE, fits, report
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import check_group, check_hyper_node, check_queue
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
+from gpuconsole.model.documents.pods_and_selectors import selector
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.documents.selectors import selector
-from gpuconsole.model.jobs.network_topology import network_topology
+from gpuconsole.model.jobs.volcano import network_topology
 from gpuconsole.model.volcano import (
     CpuPlace,
     GroupAffinity,

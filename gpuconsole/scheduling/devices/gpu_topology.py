@@ -8,7 +8,7 @@ from itertools import combinations
 from math import comb
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus.interconnect import Groups, Wiring, wiring_of
+from gpuconsole.model.gpus.models import Groups, Wiring, wiring_of
 from gpuconsole.model.gpus.sharing import replicas
 
 _MOST_TRIED = 13_000

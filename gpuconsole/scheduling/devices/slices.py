@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import Layout, MigInstance, MigPlacement, ordered, reachable
+from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.resources import Resources, is_mig
 
 

@@ -13,8 +13,7 @@ from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.documents.reader import INT64
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU, MEMORY, PODS
-from gpuconsole.model.resources import GPU_RESOURCES, Resources
+from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, PODS, Resources
 from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, ResourceAmounts
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo

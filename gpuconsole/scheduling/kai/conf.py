@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
+from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 
 ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|w|d|h|m|s)")

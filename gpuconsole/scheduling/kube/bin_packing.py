@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.prices import gpu_type
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.kube.nodes import NO_OWNERS, NodeState
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand

@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.documents.configurations import find_configuration
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.yaml_json import find_configuration
 from gpuconsole.scheduling.kube.configured_plugins import check, enabled, weighted
 from gpuconsole.scheduling.kube.plugin_arguments import ARGUMENTS
 from gpuconsole.scheduling.kube.profile import FILTERS, FIT, PREEMPTION, SCORES, BackoffSettings, SchedulerProfile

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus.instances import Division
+from gpuconsole.model.gpus.mig_resources import Division
 from gpuconsole.model.labels import NodeTerm, Taint, Toleration
-from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.devices import slices as slices_of
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against

@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
-from gpuconsole.model.resources import EMPTY, Resources
+from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.resources import CPU, EMPTY, MAX, MEMORY, PODS, Resources
 from gpuconsole.scheduling.devices import gpu_topology, slices
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 

@@ -6,10 +6,9 @@ from itertools import chain
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PriorityClass
+from gpuconsole.model.cluster import CompositePodGroup, Node, Pod, PodDisruptionBudget, PodPhase, PriorityClass
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import pod_groups
 from gpuconsole.scheduling.kube.backoff_queue import PodBackoff, gang_key

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState

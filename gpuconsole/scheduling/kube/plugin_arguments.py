@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from msgspec.structs import replace
 
+from gpuconsole.model.documents.pods_and_selectors import node_affinity, selector
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.documents.selectors import node_affinity, selector
 from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube.profile import (
     BALANCED,

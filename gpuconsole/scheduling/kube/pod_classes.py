@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Toleration
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.model.resources import HAMI_SHARES, gpus
+from gpuconsole.model.resources import CPU, HAMI_SHARES, MEMORY, gpus
 from gpuconsole.scheduling.kube.profile import IMAGES, SchedulerProfile
 
 DEFAULT_CPU = 100

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.model.cluster import Pod
-from gpuconsole.model.scheduling_groups import CompositePodGroup
+from gpuconsole.model.cluster import CompositePodGroup, Pod
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.node_cache import NodeCache

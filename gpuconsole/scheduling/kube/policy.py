@@ -4,8 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
-from gpuconsole.model.resources import GPU_RESOURCES
+from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, MIG_PREFIX
 from gpuconsole.scheduling.kube.packing.policies import Name
 from gpuconsole.scheduling.kube.profile import (
     FILTERS,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kube.budgets import DisruptionAllowance, violating
 from gpuconsole.scheduling.kube.filters import room, slots
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated, unseated

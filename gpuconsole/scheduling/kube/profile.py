@@ -10,7 +10,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm
 from gpuconsole.model.pod_template import SpreadConstraint
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 
 Weights = tuple[tuple[str, int], ...]
 

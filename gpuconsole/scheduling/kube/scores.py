@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import PreferredTerm
-from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
-from gpuconsole.model.resources import is_mig
+from gpuconsole.model.resources import CPU, MEMORY, MIG_PREFIX, is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.pod_classes import PodClass

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from gpuconsole.model.cluster import CompositePodGroup, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube.backoff_queue import MARK
 from gpuconsole.scheduling.kube.deadlock import find_deadlock

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.quantity import BILLIONTH, CPU
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import BILLIONTH, CPU, Resources
 
 Fine = Mapping[str, int]
 """Resource name → amount in billionths of its unit."""

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import EMPTY, Resources, divide, scale
+from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.resources import EMPTY, PODS, Resources, divide, scale
 from gpuconsole.model.workloads import Admission, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason

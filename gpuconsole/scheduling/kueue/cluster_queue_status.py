@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, StopPolicy, Topology
-from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, Visibility
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"

@@ -12,7 +12,6 @@ from msgspec import Struct
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.quantity import PODS
 from gpuconsole.model.queues import (
     AdmissionCheck,
     CheckRule,
@@ -24,6 +23,7 @@ from gpuconsole.model.queues import (
     StopPolicy,
     Topology,
 )
+from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kueue.cluster_queue_status import MULTIKUEUE, PROVISIONING, active_condition
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue

@@ -7,7 +7,7 @@ lend, in thousandths, divided by the node's weight. Ratios are float64, as in Ku
 import math
 from typing import NamedTuple
 
-from gpuconsole.model.quantity import MAX
+from gpuconsole.model.resources import MAX
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 

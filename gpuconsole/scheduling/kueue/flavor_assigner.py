@@ -6,7 +6,7 @@ attempt stopped. A flavor fits, fits after preemption, or does not fit; `flavor_
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kueue import flavor_assignment_mode, messages, variants

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.labels import Taint
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import Workload
 
 JOB_UID = "kueue.x-k8s.io/job-uid"

@@ -6,7 +6,7 @@ Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason

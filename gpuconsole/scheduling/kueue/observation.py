@@ -8,7 +8,7 @@ import re
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
-from gpuconsole.model.visibility import QueueAssumptions
+from gpuconsole.model.snapshot import QueueAssumptions
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_tried_again, is_unassigned

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
+from gpuconsole.model.jobs.workloads import POD_SET, WORKLOAD
 from gpuconsole.model.labels import NO_LABELS, Toleration
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import PodSetAssignment, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.resources import Resources, add, divide, not_negative, scale
 from gpuconsole.model.workloads import PodSetAssignment, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue.conditions import (

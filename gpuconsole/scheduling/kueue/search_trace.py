@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate
 from gpuconsole.scheduling.kueue.requests import Holding
 
 

@@ -11,7 +11,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, PreemptionRule, Refuse
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.visibility import NO_ASSUMPTIONS
+from gpuconsole.model.snapshot import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import afs_charges, config_events, cycle, requeue
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues

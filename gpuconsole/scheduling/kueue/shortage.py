@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context

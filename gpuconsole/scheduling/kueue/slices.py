@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.jobs.workloads import JOB_UID
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED

@@ -10,9 +10,8 @@ from functools import cache
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import CPU, GPU, parse_quantity, to_int
 from gpuconsole.model.queues import ClusterQueue, Cohort
-from gpuconsole.model.resources import HAMI_CORES, HAMI_MEMORY, Resources
+from gpuconsole.model.resources import CPU, GPU, HAMI_CORES, HAMI_MEMORY, Resources, parse_quantity, to_int
 
 RETAIN = "Retain"
 REPLACE = "Replace"

@@ -7,8 +7,8 @@ Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.model.quantity import MAX
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
+from gpuconsole.model.resources import MAX
 
 Column = tuple[str, str]
 """(flavor, resource)"""

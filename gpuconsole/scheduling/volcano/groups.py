@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.jobs.ray_schedulers import RAY_PRIORITY
-from gpuconsole.model.jobs.ray_schedulers import VOLCANO_QUEUE as RAY_QUEUE
+from gpuconsole.model.jobs.ray import RAY_PRIORITY
+from gpuconsole.model.jobs.ray import VOLCANO_QUEUE as RAY_QUEUE
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, group_of
 from gpuconsole.scheduling.volcano.jobs.podgroup_controller import PREFIX, QUEUE_NAME, group_of_pod

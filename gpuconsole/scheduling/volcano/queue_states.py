@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.model.volcano_jobs import JobAction
+from gpuconsole.model.volcano import JobAction, VolcanoQueue
 
 OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
 ROOT = "root"

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.documents.configurations import find_configuration, named
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Path, Severity
+from gpuconsole.model.documents.yaml_json import find_configuration, named
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments, parse_flag
 from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Flag, Tier, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.device_filters import FILTER_TIMEOUT, TIMEOUT_ARGUMENT, filter_timeout

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import GROUP, SPOT, ProvisionedInstance
+from gpuconsole.model.autoscaling import GROUP, SPOT, ProvisionedInstance, ProvisioningRequest, StoredTemplate
 from gpuconsole.model.catalogue import Offering
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.provisioning import ProvisioningRequest, StoredTemplate
 from gpuconsole.scheduling.kueue.provisioning.answers import PROVISIONED
 from gpuconsole.sim.autoscaling import groups, machines
 from gpuconsole.sim.autoscaling.autoscaler_state import GroupBackoff

@@ -10,8 +10,7 @@ from random import Random
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.model.resources import GPU_RESOURCES, gpus
+from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, gpus
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
 from gpuconsole.sim.autoscaling.node_fit import NodeFit, first_fit

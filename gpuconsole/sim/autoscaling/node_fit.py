@@ -9,7 +9,7 @@ from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Taint
-from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup

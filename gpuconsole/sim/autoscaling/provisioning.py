@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.quantity import CPU, MEMORY, PODS, format_quantity
-from gpuconsole.model.resources import EMPTY, Resources, short
+from gpuconsole.model.resources import CPU, EMPTY, MEMORY, PODS, Resources, format_quantity, short
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.sim.autoscaling.node_fit import NodeFit, first_fit

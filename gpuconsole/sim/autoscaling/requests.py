@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequest
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.provisioning import ProvisioningRequest
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import groups

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -2,9 +2,8 @@
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import LaunchRules
-from gpuconsole.model.volcano_jobs import JobAction
+from gpuconsole.model.job import Job, JobPhase, LaunchRules
+from gpuconsole.model.volcano import JobAction
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished

@@ -2,15 +2,14 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
+from gpuconsole.model.cluster import Node, Pod, SchedulingWorkload
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
-from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, jobs, pod_groups, queues, quotas

@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import BatchRules, LaunchRules, TrainRules
+from gpuconsole.model.job import BatchRules, Job, JobPhase, LaunchRules, TrainRules
 from gpuconsole.sim.kernel import Deadline
 from gpuconsole.sim.world import World
 

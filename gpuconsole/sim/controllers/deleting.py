@@ -1,10 +1,10 @@
 """Deletion of objects with their dependents; objects in use are not deleted."""
 
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, completion, nodes, pods, queue_conditions, queues, work

@@ -7,13 +7,11 @@ When a job is no longer active depends on its kind (Kueue: job reconciler and `I
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import Preempt, PreemptionRule
+from gpuconsole.model.decisions import Preempt, PreemptionRule, PreemptionTrace
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import JobPhase
-from gpuconsole.model.job_rules import BatchRules
-from gpuconsole.model.jobs import quota_release
-from gpuconsole.model.jobs.quota_release import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
-from gpuconsole.model.preemption_trace import PreemptionTrace
+from gpuconsole.model.job import BatchRules, JobPhase
+from gpuconsole.model.jobs import workloads as quota_release
+from gpuconsole.model.jobs.workloads import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, recorder_events
 from gpuconsole.scheduling.kueue.config import DEFAULT

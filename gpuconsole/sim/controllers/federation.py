@@ -12,9 +12,8 @@ from gpuconsole.model.clock import MILLISECOND, Span, Time
 from gpuconsole.model.commands import Command, Delete, SetActive, Submit
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import JobPhase
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
-from gpuconsole.model.queues import AdmissionCheck
+from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION
+from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.checks import with_check

@@ -6,12 +6,9 @@ from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Namespace, Pod
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules, MemberRules
+from gpuconsole.model.job import CronRules, Job, JobPhase, MemberRules
 from gpuconsole.model.jobs import workload_of
-from gpuconsole.model.jobs.labels import QUEUE
-from gpuconsole.model.jobs.naming import GROUPS
-from gpuconsole.model.jobs.workloads import without_topology
+from gpuconsole.model.jobs.workloads import GROUPS, QUEUE, without_topology
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, RuntimeClass
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import Resources
 from gpuconsole.sim.world import World
 

@@ -7,15 +7,13 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Divide, SetTaint
 from gpuconsole.model.devices import ResourceSlice
+from gpuconsole.model.documents.pods_and_selectors import taint_problem
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
-from gpuconsole.model.gpus.mig_reconfigure import mig_node_changes
+from gpuconsole.model.gpus.mig_reconfiguration import mig_node_changes
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, MigStrategy, division_of
 from gpuconsole.model.gpus.models import model_of
-from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.labels import Taint
-from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import Resources, is_mig
-from gpuconsole.model.taints import taint_problem
+from gpuconsole.model.resources import GPU, Resources, is_mig
 from gpuconsole.sim.controllers import creating, nodes
 from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup

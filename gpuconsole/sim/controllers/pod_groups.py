@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, SchedulingWorkload
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.resources import EMPTY
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.sim.engines import first_group_phase
 from gpuconsole.sim.world import World

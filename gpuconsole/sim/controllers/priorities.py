@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from gpuconsole.model.cluster import SYSTEM_PRIORITIES, PriorityClass, default_class
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.sim.world import World
 

@@ -6,9 +6,8 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import MemberRules
-from gpuconsole.model.volcano_jobs import VolcanoPhase
+from gpuconsole.model.job import Job, JobPhase, MemberRules
+from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.recorder_events import queued_since

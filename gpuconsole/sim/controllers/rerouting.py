@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
+from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor

@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.commands import Scale
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import GroupRules
+from gpuconsole.model.job import GroupRules, Job
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.decisions import Admit
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.naming import workload_name
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.jobs.workloads import workload_name
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import slices
 from gpuconsole.scheduling.kueue.pod_counts import reclaim

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs import pod_name
-from gpuconsole.model.jobs.ray_schedulers import GROUP_NAMES
+from gpuconsole.model.jobs.ray import GROUP_NAMES
 from gpuconsole.model.kai import NODE_POOL_LABEL
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.volcano import RayGroup
 from gpuconsole.model.workloads import PodSetAssignment, Workload

@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job import CronRules, Job, JobPhase
 from gpuconsole.sim.controllers import jobphases, jobs, pods, work
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal

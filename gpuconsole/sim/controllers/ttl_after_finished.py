@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.reader import INT32
-from gpuconsole.model.intervals import count_numbers
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.job import BatchRules, Job
+from gpuconsole.model.jobs.batch import count_numbers
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import deadlines

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.jobs.apps import WORKER, WORKER_INDEX
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.jobs.services_and_pod_groups import WORKER, WORKER_INDEX
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED
 from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import placed_by_topology

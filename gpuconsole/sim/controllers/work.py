@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_requests import amount_of_gpus, pod_hourly
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
+from gpuconsole.model.job import BatchRules, Job
+from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim import arrivals
 from gpuconsole.sim.controllers.pods import pods_of

@@ -9,7 +9,7 @@ from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, short_amount
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called, named

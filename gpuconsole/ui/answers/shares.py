@@ -7,7 +7,7 @@ from gpuconsole.insight.shares import CycleHead, NodeShare, ShareReport
 from gpuconsole.insight.shares import ResourceShare as Borrowed
 from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.device_units import WHOLE_GPU
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called
 

@@ -2,12 +2,14 @@
 
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.cluster import (
+    CompositePodGroup,
     LimitRange,
     Namespace,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    SchedulingWorkload,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
@@ -17,7 +19,6 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.ui.paint import Painted

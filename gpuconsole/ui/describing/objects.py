@@ -2,9 +2,16 @@
 
 from typing import Any, assert_never
 
-from gpuconsole.model.autoscaling import NodeGroup, NodePool
+from gpuconsole.model.autoscaling import (
+    NodeGroup,
+    NodePool,
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
+    StoredTemplate,
+)
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.cluster import (
+    CompositePodGroup,
     LimitRange,
     Namespace,
     Node,
@@ -13,27 +20,26 @@ from gpuconsole.model.cluster import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+    SchedulingWorkload,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import Job, TrainingRuntime
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
-from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
     Cohort,
     LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
     ResourceFlavor,
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.model.training_runtimes import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.describing.events import about, events

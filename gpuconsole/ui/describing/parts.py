@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.quantity import format_quantity
-from gpuconsole.model.resources import Resources, short
+from gpuconsole.model.resources import Resources, format_quantity, short
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
 

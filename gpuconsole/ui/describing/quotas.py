@@ -1,6 +1,5 @@
 """Descriptions of queues, cohorts and the objects that they reference."""
 
-from gpuconsole.model.quantity import BILLIONTH, format_quantity, is_binary
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -10,7 +9,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     Topology,
 )
-from gpuconsole.model.resources import short
+from gpuconsole.model.resources import BILLIONTH, format_quantity, is_binary, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted

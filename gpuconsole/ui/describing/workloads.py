@@ -7,7 +7,7 @@ from gpuconsole.model.clock import format_span, format_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.describing.parts import amounts, pod_list

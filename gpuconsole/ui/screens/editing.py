@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.backends.object_access import Manifest
 from gpuconsole.model.commands import Edit
-from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
+from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 from gpuconsole.model.text import clean
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted

@@ -7,9 +7,9 @@ from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
 from gpuconsole.model.device_units import NO_UNITS, WHOLE_GPU, Units, added, described
+from gpuconsole.model.documents.pods_and_selectors import FORM, TaintError, effect_of, format_taint, parse_taint
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.taints import FORM, TaintError, effect_of, format_taint, parse_taint
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action

@@ -13,8 +13,8 @@ from gpuconsole.insight.preemption_stats import EvictionCycle, PreemptionCount, 
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from gpuconsole.insight.quota_node import QuotaNode, QuotaUse
 from gpuconsole.model.commands import SetQuota
-from gpuconsole.model.quantity import amount, format_quantity
+from gpuconsole.model.resources import amount, format_quantity
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.screens.objects import ObjectScreen
 from gpuconsole.ui.screens.queue_rows import GPUS, TreeRow, tree_rows

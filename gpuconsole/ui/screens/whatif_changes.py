@@ -5,7 +5,7 @@ from pathlib import Path
 
 from textual import work
 
-from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
+from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 from gpuconsole.model.manifests import Severity
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload

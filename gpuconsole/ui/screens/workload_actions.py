@@ -10,7 +10,7 @@ from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
 from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.naming import SUSPENDED_BY
+from gpuconsole.model.jobs.workloads import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 from gpuconsole.ui import format as fmt

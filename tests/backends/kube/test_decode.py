@@ -10,11 +10,10 @@ from gpuconsole.backends.kube.discovery import Served, choose
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import DocumentFindings, Silence
-from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.pods_and_selectors import pod_template
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules, BatchStatus, CronRules, FailureRule, SuccessRule
-from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.job import BatchRules, BatchStatus, CronRules, FailureRule, Job, SuccessRule
+from gpuconsole.model.jobs.workloads import QUEUE
 from gpuconsole.model.pod_template import HostPort
 from gpuconsole.model.queues import ClusterQueue, Quota
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, RequeueState, Workload

@@ -20,7 +20,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
-from gpuconsole.model.visibility import Visibility, VisibilityGap
+from gpuconsole.model.snapshot import Visibility, VisibilityGap
 from gpuconsole.model.workloads import Workload
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer

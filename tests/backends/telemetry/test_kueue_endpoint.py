@@ -12,7 +12,7 @@ from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from tests.backends.telemetry.answers import NOW
 
 STARTED = 1_759_900_000

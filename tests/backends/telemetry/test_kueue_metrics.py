@@ -11,7 +11,7 @@ from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics, counted
 from gpuconsole.model.clock import HOUR, SECOND
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, vector
 from tests.insight.world import ORG, waiting, world
 

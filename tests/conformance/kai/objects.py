@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kai import cluster_info, messages
 from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts, mig_profile
 from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors, explain, summary

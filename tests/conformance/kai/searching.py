@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.api.requests import ResourceRequirements

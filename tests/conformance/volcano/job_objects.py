@@ -10,7 +10,7 @@ from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.volcano import volcano_job
-from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.volcano import VolcanoSpec
 from gpuconsole.scheduling.volcano.jobs.labels import TASK_SPEC
 from tests.conformance.volcano.objects import LONG_AGO, decode
 

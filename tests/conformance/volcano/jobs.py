@@ -9,9 +9,8 @@ from gpuconsole.model.clock import SECOND, parse_span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.quantity import amount
-from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.resources import amount
+from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs import group as groups
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition

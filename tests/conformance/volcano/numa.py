@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.pod_template import Container
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints
 from gpuconsole.scheduling.volcano.plugins.numa_hints import Hint, decide

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from gpuconsole.model.quantity import bounded
+from gpuconsole.model.resources import bounded
 from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Default, Resource, counted, shared_names
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano.objects import resource

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.model.quantity import amount
+from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.api.dra import DraResource
 from gpuconsole.scheduling.volcano.api.job import JobInfo

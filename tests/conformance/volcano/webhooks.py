@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpuconsole.model.apiserver.volcano import flows, groups, hierarchy, jobs, message_of
-from gpuconsole.model.apiserver.volcano.objections import Objection
-from gpuconsole.model.apiserver.volcano.order import order_of
-from gpuconsole.model.apiserver.volcano.tasks import check_numa
+from gpuconsole.model.apiserver.volcano import jobs, message_of
+from gpuconsole.model.apiserver.volcano import jobs as flows
+from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as groups
+from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarchy
+from gpuconsole.model.apiserver.volcano.common import Objection, order_of
+from gpuconsole.model.apiserver.volcano.jobs import check_numa
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
 Queues = Mapping[str, Document]

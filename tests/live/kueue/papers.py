@@ -7,9 +7,8 @@ from typing import Any
 from gpuconsole.model.clock import SECOND, Time, format_time
 from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.jobs import workload_name
-from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import Resources, format_quantity
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import Condition, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition

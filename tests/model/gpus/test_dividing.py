@@ -2,11 +2,10 @@
 
 import pytest
 
-from gpuconsole.model.gpus.changes import GeometryChange, change
-from gpuconsole.model.gpus.mig import Layout, MigGeometry, MigPlacement
-from gpuconsole.model.gpus.mig_parted import Config, MigConfigError, MigConfigSpec, divided, known, read
+from gpuconsole.model.gpus.mig import GeometryChange, Layout, MigGeometry, MigPlacement, change
+from gpuconsole.model.gpus.mig_reconfiguration import Config, MigConfigError, MigConfigSpec, divided, known, read
+from gpuconsole.model.gpus.mig_resources import MigStrategy, offer
 from gpuconsole.model.gpus.models import MODELS
-from gpuconsole.model.gpus.strategies import MigStrategy, offer
 
 MODEL = MODELS["a100-80gb"]
 PRODUCT = "NVIDIA-A100-SXM4-80GB"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus.interconnect import NVLINK_BANDWIDTH, WIRING, Wiring, bandwidth, wiring_of
+from gpuconsole.model.gpus.models import NVLINK_BANDWIDTH, WIRING, Wiring, bandwidth, wiring_of
 from gpuconsole.scheduling.devices.gpu_topology import choose_gpus, closest, spread
 from tests.scheduling.kube.cluster import Cluster, node, pod
 

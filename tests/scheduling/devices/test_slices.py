@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.resources import CPU
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template

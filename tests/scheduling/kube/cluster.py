@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import KubePlacement
 

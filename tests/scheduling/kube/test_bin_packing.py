@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.kube.bin_packing import demand, drawn, room, typical_pods
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
 from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand

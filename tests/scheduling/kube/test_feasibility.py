@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.resources import CPU
 from gpuconsole.scheduling.kube.change_log import ChangeLog
 from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
 from gpuconsole.scheduling.kube.node_cache import NodeCache

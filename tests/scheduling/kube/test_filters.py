@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, template
 
 PRESENT = Taint("nvidia.com/gpu", "present")

@@ -1,7 +1,7 @@
 """PodGroups of the Coscheduling plugin: pods that name one by a label start together."""
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup
 from tests.scheduling.kube.cluster import Cluster, node, pods
 

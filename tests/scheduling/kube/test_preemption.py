@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, Unschedulable
 from gpuconsole.model.labels import Taint
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.resources import CPU
 from tests.scheduling.kube.cluster import Cluster, node, pod, pods, short, template
 
 MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"

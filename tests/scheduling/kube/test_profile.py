@@ -6,7 +6,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.node_plugins import lens
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated

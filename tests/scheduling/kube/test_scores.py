@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.node_plugins import lens
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated

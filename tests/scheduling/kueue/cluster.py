@@ -7,8 +7,7 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
     ClusterQueue,

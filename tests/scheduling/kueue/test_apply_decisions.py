@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, PreemptionRule, Refuse
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from tests.scheduling.kueue.cluster import queue, workload

@@ -18,8 +18,8 @@ from gpuconsole.model.queues import (
     StopPolicy,
     Topology,
 )
+from gpuconsole.model.snapshot import Visibility, VisibilityGap
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.scheduling.kueue.cluster_queue_status import (
     READY,
     ActiveCondition,

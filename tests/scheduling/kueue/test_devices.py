@@ -18,8 +18,7 @@ from gpuconsole.model.devices import (
     ResourceSlice,
 )
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
+from gpuconsole.model.pod_template import Container, PodClaim, PodSet, PodTemplate
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     Cohort,

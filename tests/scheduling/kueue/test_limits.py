@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, RuntimeClass
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
+from gpuconsole.model.pod_template import Container, PodResources, PodSet, PodTemplate
 from tests.scheduling.kueue.cluster import GPU, World, group, queue, workload
 
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME, Taint, Toleration
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import LOWER, World, pods, queue, victims, workload
 

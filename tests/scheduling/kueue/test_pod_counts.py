@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, reclaim, with_counts
 

@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.labels import Toleration
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, PodSetUpdate, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

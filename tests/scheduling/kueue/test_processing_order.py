@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, StopPolicy
+from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import afs_usage, conditions
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig

@@ -3,17 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import SECOND
-from gpuconsole.model.labels import Toleration
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.provisioning import (
+from gpuconsole.model.autoscaling import (
     ProvisioningRequest,
     ProvisioningRequestConfig,
     RequestedPods,
     RetryStrategy,
     StoredTemplate,
 )
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.labels import Toleration
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, request_name, template_name

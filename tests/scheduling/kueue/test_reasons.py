@@ -7,8 +7,7 @@ import pytest
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions

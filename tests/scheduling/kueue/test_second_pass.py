@@ -11,7 +11,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
+from gpuconsole.model.pod_template import PodSet, TopologyRequest
 from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue import conditions

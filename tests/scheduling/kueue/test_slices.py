@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.decisions import Admit
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, Taint
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest

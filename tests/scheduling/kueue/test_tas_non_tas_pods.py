@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.pod_sets import TopologyRequest
+from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import PLACED_BY_TOPOLOGY
 from tests.scheduling.kueue.cluster import GPU, World, pods, queue, workload

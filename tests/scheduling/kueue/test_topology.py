@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import BorrowWithinCohort, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

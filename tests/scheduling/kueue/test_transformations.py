@@ -3,10 +3,8 @@
 import pytest
 from msgspec import Struct
 
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import MAX
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.resources import MAX, Resources
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest

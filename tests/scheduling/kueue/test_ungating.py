@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.topology.topology_ungater import let_go
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
+from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, TASK_SPEC

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.quantity import CPU, GPU, PODS
+from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, PODS
+from gpuconsole.model.resources import CPU, PODS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption

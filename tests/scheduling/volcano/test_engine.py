@@ -8,7 +8,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, PODS
+from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy

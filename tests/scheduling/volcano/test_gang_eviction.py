@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.quantity import CPU, GPU, PODS
+from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember, NetworkTopology
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.actions.gang_victims import bundles_of, in_order, only_allowed

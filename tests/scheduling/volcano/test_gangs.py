@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.quantity import CPU, GPU, PODS
+from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode
 from gpuconsole.scheduling.volcano.api.job import DisruptionBudget, JobInfo

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, PODS
+from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME

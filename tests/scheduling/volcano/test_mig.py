@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.decisions import Bind
-from gpuconsole.model.gpus.instances import DYNAMIC, division_of
 from gpuconsole.model.gpus.mig import MigPlacement
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, division_of
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, PODS
+from gpuconsole.model.resources import CPU, PODS
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement

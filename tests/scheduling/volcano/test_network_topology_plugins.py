@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.quantity import CPU, GPU
+from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.volcano import NetworkTopology
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import JobInfo

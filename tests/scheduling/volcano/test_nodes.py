@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
+from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus

@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints, take

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm
-from gpuconsole.model.quantity import CPU, GPU
+from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, GPU, MEMORY, PODS
+from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, GPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.resource import (
     INFINITY,
     ZERO,

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.devices import DeviceRequest, ResourceClaim
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU
+from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import ACTIONS

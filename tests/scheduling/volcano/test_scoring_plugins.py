@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint
 from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm, SpreadConstraint
-from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
+from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

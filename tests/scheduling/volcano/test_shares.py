@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from gpuconsole.model.quantity import CPU, GPU
+from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import HIERARCHY, HIERARCHY_WEIGHTS
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo

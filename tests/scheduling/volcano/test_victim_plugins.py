@@ -6,7 +6,7 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import PodDisruptionBudget, ResourceQuota
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, open_budget
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeUsage

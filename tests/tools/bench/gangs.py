@@ -11,7 +11,7 @@ from gpuconsole.model.decisions import Bind
 from gpuconsole.model.kai import EVERYTHING, KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy

@@ -12,8 +12,7 @@ from gpuconsole.model.clock import MILLISECOND, Span, Time, parse_time
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import (
     ClusterQueue,
     ClusterQueuePreemption,

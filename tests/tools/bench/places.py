@@ -6,9 +6,7 @@ from random import Random
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import (
     ClusterQueue,
     FlavorQuotas,
@@ -18,6 +16,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     Topology,
 )
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.tools.bench.carrying import START, Cluster

@@ -15,7 +15,7 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Command as Order
 from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit
 from gpuconsole.model.cooperative import run_to_end
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.forked_future import fork_future
 from tests.tools import load

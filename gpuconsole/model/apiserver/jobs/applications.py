@@ -1,24 +1,186 @@
-"""Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1)."""
+"""Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1), and the pod sets of an AppWrapper.
 
-from collections.abc import Iterator
+Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1).
+
+Pod sets of an AppWrapper's components: inferred for known kinds, else declared by their paths.
+
+AppWrapper 1.1 pkg/utils (GetValueAtPath, InferPodSets, ValidatePodSets), which Kueue 0.19 uses, too.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.apiserver.gates import Gates, enabled
-from gpuconsole.model.apiserver.jobs.framework import JobView, check_job, check_job_change, is_elastic
-from gpuconsole.model.apiserver.jobs.parts import Document, at, entries, number, pods_of
-from gpuconsole.model.apiserver.jobs.topology import check_bound, check_request
-from gpuconsole.model.apiserver.jobs.wrapped import (
-    MOST_POD_SETS,
-    PathError,
-    contradiction,
-    declared,
-    inferred,
-    kind_of,
-    template_at,
+from msgspec import Struct
+
+from gpuconsole.model.apiserver.common_validation import Gates, enabled
+from gpuconsole.model.apiserver.jobs.framework import (
+    Document,
+    JobView,
+    at,
+    at_once,
+    check_bound,
+    check_job,
+    check_job_change,
+    check_request,
+    entries,
+    is_elastic,
+    number,
+    pods_of,
 )
-from gpuconsole.model.apiserver.refusals import forbidden, invalid, required
-from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.apiserver.schema import forbidden, invalid, required
+from gpuconsole.model.documents.field_errors import FieldError
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.jobs.batch import COMPLETION_INDEX, JOB_INDEX
+from gpuconsole.model.jobs.kubeflow import REPLICA_INDEX
+
+WrapperDocument = Mapping[str, Any]
+MOST_POD_SETS = 8
+_ROOT = "template"
+_STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
+SERVICES = (("apps", "Deployment"), ("apps", "StatefulSet"), ("ray.io", "RayCluster"))
+"""Kinds that run until they are deleted."""
+
+
+class PathError(ValueError):
+    """A path does not lead to a pod template."""
+
+
+class WrappedPods(Struct, frozen=True):
+    """A pod set of a component."""
+
+    path: str
+    """Path from the component, such as `template.spec.template`."""
+    replicas: int
+    index: str = ""
+    """Label or annotation with the index of each pod."""
+    subgroup: str = ""
+    subgroups: int | None = None
+
+
+def value_at(component: WrapperDocument, path: str) -> Any:
+    """Return the value at a path of a component's template. Raises PathError."""
+    if not path.startswith(_ROOT):
+        raise PathError(f"first element of the path must be '{_ROOT}'")
+    done, rest, value = _ROOT, path.removeprefix(_ROOT), component.get("template")
+    while rest:
+        step = _STEP.match(rest)
+        if step is None:
+            raise PathError(f"at path position '{done}' invalid path element '{rest}'")
+        value = _field(value, step[1], done) if step[1] is not None else _entry(value, step[2], done)
+        done, rest = done + step[0], rest[step.end() :]
+    return value
+
+
+def _field(value: Any, key: str, done: str) -> Any:
+    if not isinstance(value, dict):
+        raise PathError(f"at path position '{done}.' non-map value")
+    if key not in value:
+        raise PathError(f"at path position '{done}.' missing field '{key}'")
+    return value[key]
+
+
+def _entry(value: Any, text: str, done: str) -> Any:
+    if not text.isdecimal():
+        raise PathError(f"at path position '{done}' invalid index expression '{text}'")
+    if not isinstance(value, list):
+        raise PathError(f"at path position '{done}' found non-array value")
+    if int(text) >= len(value):
+        raise PathError(f"at path position '{done}' out of bounds index '{int(text)}'")
+    return value[int(text)]
+
+
+def steps(path: str) -> list[str | int]:
+    """Split a path into keys and indexes, starting at the component."""
+    found = _STEP.findall(path.removeprefix(_ROOT))
+    return [_ROOT, *(key if key else int(position) for key, position in found)]
+
+
+def template_at(component: WrapperDocument, path: str) -> WrapperDocument:
+    """Return the pod template at a path. Raises PathError."""
+    value = value_at(component, path)
+    if not isinstance(value, dict):
+        raise PathError(f"at path position '{path}' non-map value")
+    if not isinstance(value.get("spec"), dict):
+        raise PathError(f"content at {path} does not contain a spec")
+    return value
+
+
+def kind_of(component: WrapperDocument) -> tuple[str, str]:
+    """Return (group, kind) of the object in a component."""
+    template = component.get("template")
+    version, kind = at(template, "apiVersion"), at(template, "kind")
+    group = version.rpartition("/")[0] if isinstance(version, str) else ""
+    return group, kind if isinstance(kind, str) else ""
+
+
+def inferred(component: WrapperDocument) -> list[WrappedPods]:
+    """Return the pod sets of a component of a known kind. Raises PathError if a pod template is missing."""
+    found = list(_inferred(component.get("template"), kind_of(component)))
+    for pods in found:
+        template_at(component, pods.path)
+    return found
+
+
+def _inferred(document: Any, kind: tuple[str, str]) -> Iterator[WrappedPods]:
+    spec = at(document, "spec")
+    match kind:
+        case ("batch", "Job"):
+            yield WrappedPods("template.spec.template", at_once(spec), COMPLETION_INDEX)
+        case ("jobset.x-k8s.io", "JobSet"):
+            for place, job in enumerate(entries(spec, "replicatedJobs")):
+                path = f"template.spec.replicatedJobs[{place}].template.spec.template"
+                replicas = number(job, "replicas")
+                count = replicas * at_once(at(job, "template", "spec"))
+                yield WrappedPods(path, count, COMPLETION_INDEX, JOB_INDEX, replicas)
+        case ("kubeflow.org", "PyTorchJob"):
+            for type in ("Master", "Worker"):
+                if at(spec, "pytorchReplicaSpecs", type, "template") is not None:
+                    path = f"template.spec.pytorchReplicaSpecs.{type}.template"
+                    yield WrappedPods(path, number(spec, "pytorchReplicaSpecs", type, "replicas"), REPLICA_INDEX)
+        case ("ray.io", "RayCluster"):
+            yield from _ray(spec, "template.spec.")
+        case ("ray.io", "RayJob"):
+            yield from _ray(at(spec, "rayClusterSpec"), "template.spec.rayClusterSpec.")
+        case ("", "Pod"):
+            yield WrappedPods("template", 1)
+        case ("apps", "Deployment" | "StatefulSet"):
+            yield WrappedPods("template.spec.template", number(spec, "replicas"))
+
+
+def _ray(spec: Any, prefix: str) -> Iterator[WrappedPods]:
+    yield WrappedPods(f"{prefix}headGroupSpec.template", 1)
+    for place, group in enumerate(entries(spec, "workerGroupSpecs")):
+        if at(group, "template") is not None:
+            yield WrappedPods(f"{prefix}workerGroupSpecs[{place}].template", number(group, "replicas"))
+
+
+def declared(component: WrapperDocument) -> list[WrappedPods]:
+    """Return the pod sets that a component declares."""
+    sets = [part for part in entries(component, "podSets") if isinstance(part, dict)]
+    return [WrappedPods(str(part.get("path") or ""), number(part, "replicas")) for part in sets]
+
+
+def contradiction(own: Sequence[WrappedPods], known: Sequence[WrappedPods]) -> str:
+    """Describe how declared pod sets differ from inferred ones; empty if they agree."""
+    paths: dict[str, WrappedPods] = {}
+    for pods in own:
+        if pods.path in paths:
+            return f"multiple DeclaredPodSets with path '{pods.path}'"
+        paths[pods.path] = pods
+    if not own or not known:
+        return ""
+    if len(known) != len(own):
+        return f"DeclaredPodSet count {len(own)} differs from inferred count {len(known)}"
+    for pods in known:
+        said = paths.get(pods.path)
+        if said is None:
+            return f"PodSet with path '{pods.path}' is missing"
+        if said.replicas != pods.replicas:
+            counts = f"replica count {said.replicas} differs from inferred count {pods.replicas}"
+            return f"{counts} for PodSet at path position '{pods.path}'"
+    return ""
+
 
 _COMPONENTS = ("spec", "components")
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpuconsole.model.apiserver.gates import Gates, enabled
-from gpuconsole.model.apiserver.jobs.parts import Document, at, entries
-from gpuconsole.model.apiserver.workload_changes import ELASTIC
+from gpuconsole.model.apiserver.common_validation import Gates, enabled
+from gpuconsole.model.apiserver.jobs.framework import Document, at, entries
+from gpuconsole.model.apiserver.workload_webhook import ELASTIC
+from gpuconsole.model.jobs.common import GROUP
 from gpuconsole.model.jobs.kubeflow import ALL
-from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
-from gpuconsole.model.jobs.topology import GROUP
+from gpuconsole.model.jobs.workloads import PRIORITY_CLASS, QUEUE
 
 DEFAULT_QUEUE = "default"
 """LocalQueue of jobs without a queue name, if their namespace has a LocalQueue of this name."""

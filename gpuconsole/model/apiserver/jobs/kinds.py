@@ -5,12 +5,14 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gpuconsole.model.apiserver.gates import NO_GATES, Gates
-from gpuconsole.model.apiserver.jobs import applications, batch, groups, services
+from gpuconsole.model.apiserver.common_validation import NO_GATES, Gates
+from gpuconsole.model.apiserver.jobs import applications
+from gpuconsole.model.apiserver.jobs import webhooks as batch
+from gpuconsole.model.apiserver.jobs import webhooks as groups
+from gpuconsole.model.apiserver.jobs import webhooks as services
 from gpuconsole.model.apiserver.jobs.defaulting import defaulted, edited
-from gpuconsole.model.apiserver.jobs.framework import JobView, labels_of
-from gpuconsole.model.apiserver.jobs.parts import Document, at
-from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.apiserver.jobs.framework import Document, JobView, at, labels_of
+from gpuconsole.model.documents.field_errors import FieldError
 from gpuconsole.model.jobs.kubeflow import ALL, Replicas
 
 STOPPING = "kueue.x-k8s.io/stopping"

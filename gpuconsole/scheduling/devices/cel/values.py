@@ -6,7 +6,7 @@ from functools import total_ordering
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.model.resources import parse_quantity
 
 _SEMVER = re.compile(
     r"(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,17})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"

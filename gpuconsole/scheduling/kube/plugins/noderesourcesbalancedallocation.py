@@ -6,7 +6,7 @@ balance without the pod (kubernetes pull request 135573).
 
 import math
 
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.plugins.roles import UsageScoreFunction

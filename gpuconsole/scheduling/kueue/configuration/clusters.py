@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.documents import syntax
-from gpuconsole.model.documents.fields import FieldError, duplicate, forbidden, invalid, required, unsupported
+from gpuconsole.model.documents import field_errors as syntax
+from gpuconsole.model.documents.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.scheduling.kueue.configuration.durations import parse
 from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.model.documents import syntax
-from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, too_many
+from gpuconsole.model.documents import field_errors as syntax
+from gpuconsole.model.documents.field_errors import FieldError, duplicate, invalid, too_many
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.scheduling.kueue.configuration.manager import CustomLabel
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from gpuconsole.model.documents import syntax
-from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, too_long, too_many
+from gpuconsole.model.documents import field_errors as syntax
+from gpuconsole.model.documents.field_errors import FieldError, duplicate, invalid, required, too_long, too_many
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.scheduling.devices.selectors import fault
 from gpuconsole.scheduling.kueue.configuration.form import DeviceClassMappingForm, KueueConfigurationForm, SourceForm

@@ -9,11 +9,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gpuconsole.model.documents.configurations import named, unwrapped
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
-from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
 from gpuconsole.model.documents.sources import SourceText, from_text, read_file
-from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, YamlProblem, read_yaml, sections
+from gpuconsole.model.documents.yaml_json import (
+    FormError,
+    YamlDocument,
+    YamlProblem,
+    looks_like_json,
+    named,
+    read_json,
+    read_yaml,
+    sections,
+    unwrapped,
+)
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE

@@ -8,11 +8,11 @@ from typing import Any, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct, structs
 
-from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind
 from gpuconsole.model.documents.findings import DocumentFindings, MapKey, Path, path_text
 from gpuconsole.model.documents.reader import shown
 from gpuconsole.model.documents.strict_decode import fit, unknown_keys
-from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.configuration import durations
 from gpuconsole.scheduling.kueue.configuration.defaults import defaulted

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.documents import syntax
-from gpuconsole.model.documents.fields import FieldError, forbidden, invalid, required
+from gpuconsole.model.documents import field_errors as syntax
+from gpuconsole.model.documents.field_errors import FieldError, forbidden, invalid, required
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.labels import LabelSelector, Requirement
 

@@ -3,8 +3,8 @@
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
-from gpuconsole.model.documents import syntax
-from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, unsupported
+from gpuconsole.model.documents import field_errors as syntax
+from gpuconsole.model.documents.field_errors import FieldError, duplicate, invalid, required, unsupported
 from gpuconsole.model.documents.findings import MapKey, Path
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.scheduling.kueue.configuration.clusters import NEGATIVE, multi_kueue

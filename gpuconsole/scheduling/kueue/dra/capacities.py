@@ -6,7 +6,7 @@ Kueue 0.19 pkg/dra/capacity.go (gate KueueDRAIntegrationConsumableCapacity).
 from collections.abc import Sequence
 
 from gpuconsole.model.devices import CapacityPolicy, Device, DeviceCapacity, DeviceRequest
-from gpuconsole.model.quantity import MAX
+from gpuconsole.model.resources import MAX
 from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.counters import charge
 from gpuconsole.scheduling.kueue.dra.matching import enough, matching, selectors_of

@@ -6,8 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.devices import DeviceRequest
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import on_hold

@@ -6,7 +6,7 @@ A request with selectors is refused while the cluster has too few matching devic
 from collections.abc import Sequence
 
 from gpuconsole.model.devices import EXACT_COUNT, Device, DeviceRequest, ResourceSlice
-from gpuconsole.model.quantity import MAX
+from gpuconsole.model.resources import MAX
 from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import selects

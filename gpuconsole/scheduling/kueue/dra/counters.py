@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuconsole.model.devices import Device, DeviceRequest
-from gpuconsole.model.quantity import MAX
+from gpuconsole.model.resources import MAX
 from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.matching import enough, matching, selectors_of
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind

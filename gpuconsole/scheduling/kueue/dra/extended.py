@@ -6,8 +6,7 @@ Kueue 0.19 pkg/dra/extended_resources.go.
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.quantity import MAX, format_quantity
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import MAX, Resources, format_quantity
 from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 

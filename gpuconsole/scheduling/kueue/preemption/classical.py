@@ -4,7 +4,7 @@ need.
 Kueue 0.19 preemption.classicalPreemptions.
 """
 
-from gpuconsole.model.preemption_trace import CandidateVerdict
+from gpuconsole.model.decisions import CandidateVerdict
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.candidates import (
     RULES,

@@ -3,8 +3,7 @@
 Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
 """
 
-from gpuconsole.model.decisions import PreemptionRule
-from gpuconsole.model.preemption_trace import CandidateVerdict
+from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare

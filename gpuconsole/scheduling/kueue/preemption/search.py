@@ -6,8 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.decisions import PreemptionRule
-from gpuconsole.model.preemption_trace import CandidateVerdict
+from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest

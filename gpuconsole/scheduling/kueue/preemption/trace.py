@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 
-from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.fair_sharing import share
 from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import share_text

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningRequestConfig, RetryStrategy
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, RetryStrategy
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, template_name
 from gpuconsole.scheduling.kueue.requeueing import backoff

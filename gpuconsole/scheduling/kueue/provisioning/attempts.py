@@ -3,7 +3,7 @@
 import re
 from hashlib import sha1
 
-from gpuconsole.model.provisioning import ProvisioningRequest
+from gpuconsole.model.autoscaling import ProvisioningRequest
 
 _LONGEST = 247
 """Names have up to 253 characters; 6 are reserved for a dash and five characters of a hash."""

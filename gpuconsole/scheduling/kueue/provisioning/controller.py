@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningRequestConfig, RequestedPods, StoredTemplate
 from gpuconsole.model.clock import Time
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, RequestedPods, StoredTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.checks import with_check

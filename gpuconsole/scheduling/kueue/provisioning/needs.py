@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.provisioning import ProvisioningRequestConfig
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.workloads import PodSetAssignment, Workload
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.model.provisioning import ProvisioningRequestConfig
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck
 from gpuconsole.model.workloads import Condition
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.pod_sets import PodSet, TopologyRequest
+from gpuconsole.model.pod_template import PodSet, TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import Resources, add, scale
+from gpuconsole.model.resources import PODS, Resources, add, scale
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest, requested_level, slices_of

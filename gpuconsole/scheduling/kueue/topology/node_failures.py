@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.jobs.labels import WORKLOAD
+from gpuconsole.model.jobs.workloads import WORKLOAD
 from gpuconsole.model.labels import HOSTNAME, Taint, Toleration
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import EMPTY, Resources, add, count_in, subtract
+from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in, subtract
 from gpuconsole.scheduling.kueue.requests import ordered
 from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape, belongs_to, count_domain
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest

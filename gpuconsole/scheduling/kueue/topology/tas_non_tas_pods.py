@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import Resources, add
+from gpuconsole.model.resources import PODS, Resources, add
 
 PLACED_BY_TOPOLOGY = (
     "kueue.x-k8s.io/podset-required-topology",

@@ -6,8 +6,7 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import EMPTY, Resources, add, count_in
+from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in
 from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import Moves, moved

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
-from gpuconsole.model.pod_sets import TopologyRequest
+from gpuconsole.model.jobs.workloads import POD_SET, WORKLOAD
+from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.workloads import PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE
 from gpuconsole.scheduling.kueue.topology_assignments import node_of

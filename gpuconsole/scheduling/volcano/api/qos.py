@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 
 
 class Qos(IntEnum):

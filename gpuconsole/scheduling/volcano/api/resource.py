@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, PODS
+from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, PODS
 
 TOLERANCE = 0.1
 """Smaller amounts count as zero, and amounts with a smaller difference as equal (minResource)."""

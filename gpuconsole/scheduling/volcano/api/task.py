@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.volcano.api.labels import TASK_PRIORITY, group_of, preemptable, revocable_zone, role_of
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus, status_of

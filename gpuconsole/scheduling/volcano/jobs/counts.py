@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.volcano_jobs import VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.labels import TASK_SPEC
 
 Conditions = tuple[tuple[VolcanoPhase, Time], ...]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.volcano_jobs import JobAction, JobEvent
+from gpuconsole.model.volcano import JobAction, JobEvent
 from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
 from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano_jobs import VolcanoStatus
+from gpuconsole.model.volcano import VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.counts import counted, in_phase
 from gpuconsole.scheduling.volcano.jobs.labels import TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.requests import partition_of

@@ -1,6 +1,6 @@
 """Event messages of the job controller."""
 
-from gpuconsole.model.volcano_jobs import JobAction
+from gpuconsole.model.volcano import JobAction
 
 
 def action_message(action: JobAction, delay: str = "") -> str:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy
+from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy
 from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
-from gpuconsole.model.resources import add, scale
+from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, add, scale
 
 _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _HUGE = "hugepages-"

@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.volcano_jobs import JobAction, JobEvent
+from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup
 from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, OUT_OF_SYNC, PARTITION, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.tasks import task_replicas
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_least, total_replicas
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano_jobs import VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.counts import counted, in_phase
 from gpuconsole.scheduling.volcano.jobs.dependencies import may_start
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of

@@ -5,7 +5,7 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.volcano_jobs import DependsOn, LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec
+from gpuconsole.model.volcano import DependsOn, LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec
 from gpuconsole.scheduling.volcano.jobs.labels import DEFAULT_TASK, TASK_INDEX, TASK_SPEC
 
 NOTHING = VolcanoSpec()

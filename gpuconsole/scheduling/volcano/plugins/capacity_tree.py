@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.model.quantity import MAX
+from gpuconsole.model.resources import MAX
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import INFINITY, Resource, exceeded_part

@@ -1,6 +1,6 @@
 """Resources that enqueued jobs have not used yet, as overcommit, proportion and capacity count them."""
 
-from gpuconsole.model.quantity import CPU, MEMORY, PODS
+from gpuconsole.model.resources import CPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource, is_scalar
 

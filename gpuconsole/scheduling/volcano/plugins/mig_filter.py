@@ -7,8 +7,8 @@ kube-scheduler's rules here apply the same check.
 from typing import TYPE_CHECKING
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus.instances import DYNAMIC, Division, division_of
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.devices import slices
 from gpuconsole.scheduling.kube import messages

@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.documents.configurations import named, unwrapped
-from gpuconsole.model.documents.yamlsafe import FormError, read_yaml, sections
+from gpuconsole.model.documents.yaml_json import FormError, named, read_yaml, sections, unwrapped
 
 FILE = "device-config.yaml"
 

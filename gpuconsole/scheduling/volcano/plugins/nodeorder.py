@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.quantity import CPU, GPU, MEMORY
-from gpuconsole.model.resources import add
+from gpuconsole.model.resources import CPU, GPU, MEMORY, add
 from gpuconsole.scheduling.kube import inter_pod_affinity, pod_topology_spread
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity

@@ -6,7 +6,7 @@ from functools import cmp_to_key
 from itertools import combinations
 
 from gpuconsole.model.pod_template import Container
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.volcano.plugins.numa_hints import Hint
 

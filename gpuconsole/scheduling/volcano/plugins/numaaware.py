@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.labels import NUMA_POLICY

@@ -1,6 +1,6 @@
 """Weights of resources in arguments of the form `PREFIX.cpu`, `PREFIX.resources: a, b` and `PREFIX.resources.a`."""
 
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 
 

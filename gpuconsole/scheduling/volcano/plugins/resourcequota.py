@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gpuconsole.model.quantity import format_quantity
-from gpuconsole.model.resources import Resources, add, exceeding
+from gpuconsole.model.resources import Resources, add, exceeding, format_quantity
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT

@@ -3,12 +3,10 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules, FlowRules, GroupRules, MemberRules, TemplateRules
-from gpuconsole.model.jobs.naming import LWS_GROUP, POD
-from gpuconsole.model.jobs.workloads import workload_of
+from gpuconsole.model.job import CronRules, FlowRules, GroupRules, Job, JobPhase, MemberRules, TemplateRules
+from gpuconsole.model.jobs.workloads import LWS_GROUP, POD, workload_of
 from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import completion, jobs, pods, quotas
 from gpuconsole.sim.controllers.making import cron, flows

@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cron import parse_cron
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import Concurrency, CronRules
-from gpuconsole.model.jobs import spark
+from gpuconsole.model.job import Concurrency, CronRules, Job, JobPhase
+from gpuconsole.model.jobs import applications as spark
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import FlowRules, TemplateRules
+from gpuconsole.model.job import FlowRules, Job, JobPhase, TemplateRules
 from gpuconsole.sim.world import World
 
 BY_TEMPLATE, BY_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"

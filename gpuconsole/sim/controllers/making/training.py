@@ -1,9 +1,7 @@
 """TrainJobs with their runtimes (Kubeflow trainer's webhook and controller)."""
 
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import TrainRules
-from gpuconsole.model.jobs.trainjob_pods import with_runtime_pods
-from gpuconsole.model.training_runtimes import CLUSTER_WIDE, TrainingRuntime
+from gpuconsole.model.job import CLUSTER_WIDE, Job, TrainingRuntime, TrainRules
+from gpuconsole.model.jobs.kubeflow import with_runtime_pods
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.world import World
 

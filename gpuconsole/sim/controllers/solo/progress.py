@@ -10,9 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span
-from gpuconsole.model.intervals import added, count_numbers, lacking, shared
-from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
+from gpuconsole.model.job import BatchRules, FailureRule, Job, SuccessRule
+from gpuconsole.model.jobs.batch import added, count_numbers, lacking, shared
 
 BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
 DISRUPTION = "DisruptionTarget"

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import BatchRules, ReplicaRules
+from gpuconsole.model.job import BatchRules, Job, JobPhase, ReplicaRules
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.recorder_events import queued_since

@@ -6,7 +6,7 @@ from gpuconsole.model.clock import MILLISECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, added, outlived, settled, target_of
 from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
 from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC

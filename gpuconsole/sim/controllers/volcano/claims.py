@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.storage import PersistentVolumeClaim
-from gpuconsole.model.volcano_jobs import VolcanoPhase
+from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.scheduling.volcano.jobs.volumes import with_claims

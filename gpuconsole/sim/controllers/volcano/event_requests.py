@@ -1,8 +1,7 @@
 """Watches of Volcano's job controller: changes of its jobs' pods and PodGroups become requests."""
 
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.volcano_jobs import JobEvent
+from gpuconsole.model.volcano import JobEvent, PodGroup
 from gpuconsole.scheduling.volcano.jobs.requests import (
     JobRequest,
     event_of_change,

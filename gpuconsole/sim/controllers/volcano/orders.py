@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase
+from gpuconsole.model.volcano import JobAction, VolcanoPhase
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_replicas
 from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal

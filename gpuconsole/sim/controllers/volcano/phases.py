@@ -7,7 +7,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.volcano import job_phase
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase
+from gpuconsole.model.volcano import JobAction, JobEvent, VolcanoPhase
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, task_of_pod, tasks_of
 from gpuconsole.sim.controllers import jobphases, pods, ttl_after_finished, work
 from gpuconsole.sim.controllers.volcano.members import pods_of_job

@@ -1,12 +1,11 @@
 """Volcano's queues: opened, closing, and closed when their last PodGroup is deleted."""
 
+from gpuconsole.model.apiserver.volcano.common import message_of
 from gpuconsole.model.apiserver.volcano.jobs import check_queue
-from gpuconsole.model.apiserver.volcano.objections import message_of
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.model.volcano_jobs import JobAction
+from gpuconsole.model.volcano import JobAction, VolcanoQueue
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.scheduling.volcano.queue_states import CLOSING, queue_command, queue_refusal
 from gpuconsole.sim.controllers.refusals import DONE, Refusal

@@ -4,9 +4,8 @@ from typing import Any
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
-from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.volcano_jobs import TaskSpec, VolcanoPhase, VolcanoSpec, VolcanoStatus
+from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
+from gpuconsole.model.volcano import TaskSpec, VolcanoPhase, VolcanoSpec, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 

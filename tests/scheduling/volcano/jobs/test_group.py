@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
-from gpuconsole.model.volcano_jobs import JobAction, PartitionPolicy, TaskSpec
+from gpuconsole.model.volcano import JobAction, NetworkTopology, PartitionPolicy, SubGroupPolicy, TaskSpec
 from gpuconsole.scheduling.volcano.jobs.group import group_of, min_resources, updated
 from gpuconsole.scheduling.volcano.jobs.messages import action_message
 from gpuconsole.scheduling.volcano.jobs.quota import quota_usage

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.volcano_jobs import DependsOn, PartitionPolicy, TaskSpec, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import DependsOn, PartitionPolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition
 from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
 from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC

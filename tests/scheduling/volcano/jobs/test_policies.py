@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, Delays, added, outlived, settled, target_of
 from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
 from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, event_of_change, request_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.cluster import PodPhase
-from gpuconsole.model.volcano_jobs import JobAction, TaskSpec, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.volcano import JobAction, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ControllerCall, PodTarget, TargetType, course
 from tests.scheduling.volcano.jobs.making import job
 

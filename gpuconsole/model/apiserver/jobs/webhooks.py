@@ -1,0 +1,487 @@
+"""Webhooks of Job, JobSet, Kubeflow's and Ray's jobs, pods, Deployment, StatefulSet, LeaderWorkerSet (Kueue 0.19).
+
+Webhooks of Deployment, StatefulSet and LeaderWorkerSet, with the fields that are immutable while their pods run
+(Kueue 0.19).
+
+Webhook of batch/v1 Job: partial admission, and completions synchronized with parallelism (Kueue 0.19
+job_webhook).
+
+Webhooks of jobs with several pod sets, and of pods: JobSet, Kubeflow's jobs, Ray's, Pod (Kueue 0.19).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver.common_validation import Gates, check_gates, check_gates_change, enabled
+from gpuconsole.model.apiserver.jobs.defaulting import PARENT, is_managed
+from gpuconsole.model.apiserver.jobs.framework import (
+    Document,
+    JobView,
+    Pods,
+    at,
+    at_once,
+    check_bound,
+    check_class_change,
+    check_elastic,
+    check_groups,
+    check_job,
+    check_job_change,
+    check_queue_name,
+    check_request,
+    entries,
+    immutable,
+    is_elastic,
+    not_truth,
+    not_whole,
+    number,
+    pods_of,
+    truth,
+    whole,
+)
+from gpuconsole.model.apiserver.schema import forbidden, invalid, too_many
+from gpuconsole.model.apiserver.workload_webhook import ELASTIC, MOST_POD_SETS
+from gpuconsole.model.documents.field_errors import FieldError
+from gpuconsole.model.documents.findings import MapKey, Path
+from gpuconsole.model.jobs.common import PREFERRED, REQUIRED
+from gpuconsole.model.jobs.kubeflow import Replicas
+from gpuconsole.model.jobs.workloads import QUEUE
+
+MOST_GROUPS = 1_000_000
+_REPLICAS: Path = ("spec", "replicas")
+_GROUP: Path = ("spec", "leaderWorkerTemplate")
+_SHAPE = (
+    *("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints"),
+    *("overhead", "resourceClaims"),
+)
+_NO_RESIZING = "scale it to 0 first, or leave it"
+
+
+def check_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new Deployment or StatefulSet, except a StatefulSet that another integration manages."""
+    if _is_left(document):
+        return
+    yield from _check_labels(job, gates)
+    if enabled(gates, "AdmissionGatedBy"):
+        yield from check_gates(job.notes)
+
+
+def _is_left(document: Document) -> bool:
+    parent = at(document, "spec", "template", "metadata", "annotations", PARENT)
+    return at(document, "kind") == "StatefulSet" and parent not in (None, "statefulset")
+
+
+def change_deployment(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a Deployment: its queue cannot be removed, nor changed while it has ready pods."""
+    yield from _check_labels(job, gates)
+    yield from _check_change(job, old, before, gates)
+
+
+def change_stateful_set(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a StatefulSet: one with a queue scales only to zero and back."""
+    if _is_left(document):
+        return
+    yield from change_deployment(document, job, old, before, gates, default_queue=default_queue)
+    if not is_managed(document):
+        return
+    path: Path = ("spec", "template", "spec")
+    yield from check_shape(at(document, *path), at(old, *path), path)
+    new_count, old_count = number(document, *_REPLICAS), number(old, *_REPLICAS)
+    if new_count and old_count:
+        yield from immutable(_REPLICAS, new_count, old_count, _NO_RESIZING)
+    elif new_count and number(document, "status", "replicas", default=0) > 0:
+        yield forbidden(_REPLICAS, "scaling down is still in progress", "wait until its pods are gone")
+
+
+def check_worker_set(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new LeaderWorkerSet."""
+    yield from _check_labels(job, gates)
+    replicas = number(document, *_REPLICAS)
+    if not 0 <= replicas <= MOST_GROUPS:
+        bound = "must be >= 0" if replicas < 0 else f"must be <= {MOST_GROUPS}"
+        detail = f"invalid LeaderWorkerSet replicas: {bound}, got {replicas}"
+        yield invalid(_REPLICAS, replicas, detail, f"write 0 to {MOST_GROUPS}", "bad-number")
+    if enabled(gates, "AdmissionGatedBy"):
+        yield from check_gates(job.notes)
+    if enabled(gates, "TopologyAwareScheduling"):
+        parts = list(_parts(document))
+        for part in parts:
+            yield from check_request(part.notes, part.path, gates)
+            yield from check_bound(part)
+        yield from check_groups(parts)
+
+
+def change_worker_set(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a LeaderWorkerSet: with a queue, the shape and size of its groups are immutable."""
+    yield from check_worker_set(document, job, gates)
+    yield from _check_change(job, old, before, gates)
+    if not is_managed(document):
+        return
+    for key in ("leaderTemplate", "workerTemplate"):
+        path: Path = (*_GROUP, key)
+        new, was = at(document, *path), at(old, *path)
+        if key == "leaderTemplate" and (new is None or was is None):
+            yield from immutable(path, new, was, "leave it as it was")
+        else:
+            yield from check_shape(at(new, "spec"), at(was, "spec"), (*path, "spec"))
+    if enabled(gates, "LWSImmutableGroupSize"):
+        path = (*_GROUP, "size")
+        yield from immutable(path, number(document, *path), number(old, *path), "leave it as it was")
+
+
+def _parts(document: Document) -> Iterator[Pods]:
+    """Yield the pod sets of one group."""
+    size, leader = number(document, *_GROUP, "size"), at(document, *_GROUP, "leaderTemplate")
+    if leader is not None:
+        yield pods_of(leader, "leader", 1, (*_GROUP, "leaderTemplate"))
+        size -= 1
+    path: Path = (*_GROUP, "workerTemplate")
+    yield pods_of(at(document, *path), "main" if leader is None else "worker", size, path)
+
+
+def _check_labels(job: JobView, gates: Gates) -> Iterator[FieldError]:
+    yield from check_queue_name(job)
+    yield from check_elastic(job, gates)
+
+
+def _check_change(job: JobView, old: Document, before: JobView, gates: Gates) -> Iterator[FieldError]:
+    ready = number(old, "status", "readyReplicas", default=0) > 0
+    if ready or not job.queue:
+        path: Path = ("metadata", "labels", MapKey(QUEUE))
+        yield from immutable(path, job.queue, before.queue, f"leave it {before.queue}")
+    yield from check_class_change(job, before, suspended=not ready)
+    if enabled(gates, "AdmissionGatedBy"):
+        yield from check_gates_change(job.notes, before.notes)
+        yield from check_gates(job.notes)
+
+
+def check_shape(new: Any, old: Any, path: Path) -> Iterator[FieldError]:
+    """Validate that the scheduling-related fields of a pod template are unchanged
+    (ValidateImmutablePodGroupPodSpec).
+    """
+    for key in ("initContainers", "containers"):
+        ours, theirs = entries(new, key), entries(old, key)
+        if len(ours) != len(theirs):
+            yield from immutable((*path, key), ours, theirs, "leave them as they were")
+            continue
+        for n, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            where: Path = (*path, key, n)
+            yield from _same((*where, "resources", "requests"), one, other, "resources", "requests")
+            yield from _same((*where, "ports"), one, other, "ports")
+    for key in _SHAPE:
+        yield from _same((*path, key), new, old, key)
+    yield from _same((*path, "resources"), new, old, "resources", "requests")
+
+
+def _same(path: Path, new: Any, old: Any, *keys: str) -> Iterator[FieldError]:
+    ours, theirs = at(new, *keys) or None, at(old, *keys) or None
+    yield from immutable(path, ours, theirs, "leave it as it was")
+
+
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
+_NOTES: Path = ("metadata", "annotations")
+_MINIMUM: Path = (*_NOTES, MapKey(MIN_PARALLELISM))
+_SYNC: Path = (*_NOTES, MapKey(SYNC_COMPLETIONS))
+
+
+def check(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new Job."""
+    yield from check_job(job, gates)
+    yield from _check_minimum(document, job, gates)
+    yield from _check_sync(document, job)
+    yield from _check_topology(document, job, gates)
+
+
+def check_change(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate a Job that replaces `old`."""
+    yield from check_job(job, gates)
+    if job.notes.get(MIN_PARALLELISM) != before.notes.get(MIN_PARALLELISM):
+        yield from _check_minimum(document, job, gates)
+    yield from _check_sync(document, job)
+    yield from check_job_change(job, before, gates, default_queue=default_queue)
+    started = MIN_PARALLELISM in before.notes and not at(old, "spec", "suspend")
+    if started and number(document, "spec", "parallelism") != number(old, "spec", "parallelism"):
+        detail = "cannot change when partial admission is enabled and the job is not suspended"
+        yield forbidden(("spec", "parallelism"), detail, "suspend the job first")
+    if not before.suspended and not job.suspended and _synced(before) != _synced(job):
+        yield forbidden(_SYNC, "field is immutable while the job is not suspended", "suspend the job first")
+    yield from _check_topology(document, job, gates)
+
+
+def _check_minimum(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    text = job.notes.get(MIN_PARALLELISM)
+    if text is None:
+        return
+    least, most = whole(text), at_once(at(document, "spec")) - 1
+    if least is None:
+        yield invalid(_MINIMUM, text, not_whole(text), 'write a number, such as "4"', "bad-number")
+    elif least > most or least <= 0:
+        yield invalid(_MINIMUM, least, f"should be between 0 and {most}", f"write 1 to {most}", "bad-number")
+    if is_elastic(job, gates):
+        detail = "partial admission and elastic job cannot be used together"
+        yield invalid(_MINIMUM, text, detail, "drop one of the two annotations")
+
+
+def _check_sync(document: Document, job: JobView) -> Iterator[FieldError]:
+    text = job.notes.get(SYNC_COMPLETIONS)
+    if text is None:
+        return
+    if truth(text) is None:
+        yield invalid(_SYNC, text, not_truth(text), 'write "true" or "false"')
+    elif truth(text):
+        spec = at(document, "spec")
+        if at(spec, "completionMode") in (None, "NonIndexed"):
+            detail = "should not be enabled for NonIndexed jobs"
+            yield invalid(_SYNC, text, detail, "write completionMode: Indexed, or drop it")
+        completions, parallelism = number(spec, "completions"), number(spec, "parallelism")
+        if completions != parallelism:
+            detail = f"should be equal to parallelism when {SYNC_COMPLETIONS} annotation is true"
+            yield invalid(("spec", "completions"), completions, detail, f"write {parallelism}")
+
+
+def _synced(job: JobView) -> bool:
+    return truth(job.notes.get(SYNC_COMPLETIONS, "")) is True
+
+
+def _check_topology(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    if not enabled(gates, "TopologyAwareScheduling"):
+        return
+    spec = at(document, "spec")
+    pods = pods_of(at(spec, "template"), "main", at_once(spec), ("spec", "template"))
+    wrong = list(check_request(pods.notes, pods.path, gates))
+    asked = [key for key in (REQUIRED, PREFERRED) if key in pods.notes]
+    if wrong:
+        yield from wrong
+    elif asked and is_elastic(job, gates):
+        word = "required" if asked[0] == REQUIRED else "preferred"
+        detail = f"{word} topology is not supported with elastic jobs"
+        yield forbidden((*pods.path, asked[0]), detail, "ask for podset-unconstrained-topology")
+    else:
+        yield from check_bound(pods)
+
+
+_GATE = ELASTIC
+_MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
+_HEAD = "head"
+
+
+def check_job_set(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new or changed JobSet."""
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        path: Path = ("spec", "replicatedJobs")
+        pod_sets = [_replicated(entry, (*path, n)) for n, entry in enumerate(entries(document, *path))]
+        yield from _check_each(pod_sets, gates)
+        yield from check_groups(pod_sets)
+
+
+def change_job_set(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a JobSet."""
+    yield from check_job_change(job, before, gates, default_queue=default_queue)
+    yield from check_job_set(document, job, gates)
+
+
+def _replicated(entry: object, path: Path) -> Pods:
+    spec = at(entry, "template", "spec")
+    count = number(entry, "replicas", default=0) * at_once(spec)
+    name = str(at(entry, "name") or "").lower()
+    return pods_of(at(spec, "template"), name, count, (*path, "template", "spec", "template"))
+
+
+def _check_each(pod_sets: Sequence[Pods], gates: Gates) -> Iterator[FieldError]:
+    for pods in pod_sets:
+        yield from check_request(pods.notes, pods.path, gates)
+        yield from check_bound(pods)
+
+
+class KubeflowCheck(Struct, frozen=True):
+    """Webhook of one kind of Kubeflow job."""
+
+    replicas: Replicas
+
+    def check(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+        """Validate a new job."""
+        yield from check_job(job, gates)
+        yield from self._check_replicas(document, gates)
+
+    def change(
+        self, document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+    ) -> Iterator[FieldError]:
+        """Validate the update of a job."""
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from self._check_replicas(document, gates)
+
+    def _check_replicas(self, document: Document, gates: Gates) -> Iterator[FieldError]:
+        path: Path = ("spec", self.replicas.field)
+        replicas = at(document, *path)
+        if not enabled(gates, "TopologyAwareScheduling") or not isinstance(replicas, dict):
+            return
+        parts = [_replica(replicas, type, path) for type in self.replicas.types if type in replicas]
+        yield from _check_each(parts, gates)
+        if self.replicas.kind == "MPIJob":
+            yield from check_groups(parts)
+
+
+def _replica(replicas: object, type: str, path: Path) -> Pods:
+    count = number(replicas, type, "replicas")
+    return pods_of(at(replicas, type, "template"), type, count, (*path, MapKey(type), "template"))
+
+
+def check_ray_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new or changed RayService."""
+    path: Path = ("spec", "rayClusterConfig")
+    shown: Path = ("spec", "rayClusterSpec")
+    spec = at(document, *path)
+    if job.queue:
+        yield from check_cluster_spec(spec, job, shown)
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        yield from _check_ray_topology(spec, gates, shown)
+
+
+def check_cluster_spec(spec: object, job: JobView, path: Path) -> Iterator[FieldError]:
+    """Validate the cluster of a RayService (or RayJob) that has a queue."""
+    if at(spec, "enableInTreeAutoscaling") is True and job.notes.get(ELASTIC) != "true":
+        detail = "a kueue managed job should only use autoscaling when workload slicing is enabled"
+        yield invalid((*path, "enableInTreeAutoscaling"), True, detail, f'write {ELASTIC}: "true", or drop it')
+    yield from _check_groups_of_workers(entries(spec, "workerGroupSpecs"), path)
+
+
+def change_ray_service(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a RayService."""
+    if _minded(job, before, gates):
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from check_ray_service(document, job, gates)
+
+
+def check_train_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new TrainJob; its runtime's pods are unknown here."""
+    yield from check_job(job, gates)
+
+
+def change_train_job(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a TrainJob."""
+    yield from check_job_change(job, before, gates, default_queue=default_queue)
+    yield from check_job(job, gates)
+
+
+def check_ray_cluster(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new or changed RayCluster."""
+    spec = at(document, "spec")
+    workers = entries(spec, "workerGroupSpecs")
+    if job.queue:
+        yield from _check_scaling(spec, job, gates)
+        yield from _check_groups_of_workers(workers, ("spec",))
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        yield from _check_ray_topology(spec, gates)
+
+
+def _check_groups_of_workers(workers: Sequence[object], path: Path) -> Iterator[FieldError]:
+    if len(workers) + 1 > MOST_POD_SETS:
+        yield too_many((*path, "workerGroupSpecs"), len(workers) + 1, MOST_POD_SETS)
+    for n, group in enumerate(workers):
+        if at(group, "groupName") == _HEAD:
+            where: Path = (*path, "workerGroupSpecs", n, "groupName")
+            yield forbidden(where, f'"{_HEAD}" is reserved for the head group', "rename the group")
+
+
+def change_ray_cluster(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a RayCluster."""
+    if _minded(job, before, gates):
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from check_ray_cluster(document, job, gates)
+
+
+def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    scales, path = at(spec, "enableInTreeAutoscaling") is True, ("spec", "enableInTreeAutoscaling")
+    if not is_elastic(job, gates):
+        if scales:
+            detail = (
+                "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "
+                f'ElasticJobsViaWorkloadSlices feature gate and set the "{_GATE}": "true" annotation'
+            )
+            yield invalid(path, True, detail, f'write {_GATE}: "true", or enableInTreeAutoscaling: false')
+        return
+    groups = [("workerGroupSpecs", n) for n in range(len(entries(spec, "workerGroupSpecs")))]
+    for keys in (*groups, ("headGroupSpec",)):
+        gated = entries(spec, *keys, "template", "spec", "schedulingGates")
+        if not any(at(gate, "name") == _GATE for gate in gated):
+            place: Path = ("spec", *keys, "template", "spec", "schedulingGates")
+            yield invalid(place, gated, "an elastic job must have the ElasticJobSchedulingGate", f"add {_GATE}")
+    if scales and at(spec, "managedBy") == _MULTI_KUEUE:
+        yield forbidden(
+            path,
+            "in-tree autoscaling is not supported for a MultiKueue-managed elastic RayCluster",
+            "write enableInTreeAutoscaling: false",
+        )
+
+
+def _minded(job: JobView, before: JobView, gates: Gates) -> bool:
+    """True if Kueue validates the update of a Ray job: it manages, or managed, the job."""
+    return bool(job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")))
+
+
+def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a new or changed RayJob."""
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        path: Path = ("spec", "rayClusterSpec")
+        yield from _check_ray_topology(at(document, *path), gates, path)
+
+
+def change_ray_job(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a RayJob."""
+    if _minded(job, before, gates):
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from check_ray_job(document, job, gates)
+
+
+def _check_ray_topology(spec: object, gates: Gates, path: Path = ("spec",)) -> Iterator[FieldError]:
+    head = pods_of(at(spec, "headGroupSpec", "template"), _HEAD, 1, (*path, "headGroupSpec", "template"))
+    workers = [
+        _workers(group, (*path, "workerGroupSpecs", n)) for n, group in enumerate(entries(spec, "workerGroupSpecs"))
+    ]
+    yield from check_request(head.notes, head.path, gates)
+    yield from check_groups([head, *workers])
+    yield from check_bound(head)
+    yield from _check_each(workers, gates)
+
+
+def _workers(group: object, path: Path) -> Pods:
+    count = number(group, "replicas") * max(1, number(group, "numOfHosts"))
+    return pods_of(at(group, "template"), str(at(group, "groupName") or ""), count, (*path, "template"))
+
+
+def check_pod(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Validate a plain pod that names a queue."""
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        yield from check_request(job.notes, ("metadata", "annotations"), gates)
+
+
+def change_pod(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """Validate the update of a plain pod."""
+    yield from check_pod(document, job, gates)
