@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import recorder_events
+from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue.conditions import PREEMPTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 

@@ -6,13 +6,15 @@ from typing import Any
 from msgspec import Struct, structs
 
 from gpuconsole.scheduling.kueue.configuration.form import (
+    AccessProvider,
     AdmissionFairSharingForm,
+    CustomLabel,
     FairSharingForm,
     KueueConfigurationForm,
+    LeaderElection,
+    MultiKueueForm,
     WaitForPodsReadyForm,
 )
-from gpuconsole.scheduling.kueue.configuration.manager import CustomLabel, LeaderElection
-from gpuconsole.scheduling.kueue.configuration.multikueue import AccessProvider, MultiKueueForm
 
 ALWAYS: Mapping[type[Struct], tuple[str, ...]] = {
     WaitForPodsReadyForm: ("timeout",),

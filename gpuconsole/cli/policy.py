@@ -14,11 +14,10 @@ from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import KueueConfig, hami_transformations
 from gpuconsole.scheduling.kueue.configuration.loading import load
-from gpuconsole.scheduling.kueue.configuration.policy import policy as policy_of
+from gpuconsole.scheduling.kueue.configuration.loading import policy as policy_of
 from gpuconsole.scheduling.kueue.configuration.reading import read
-from gpuconsole.scheduling.kueue.transformations import hami_transformations
 from gpuconsole.sim.policy import SimPolicy
 
 

@@ -19,7 +19,7 @@ from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, S
 from gpuconsole.model.workloads import Admission, Condition, Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
-from gpuconsole.scheduling.kueue.checks import all_ready
+from gpuconsole.scheduling.kueue.admission_checks import all_ready
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.scheduling.kueue.session import KueueSession

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from gpuconsole.insight.reasons import SEVERITY, PendingReason
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.assignment import PodSetResult
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, FlavorResult, FlavorSearch, PodSetResult
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch
-from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.messages import GranularReason
 
 _CAUSES = {
     GranularReason.NONE: PendingReason.QUOTA,

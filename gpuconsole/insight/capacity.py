@@ -10,8 +10,7 @@ from gpuconsole.insight.lending import lent
 from gpuconsole.insight.queue_index import queue_index
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.fair_sharing import share
-from gpuconsole.scheduling.kueue.tree import QuotaTree
-from gpuconsole.scheduling.kueue.usage import UsageTree
+from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 
 
 class QuotaHeadroom(Struct, frozen=True):

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.blockers import cause
 from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 
 _MODES = {
     FlavorAssignmentMode.NO_FIT: "no fit",

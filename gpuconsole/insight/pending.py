@@ -38,7 +38,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
-from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
+from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 
 __all__ = ["EngineVerdict", "PendingExplanation", "explain", "workload_of"]
 

@@ -10,8 +10,8 @@ from gpuconsole.insight.shortage import MOST_HOLDERS, holders
 from gpuconsole.insight.unblock.needs import gaps
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class QuotaLevel(Struct, frozen=True, kw_only=True):

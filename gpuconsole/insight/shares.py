@@ -9,13 +9,12 @@ from collections.abc import Container, Iterator
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.fair_sharing import share
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import share_text
+from gpuconsole.scheduling.kueue.fair_sharing import share, share_text
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class ResourceShare(Struct, frozen=True, kw_only=True):

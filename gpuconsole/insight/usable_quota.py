@@ -18,8 +18,8 @@ from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.model.resources import PODS, scale
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.matching import mismatch
-from gpuconsole.scheduling.kueue.usage import UsageTree
+from gpuconsole.scheduling.kueue.flavor_assigner import mismatch
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 
 MOST_PENDING = 500
 """Limit on the pending workloads that are tried, from the head of the queue on."""

@@ -9,7 +9,7 @@ from gpuconsole.insight.future_events import WhatIfEviction
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.controller.holding import TIME_EXCEEDED
+from gpuconsole.scheduling.kueue.workload_controller import TIME_EXCEEDED
 
 _FOLLOWS = frozenset({conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK, TIME_EXCEEDED})
 """Kueue's reasons for evictions that are never the direct effect of a change."""

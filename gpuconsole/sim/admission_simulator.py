@@ -15,7 +15,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 

@@ -11,9 +11,9 @@ from gpuconsole.model.job import CronRules, FlowRules, Job, MemberRules
 from gpuconsole.model.jobs.workloads import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
+from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.sim.controllers import (
     active_checks,
     creating,

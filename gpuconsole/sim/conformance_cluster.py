@@ -17,14 +17,13 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
-from gpuconsole.scheduling.kueue.checks import PENDING, with_check
+from gpuconsole.scheduling.kueue.admission_checks import PENDING, with_check
 from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
-from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
 from gpuconsole.sim.conformance_form import Document, Queues, sorted_queues
 
 TERMINATION_SECONDS = "conformance/termination-seconds"

@@ -13,7 +13,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.sim import adoption, arrival_submission, history_run_times, saving, scheduling

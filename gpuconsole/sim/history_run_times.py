@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.sim import arrival_submission
 from gpuconsole.sim.controllers import work
 from gpuconsole.sim.controllers.solo import running

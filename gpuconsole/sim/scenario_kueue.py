@@ -7,8 +7,7 @@ from typing import Any
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
-from gpuconsole.scheduling.kueue.configuration.loading import load
-from gpuconsole.scheduling.kueue.configuration.policy import policy
+from gpuconsole.scheduling.kueue.configuration.loading import load, policy
 from gpuconsole.scheduling.kueue.configuration.reading import read
 
 KUEUE_CONFIG_PATH = "engine.kueueConfig"

@@ -25,7 +25,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed

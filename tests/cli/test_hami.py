@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.queues import ClusterQueue
-from gpuconsole.scheduling.kueue.transformations import Transformation, hami_transformations
+from gpuconsole.scheduling.kueue.config import Transformation, hami_transformations
 from tests.cli.line import Line
 from tests.model.samples import DOCUMENTS
 

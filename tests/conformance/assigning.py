@@ -4,14 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.queues import Cohort, FlavorFungibility, Fungibility, FungibilityPreference
-from gpuconsole.scheduling.kueue import flavor_assignment_mode
-from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue import assignment as flavor_assignment_mode
+from gpuconsole.scheduling.kueue.assignment import (
+    Assignment,
+    FlavorAssignmentMode,
+    FlavorAttempt,
+    ModeAndHeight,
+    PodSetResult,
+    attempts,
+)
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Oracle
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode, ModeAndHeight
-from gpuconsole.scheduling.kueue.flavor_attempts import FlavorAttempt, attempts
 from gpuconsole.scheduling.kueue.nomination import largest
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet

@@ -15,14 +15,12 @@ from gpuconsole.model.documents.findings import Severity, Silence
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.configuration import durations
-from gpuconsole.scheduling.kueue.configuration.custom_labels import custom_labels
 from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
 from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
-from gpuconsole.scheduling.kueue.configuration.loading import load_text
-from gpuconsole.scheduling.kueue.configuration.policy import policy
+from gpuconsole.scheduling.kueue.configuration.loading import load_text, policy
 from gpuconsole.scheduling.kueue.configuration.reading import decode
-from gpuconsole.scheduling.kueue.configuration.validation import validate
+from gpuconsole.scheduling.kueue.configuration.validation import custom_labels, validate
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.written_configuration import as_document

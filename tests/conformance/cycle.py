@@ -16,10 +16,9 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import RETAIN, KueueConfig, Transformation
 from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.transformations import RETAIN, Transformation
 from tests.conformance import world
 from tests.conformance.events import Seen, events_of, expected_events
 from tests.conformance.tables import Case, Check, Document, Table, compare

@@ -7,18 +7,18 @@ from gpuconsole.model.devices import CapacityPolicy, Device, DeviceClass, Resour
 from gpuconsole.model.resources import amount
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import take_refusal
-from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.dra.capacities import capacity_charge, rounded_to_range, rounded_to_values
-from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue, chosen
+from gpuconsole.scheduling.kueue.config import CapacitySource, ClassMap, CounterSource, DeviceClassMapping, KueueConfig
+from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, DeviceCatalogue, ProblemKind, chosen, pools_of
 from gpuconsole.scheduling.kueue.dra.charges import Charge, charge_resources, needs_devices
-from gpuconsole.scheduling.kueue.dra.claims import count_devices
-from gpuconsole.scheduling.kueue.dra.counters import counter_charge
-from gpuconsole.scheduling.kueue.dra.extended import is_extended
-from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, ClassMap, CounterSource, DeviceClassMapping
-from gpuconsole.scheduling.kueue.dra.pools import pools_of
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, ProblemKind
+from gpuconsole.scheduling.kueue.dra.claims import count_devices, is_extended
+from gpuconsole.scheduling.kueue.dra.counters_and_capacities import (
+    capacity_charge,
+    counter_charge,
+    rounded_to_range,
+    rounded_to_values,
+)
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.workload_controller import reconcile
 from tests.conformance import world
 from tests.conformance.reconciling import comparable, unobserved
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare

@@ -10,15 +10,18 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.topology import balanced
-from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
 from gpuconsole.scheduling.kueue.topology.demand import NO_REQUEST, TasPodSetRequest, has_levels
-from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, build_domains
-from gpuconsole.scheduling.kueue.topology.elastic import pods_in, truncate
+from gpuconsole.scheduling.kueue.topology.domains import (
+    Counts,
+    PlacementShape,
+    TopologyDomainTree,
+    build_domains,
+    sort_domains,
+    sort_with_leader,
+)
 from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput
-from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
-from gpuconsole.scheduling.kueue.topology.replacement import merge, stale_domain
-from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import NonTasPodUsage
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+from gpuconsole.scheduling.kueue.topology.tas_assignment import merge, pods_in, stale_domain, truncate
+from gpuconsole.scheduling.kueue.topology.tas_usage import NonTasPodUsage, TasUsage
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

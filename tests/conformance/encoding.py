@@ -8,9 +8,9 @@ from typing import Any
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.topology_encoding import by_prefix_runs, chunks, encode, prefix_keys, runs
 from gpuconsole.model.workloads import PodSetAssignment, TopologyDomain
+from gpuconsole.scheduling.kueue.conditions import needs_second_pass, node_of, on_node, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.topology.counts import belongs_to
-from gpuconsole.scheduling.kueue.topology_assignments import needs_second_pass, node_of, on_node, used_nodes
+from gpuconsole.scheduling.kueue.topology.domains import belongs_to
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 

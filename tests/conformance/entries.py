@@ -13,10 +13,10 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.heads import take_heads
-from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.requeue import rejection, requeue
+from gpuconsole.scheduling.kueue.scheduler import take_heads
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from tests.conformance import world

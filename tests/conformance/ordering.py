@@ -8,16 +8,14 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode, PodSetResult
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
-from gpuconsole.scheduling.kueue.fair_sharing_iterator import rank
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.processing import in_processing_order
+from gpuconsole.scheduling.kueue.nomination_cache import capacity_to_reserve
+from gpuconsole.scheduling.kueue.processing import in_processing_order, rank
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
-from gpuconsole.scheduling.kueue.reservation import capacity_to_reserve
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world

@@ -9,15 +9,15 @@ from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions, cycle, messages
-from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult
+from gpuconsole.scheduling.kueue import conditions, messages
+from gpuconsole.scheduling.kueue import scheduler as cycle
+from gpuconsole.scheduling.kueue.apply_decisions import priority_text
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, FlavorAssignmentMode, PodSetResult
 from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
-from gpuconsole.scheduling.kueue.preemption.policy import allows, in_turn
-from gpuconsole.scheduling.kueue.preemption.target_ordering import TargetClusterQueueOrdering
-from gpuconsole.scheduling.kueue.recorder_events import priority_text
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import TargetClusterQueueOrdering
+from gpuconsole.scheduling.kueue.preemption.search import allows, in_turn
 from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world

@@ -9,15 +9,20 @@ from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningReques
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
-from gpuconsole.scheduling.kueue.provisioning.answers import ACCEPTED, PROVISIONED, answered
 from gpuconsole.scheduling.kueue.provisioning.controller import (
+    ACCEPTED,
+    PROVISIONED,
+    InconsistentAssignments,
     ProvisioningObjects,
     ProvisioningResult,
+    activity,
+    answered,
+    config_of,
+    is_needed,
+    needed,
     newest,
     reconcile,
 )
-from gpuconsole.scheduling.kueue.provisioning.needs import InconsistentAssignments, is_needed, needed
-from gpuconsole.scheduling.kueue.provisioning.references import activity, config_of
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

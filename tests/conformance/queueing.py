@@ -19,12 +19,12 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_inadmissible_reason
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.heads import head
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.requeue import resume
-from gpuconsole.scheduling.kueue.second_pass import note, take_due
+from gpuconsole.scheduling.kueue.scheduler import head
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
+from gpuconsole.scheduling.kueue.workloads import note, take_due
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

@@ -9,11 +9,9 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.checks import checks_for, synced
+from gpuconsole.scheduling.kueue.admission_checks import checks_for, synced
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
-from gpuconsole.scheduling.kueue.controller.pods_ready import pods_ready_timeout
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
+from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, pods_ready_timeout, reconcile
 from tests.conformance import world
 from tests.conformance.events import Seen
 from tests.conformance.tables import Case, Check, Table, compare

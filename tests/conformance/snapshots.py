@@ -5,9 +5,9 @@ from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.quota_tree import QuotaTree
 from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.tree import QuotaTree
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.requests import TopologyUsage, WorkloadRequest
 from gpuconsole.scheduling.kueue.topology.demand import Replacing, TasPodSetRequest, replacing
-from gpuconsole.scheduling.kueue.topology.placement import TopologyPlacements, find_places
+from gpuconsole.scheduling.kueue.topology.tas_assignment import TopologyPlacements, find_places
 from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare

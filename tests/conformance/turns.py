@@ -12,7 +12,7 @@ from gpuconsole.model.resources import BILLIONTH, parse_quantity
 from gpuconsole.scheduling.kueue import afs_charges, afs_usage
 from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.heads import head
+from gpuconsole.scheduling.kueue.scheduler import head
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads

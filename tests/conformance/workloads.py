@@ -8,10 +8,9 @@ from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, FlavorAssignmentMode, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, reclaim, reclaimed, with_counts
+from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, reclaim, reclaimed, with_counts
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
     TopologyUsage,

@@ -16,7 +16,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
+from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
 from gpuconsole.sim.autoscaling.evictions import Allowances
 from gpuconsole.sim.autoscaling.groups import ExpansionOption, blocker, choose, estimate, unneeded, utilization
 from gpuconsole.sim.autoscaling.node_fit import NodeFit

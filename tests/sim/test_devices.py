@@ -10,8 +10,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.dra.mapping import DeviceClassMapping
+from gpuconsole.scheduling.kueue.config import DeviceClassMapping, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, job, node, queue, start, submit, two_teams

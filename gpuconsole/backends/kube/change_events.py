@@ -18,7 +18,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.recorder_events import queued_since
+from gpuconsole.scheduling.kueue.apply_decisions import queued_since
 
 _UID = re.compile(r"\(UID: ([^,)\s]+)")
 _PATH = re.compile(r"preemptor path: (\S*?);")

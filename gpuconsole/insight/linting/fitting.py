@@ -18,8 +18,7 @@ from gpuconsole.model.resources import PODS, format_quantity, is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
+from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
 from gpuconsole.sim.autoscaling.node_fit import NodeFit
 
 

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 MOST_AHEAD = 50

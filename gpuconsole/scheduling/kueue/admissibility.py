@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, Comp
 from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, INADMISSIBLE, QUOTA_RESERVED, on_hold
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.limits import violation
-from gpuconsole.scheduling.kueue.reasons import PENDING, GranularReason
+from gpuconsole.scheduling.kueue.messages import PENDING, GranularReason
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
 

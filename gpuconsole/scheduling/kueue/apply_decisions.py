@@ -2,18 +2,26 @@
 
 Every function is pure. The caller decides when the quota of an evicted workload is free: at once, or when its pods are
 gone.
+
+The texts of Kueue's events about a decision, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go).
+
+Events are for people; nothing in the scheduler reads them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
-from gpuconsole.scheduling.kueue.checks import checks_for, synced
+from gpuconsole.scheduling.kueue.admission_checks import checks_for, synced
+from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.requests import effective_priority
 
 
 def victims_of(decisions: Iterable[AdmissionDecision]) -> list[Preempt | Evict]:
@@ -39,3 +47,57 @@ def evicted(workload: Workload, decision: Preempt | Evict, now: Time) -> Workloa
     if isinstance(decision, Preempt):
         return conditions.evict(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
     return conditions.evict(workload, decision.reason, decision.message, now)
+
+
+_LONGEST_WAIT = (2**63 - 1) / 10**9
+"""Seconds: Go's longest duration. A workload without a creation time has waited that long."""
+
+
+def quota_reserved_event(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
+    """Return the event of a quota reservation."""
+    waited = min(_LONGEST_WAIT, (now - queued_since(workload)) / SECOND)
+    considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
+    queue = decision.admission.cluster_queue
+    message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited:.0f}s{considered}"
+    return KueueEvent(workload.key, QUOTA_RESERVED, message)
+
+
+def admitted_event(workload: Workload, waited: Span = 0) -> KueueEvent:
+    """Return the event of an admission; `waited` is the time since the reservation, 0 from the scheduler."""
+    queue = workload.cluster_queue
+    message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited / SECOND:.0f}s"
+    return KueueEvent(workload.key, "Admitted", message)
+
+
+def rejection_event(decision: Refuse) -> KueueEvent:
+    """Return the event of a refusal. Kueue records it each time; Kubernetes counts repeated ones."""
+    return KueueEvent(decision.workload, decision.reason, decision.message, warning=True)
+
+
+def evicted_event(workload: Workload, reason: str, message: str, cause: str = "") -> KueueEvent:
+    """Return the event of an eviction; `cause` is the underlying cause of a deactivation."""
+    behind = f"DueTo{cause}" if reason == DEACTIVATED and cause else ""
+    return KueueEvent(workload.key, f"EvictedDueTo{reason}{behind}", message)
+
+
+def preempted_events(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[KueueEvent]:
+    """Yield the events of a preemption besides the eviction: the victim's and the preemptor's."""
+    priorities = (
+        f"preemptor effective priority: {priority_text(preemptor, config)};"
+        f" preemptee effective priority: {priority_text(victim, config)}"
+    )
+    yield KueueEvent(victim.key, "Preempted", f"{message}; {priorities}")
+    place = f"{victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
+    yield KueueEvent(preemptor.key, "PreemptedWorkload", f"Preempted workload {place}; {priorities}")
+
+
+def queued_since(workload: Workload) -> Time:
+    """Return the time since which a workload is pending: creation, or last change of Requeued (QueuedWaitTime)."""
+    requeued = workload.condition(REQUEUED)
+    return requeued.since if requeued is not None else workload.created
+
+
+def priority_text(workload: Workload, config: KueueConfig) -> str:
+    """Return a workload's priority as events show it: effective priority and its parts."""
+    effective = effective_priority(workload, config)
+    return f"{effective} (base: {workload.priority}, boost: {effective - workload.priority})"

@@ -1,21 +1,184 @@
-"""The result of assigning flavors to a workload: the flavors of each pod set, or the reasons why none fits."""
+"""The result of assigning flavors to a workload: the flavors of each pod set, or the reasons why none fits.
 
-from collections.abc import Mapping, Sequence
+The flavors tried for a pod set and the result of each, as the event of an admission reports them.
 
+Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only record results; they are combined on demand.
+
+Rates how well a flavor suits a request, and compares two ratings for a ClusterQueue (Kueue 0.19 flavorassigner).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.queues import FlavorFungibility, Fungibility, FungibilityPreference
 from gpuconsole.model.resources import EMPTY, PODS, Resources, divide, scale
 from gpuconsole.model.workloads import Admission, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.compiled_config import CompiledResourceGroup
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.flavor_attempts import FlavorAttempt, FlavorSearch, attempts
-from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe, severity
+from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe, severity
 from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
+
+
+class FlavorAssignmentMode(IntEnum):
+    """Degree to which a flavor is usable, worst first."""
+
+    NO_FIT = 0
+    """Neither now nor by preemption."""
+    NO_CANDIDATES = 1
+    """Preemption could help, but there are no candidates."""
+    PREEMPT = 2
+    """By preemption, also in the own ClusterQueue."""
+    RECLAIM = 3
+    """By preemption in other ClusterQueues only."""
+    FIT = 4
+
+
+ModeAndHeight = tuple[FlavorAssignmentMode, int]
+"""A mode and its borrowing level (0 = does not borrow)."""
+
+WORST: ModeAndHeight = (FlavorAssignmentMode.NO_FIT, 1 << 62)
+BEST: ModeAndHeight = (FlavorAssignmentMode.FIT, 0)
+
+
+def preferred(a: ModeAndHeight, b: ModeAndHeight, fungibility: FlavorFungibility) -> bool:
+    """True if outcome `a` is better than `b` for a ClusterQueue with this fungibility (isPreferred)."""
+    if a[0] == FlavorAssignmentMode.NO_FIT:
+        return False
+    if b[0] == FlavorAssignmentMode.NO_FIT:
+        return True
+    if (a[0] == FlavorAssignmentMode.NO_CANDIDATES) != (b[0] == FlavorAssignmentMode.NO_CANDIDATES):
+        return a[0] != FlavorAssignmentMode.NO_CANDIDATES
+    if fungibility.preference == FungibilityPreference.PREEMPTION_OVER_BORROWING:
+        return (a[1], -a[0]) < (b[1], -b[0])
+    return (-a[0], a[1]) < (-b[0], b[1])
+
+
+def stops_search(outcome: ModeAndHeight, fungibility: FlavorFungibility) -> bool:
+    """True if the search stops at a flavor with this outcome (shouldTryNextFlavor)."""
+    mode, height = outcome
+    if mode in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.NO_CANDIDATES):
+        return False
+    if (
+        mode in (FlavorAssignmentMode.PREEMPT, FlavorAssignmentMode.RECLAIM)
+        and fungibility.when_can_preempt == Fungibility.TRY_NEXT_FLAVOR
+    ):
+        return False
+    return height == 0 or fungibility.when_can_borrow != Fungibility.TRY_NEXT_FLAVOR
+
+
+class FlavorResult(Struct, frozen=True):
+    """The result of one flavor in one search: its worst mode over the resources, borrowing level and reasons."""
+
+    flavor: str
+    mode: FlavorAssignmentMode
+    height: int = 0
+    reasons: tuple[str, ...] = ()
+    cause: GranularReason = GranularReason.NONE
+    """Granular reason why it does not fit."""
+
+
+class FlavorSearch(Struct, frozen=True):
+    """One search for one resource among the flavors of its group."""
+
+    resource: str
+    flavors: tuple[str, ...]
+    noted: tuple[FlavorResult, ...]
+
+
+class FlavorAttempt(Struct, frozen=True, kw_only=True):
+    """The combined result of a flavor over all searches of a pod set."""
+
+    flavor: str
+    mode: FlavorAssignmentMode
+    """NO_FIT, PREEMPT or FIT."""
+    possibility: FlavorAssignmentMode | None = None
+    """Result of the simulated preemption: NO_CANDIDATES, PREEMPT or RECLAIM; None without one."""
+    height: int = 0
+    reasons: tuple[str, ...] = ()
+    cause: GranularReason = GranularReason.NONE
+
+
+def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
+    """Combine searches by flavor, sorted by name; one that a later search of its group did not try does not fit."""
+    merged: dict[str, FlavorAttempt] = {}
+    for search in searches:
+        for noted in search.noted:
+            merged[noted.flavor] = _merge(merged.get(noted.flavor), noted)
+        if search.noted:
+            tried = {noted.flavor for noted in search.noted}
+            for flavor in search.flavors:
+                if flavor in merged and flavor not in tried:
+                    merged[flavor] = _without(merged[flavor], search.resource)
+    return [merged[flavor] for flavor in sorted(merged)]
+
+
+def _merge(known: FlavorAttempt | None, noted: FlavorResult) -> FlavorAttempt:
+    simulated = noted.mode if noted.mode not in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.FIT) else None
+    mode = FlavorAssignmentMode.PREEMPT if simulated is not None else noted.mode
+    if known is None:
+        reasons = tuple(sorted(set(noted.reasons)))
+        return FlavorAttempt(
+            flavor=noted.flavor,
+            mode=mode,
+            possibility=simulated,
+            height=noted.height,
+            reasons=reasons,
+            cause=noted.cause,
+        )
+    possible = [p for p in (known.possibility, simulated) if p is not None]
+    return FlavorAttempt(
+        flavor=noted.flavor,
+        mode=min(known.mode, mode),
+        possibility=min(possible, default=None),
+        height=max(known.height, noted.height),
+        reasons=tuple(sorted({*known.reasons, *noted.reasons})),
+        cause=most_severe((known.cause, noted.cause)),
+    )
+
+
+def _without(known: FlavorAttempt, resource: str) -> FlavorAttempt:
+    reason = f"flavor {known.flavor} does not provide resource {resource}"
+    return FlavorAttempt(
+        flavor=known.flavor,
+        mode=FlavorAssignmentMode.NO_FIT,
+        possibility=known.possibility,
+        height=known.height,
+        reasons=tuple(sorted({*known.reasons, reason})),
+        cause=GranularReason.NO_MATCHING_FLAVOR,
+    )
+
+
+def attempts_text(searches_by_pod_set: Iterable[tuple[str, Sequence[FlavorSearch]]]) -> str:
+    """Return the event's text: by pod set, the flavors that do not fit without borrowing; empty if all do."""
+    return " | ".join(
+        f"{name}: {', '.join(texts)}" for name, searches in searches_by_pod_set if (texts := list(_texts(searches)))
+    )
+
+
+_NAMES = {
+    FlavorAssignmentMode.NO_FIT: "NoFit",
+    FlavorAssignmentMode.NO_CANDIDATES: "preemptionMode=NoCandidates",
+    FlavorAssignmentMode.PREEMPT: "preemptionMode=Preempt",
+    FlavorAssignmentMode.RECLAIM: "preemptionMode=Reclaim",
+    FlavorAssignmentMode.FIT: "Fit",
+}
+
+
+def _texts(searches: Sequence[FlavorSearch]) -> Iterator[str]:
+    for attempt in attempts(searches):
+        if attempt.mode == FlavorAssignmentMode.FIT and not attempt.height:
+            continue
+        outcome = _NAMES[attempt.mode if attempt.possibility is None else attempt.possibility]
+        borrow = [f"borrow={attempt.height}"] if attempt.height else []
+        yield f"{attempt.flavor}({';'.join([outcome, *borrow, *attempt.reasons])})"
+
 
 Resume = tuple[Mapping[str, int], ...]
 """For each pod set: resource → index of the last flavor tried; the search continues after it. -1 = from the first."""

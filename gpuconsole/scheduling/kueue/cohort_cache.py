@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Any, TypeVar
 
-from gpuconsole.scheduling.kueue.tree import QuotaTree
+from gpuconsole.scheduling.kueue.quota_tree import QuotaTree
 
 Key = TypeVar("Key")
 CacheEntries = dict[Hashable, Any]

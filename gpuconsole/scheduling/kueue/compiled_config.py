@@ -28,8 +28,8 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import MULTIKUEUE, PROVISI
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, summarise
+from gpuconsole.scheduling.kueue.quota_tree import Column, QuotaTree
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, build_domains
-from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
 
 class ConfigObjects(Struct):

@@ -29,7 +29,7 @@ from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.charges import needs_devices
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import COHORT, KueueState
-from gpuconsole.scheduling.kueue.topology.node_changes import node_changes
+from gpuconsole.scheduling.kueue.topology.domains import node_changes
 from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
 
 CONFIG_TABLES = ConfigObjects.__struct_fields__

@@ -1,16 +1,130 @@
-"""The working state of one scheduling cycle: configuration, a private copy of quota usage, and the quota holders."""
+"""The working state of one scheduling cycle: configuration, a private copy of quota usage, and the quota holders.
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+The usage during a cycle: quota used, and pods placed in the topologies.
+
+`CycleSnapshot` mutates; `revertible` undoes the changes made inside it.
+
+Cache key for a ClusterQueue's heads while its tree is unchanged: the usage and the available quota.
+
+Records of searches for victims, kept if the caller requests them.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate
 from gpuconsole.scheduling.kueue.cohort_cache import CacheEntries, CohortCache, PreemptionQuery, SharedCache
 from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.requests import Holding, TopologyUsage
-from gpuconsole.scheduling.kueue.search_trace import SearchTraces
 from gpuconsole.scheduling.kueue.topology.layout import TasGates
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+
+
+class CycleSnapshot:
+    """Quota usage and topology occupancy together."""
+
+    __slots__ = ("sites", "usage")
+
+    def __init__(self, usage: UsageTree, sites: TasUsage) -> None:
+        self.usage = usage
+        self.sites = sites
+
+    def fork(self) -> "CycleSnapshot":
+        """Return a copy for a fork of the session."""
+        return CycleSnapshot(self.usage.copy(), self.sites.fork())
+
+    def copy(self) -> "CycleSnapshot":
+        """Return an independent copy for trials."""
+        return CycleSnapshot(self.usage.copy(), self.sites.copy())
+
+    def for_cycle(self, *, overlapping: bool) -> "CycleSnapshot":
+        """Return a copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
+        return CycleSnapshot(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())
+
+    def revertible(self) -> "RevertOnExit":
+        """Return a context manager that undoes the changes made in its block."""
+        return RevertOnExit(self)
+
+    def add(self, holding: Holding) -> None:
+        """Count what a workload holds, unless its ClusterQueue is not in the tree."""
+        node = self.usage.tree.queues.get(holding.cluster_queue)
+        if node is not None:
+            self.usage.add(node, holding.uses)
+            self.sites.add(holding.places)
+
+    def remove(self, holding: Holding) -> None:
+        """The inverse of `add`."""
+        node = self.usage.tree.queues.get(holding.cluster_queue)
+        if node is not None:
+            self.usage.remove(node, holding.uses)
+            self.sites.add(holding.places, -1)
+
+    def remove_all(self, holdings: Iterable[Holding]) -> None:
+        """Remove what these workloads hold."""
+        for holding in holdings:
+            self.remove(holding)
+
+
+class RevertOnExit:
+    """Context manager that undoes changes of the usage; a class, as a generator is slower and there are thousands a
+    second.
+    """
+
+    __slots__ = ("_accounts", "_sites", "_used")
+
+    def __init__(self, accounts: CycleSnapshot) -> None:
+        self._accounts = accounts
+
+    def __enter__(self) -> None:
+        sites = self._accounts.sites
+        self._used = self._accounts.usage.usage[:]
+        self._sites = sites.copy() if sites.topologies else None
+
+    def __exit__(self, *_: object) -> None:
+        self._accounts.usage.usage[:] = self._used
+        if self._sites is not None:
+            self._accounts.sites.restore(self._sites)
+
+
+class SearchTrace:
+    """Record of one search: its candidates in order, and the verdict on each. Mutates."""
+
+    __slots__ = ("verdicts",)
+
+    def __init__(self) -> None:
+        self.verdicts: dict[int, tuple[Holding, CandidateVerdict]] = {}
+        """Workload id → the workload and the verdict on it."""
+
+    def begin(self, candidates: Iterable[Holding]) -> None:
+        """Start a new attempt with these candidates."""
+        self.verdicts = {candidate.id: (candidate, CandidateVerdict.NOT_NEEDED) for candidate in candidates}
+
+    def record(self, candidate: Holding, verdict: CandidateVerdict) -> None:
+        """Record the verdict on a candidate."""
+        self.verdicts[candidate.id] = candidate, verdict
+
+
+class FinishedTrace(Struct, frozen=True):
+    """Record of a finished search."""
+
+    victims: frozenset[int]
+    by_share: str
+    """Share of the preemptor's ClusterQueue before the preemption."""
+    shares: Mapping[str, str]
+    """ClusterQueue of a victim → its share before the preemption."""
+    considered: tuple[ConsideredCandidate, ...]
+    left_out: int
+    """Number of workloads that `considered` omits."""
+
+
+SearchTraces = dict[int, list[FinishedTrace]]
+"""Id of the preemptor → its searches that found victims, in order."""
 
 
 class Gates:
@@ -191,3 +305,29 @@ class Context:
     def cluster_queue_cache(self, name: str) -> CacheEntries:
         """Return the mutable cache entries that depend on which workloads hold quota in a ClusterQueue."""
         return self.candidates.setdefault(name, {}) if self.cache is None else self.cache.of_queue(name)
+
+
+class UsageKey:
+    """Cache key and bounds of one ClusterQueue for the current usage."""
+
+    __slots__ = ("max_available", "number")
+
+    def __init__(self, rows: int) -> None:
+        self.number = rows
+        """Number that stands for the usage on the path from the queue to its root."""
+        self.max_available: dict[tuple[int, Time, int], int] = {}
+        """(priority, age, column) → most that is available after preemption; filled on demand."""
+
+
+def usage_key_for(context: Context, node: int) -> UsageKey:
+    """Return the usage key of the queue at this node."""
+    known = context.cohort_cache(node)
+    found: UsageKey | None = known.get(node)
+    if found is None:
+        usage = context.snapshot.usage
+        width, used = usage.tree.width, usage.usage
+        path = (node, *usage.tree.paths[node])
+        found = known[node] = UsageKey(
+            context.usage_number(tuple(tuple(used[at * width : (at + 1) * width]) for at in path))
+        )
+    return found

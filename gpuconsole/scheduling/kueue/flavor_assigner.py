@@ -2,26 +2,67 @@
 
 Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the last
 attempt stopped. A flavor fits, fits after preemption, or does not fit; `flavor_assignment_mode` ranks the outcomes.
+
+Matches pods to a flavor: their tolerations to its taints, their node selector and affinity to its labels.
+
+Kueue 0.19 flavorassigner.checkFlavorForPodSets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.model.pod_template import PodSet
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
-from gpuconsole.scheduling.kueue import flavor_assignment_mode, messages, variants
-from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult, Resume
+from gpuconsole.scheduling.kueue import assignment as flavor_assignment_mode
+from gpuconsole.scheduling.kueue import messages, variants
+from gpuconsole.scheduling.kueue.assignment import (
+    Assignment,
+    FlavorAssignment,
+    FlavorAssignmentMode,
+    FlavorResult,
+    FlavorSearch,
+    ModeAndHeight,
+    PodSetResult,
+    Resume,
+)
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode, ModeAndHeight
-from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch
-from gpuconsole.scheduling.kueue.matching import mismatch
+from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe
 from gpuconsole.scheduling.kueue.preemption import possibility
-from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest, ordered
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology import demand
 from gpuconsole.scheduling.kueue.topology.tas_assignment import place
+
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
+
+def mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
+    """Return why pods of this template cannot use the flavor; empty if they can."""
+    for taint in flavor.node_taints:
+        if taint.effect in _KEEPS_AWAY and not any(
+            toleration.tolerates(taint) for toleration in (*template.tolerations, *flavor.tolerations)
+        ):
+            return messages.untolerated(taint, flavor.name)
+    if flavor.node_labels and not matches_labels(template, flavor.node_labels):
+        return f"flavor {flavor.name} doesn't match node affinity"
+    return ""
+
+
+def matches_labels(template: PodTemplate, labels: Mapping[str, str]) -> bool:
+    """True if the node selector and the required affinity match, looking only at keys that the labels have.
+
+    The terms of an affinity are alternatives: one without any of these keys always matches.
+    """
+    if any(key in labels and labels[key] != value for key, value in template.node_selector.items()):
+        return False
+    if template.affinity is None:
+        return True
+    terms = [[e for e in term.expressions if e.key in labels] for term in template.affinity]
+    if not all(terms):
+        return True
+    return not terms or any(all(expression.matches(labels) for expression in term) for term in terms)
+
 
 Nominated = Mapping[str, Mapping[str, str]]
 Oracle = Callable[[Context, ClusterQueueConfig, WorkloadRequest, int, int], ModeAndHeight]

@@ -1,7 +1,13 @@
-"""Kueue 0.19's messages about pending workloads and victims, verbatim, and functions that parse them."""
+"""Kueue 0.19's messages about pending workloads and victims, verbatim, and functions that parse them.
+
+Granular reasons: why a workload has no quota, in QuotaReserved=False (gate UnadmittedWorkloadsObservability).
+
+Without that gate the reason is `PENDING` or `WAITING` (Kueue 0.19 workload_types.go, flavorassigner.go).
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 
 from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.labels import Taint
@@ -183,3 +189,42 @@ def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: 
 def failed_assignment(pod_set: str, error: str) -> str:
     """Return the refusal of a pod set whose assignment failed with an error."""
     return f"failed to assign flavors to pod set {pod_set}: {error}"
+
+
+class GranularReason(StrEnum):
+    """The granular reasons that the scheduler sets."""
+
+    NONE = ""
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    PENDING_EVALUATION = "PendingEvaluation"
+    ADMISSION_GATED = "AdmissionGated"
+
+
+PENDING = "Pending"
+"""The reason for all other causes while the gate is off."""
+WAITING = "Waiting"
+"""The reason, while the gate is off, of a workload blocked by waitForPodsReady."""
+
+_SEVERITY = {
+    GranularReason.TOPOLOGY_PLACEMENT_FAILED: 1,
+    GranularReason.WAITING_FOR_QUOTA: 2,
+    GranularReason.EXCEEDS_MAX_QUOTA: 3,
+    GranularReason.NO_MATCHING_FLAVOR: 4,
+}
+
+
+def severity(reason: GranularReason) -> int:
+    """Return how little waiting helps, 4 the least; 0 for reasons other than those why no flavor fits."""
+    return _SEVERITY.get(reason, 0)
+
+
+def most_severe(reasons: Iterable[GranularReason]) -> GranularReason:
+    """Return the most severe reason; NONE if there are none."""
+    return max(reasons, key=severity, default=GranularReason.NONE)

@@ -8,17 +8,16 @@ from typing import TypeVar
 
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode, Resume
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Nominated
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import Nomination, nominate_cached
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
-from gpuconsole.scheduling.kueue.preemption.trace import find_targets_with_trace
-from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.preemption.oracle import find_targets_with_trace
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.slices import replaced_pod_sets, replaced_slice
 from gpuconsole.scheduling.kueue.topology.tas_assignment import demands, place_after_preemption

@@ -24,13 +24,12 @@ from gpuconsole.scheduling.kueue.conditions import (
     PREEMPTED,
     QUOTA_RESERVED,
     evicted_by,
+    owned_by_one_pod,
 )
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, NO_OVERHEADS, Limits, Overheads, adjusted, violation
-from gpuconsole.scheduling.kueue.pod_counts import reclaimed
-from gpuconsole.scheduling.kueue.topology_assignments import owned_by_one_pod
-from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
+from gpuconsole.scheduling.kueue.podset import reclaimed
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"

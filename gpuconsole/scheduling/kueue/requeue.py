@@ -7,16 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from gpuconsole.model.decisions import KeepWaiting, Refuse
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, Resume
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.reasons import PENDING, WAITING
+from gpuconsole.scheduling.kueue.messages import PENDING, WAITING
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
-from gpuconsole.scheduling.kueue.second_pass import note
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState
-from gpuconsole.scheduling.kueue.workloads import backoff_ended
+from gpuconsole.scheduling.kueue.workloads import backoff_ended, note
 
 
 def resume(state: KueueState, request: WorkloadRequest) -> Resume | None:

@@ -2,6 +2,8 @@
 
 The session has no clock and no randomness: time is an argument, and the same calls return the same decisions. It
 assumes its own admissions until the admitted workloads are applied.
+
+Finds the workloads that a ClusterQueue could preempt for an amount of one flavor, before any workload is pending.
 """
 
 from collections.abc import Iterable
@@ -13,23 +15,46 @@ from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import afs_charges, config_events, cycle, requeue
+from gpuconsole.scheduling.kueue import afs_charges, config_events, requeue
+from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues
 from gpuconsole.scheduling.kueue.afs_charges import LocalQueueUsageReport
 from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, active_condition
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.heads import ReportRefusals, has_head, skip_idle_cycles
 from gpuconsole.scheduling.kueue.inadmissible_skip import ObservedWorkloads
-from gpuconsole.scheduling.kueue.reclaiming import targets_for_amount
+from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
-from gpuconsole.scheduling.kueue.second_pass import has_due
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals, has_head, skip_idle_cycles
 from gpuconsole.scheduling.kueue.session_state import SessionState, dump, load, load_queues
 from gpuconsole.scheduling.kueue.state import COHORT, KueueState
-from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import Moves
-from gpuconsole.scheduling.kueue.usage import UsageTree
-from gpuconsole.scheduling.kueue.workloads import backoff_ended, leave, place
+from gpuconsole.scheduling.kueue.topology.tas_usage import Moves
+from gpuconsole.scheduling.kueue.workloads import backoff_ended, has_due, leave, place
+
+NO_TARGETS = -1
+"""Id of the supposed preemptor, which no workload has."""
+
+
+def targets_for_amount(
+    state: KueueState, cluster_queue: str, flavor: str, resource: str, amount: int, priority: int
+) -> list[tuple[str, PreemptionRule]] | None:
+    """Return the victims and rules for an amount of a flavor; empty if it is free, None if no preemption helps.
+
+    The supposed preemptor is the newest workload of its priority.
+    """
+    rules, context = state.setup.queues.get(cluster_queue), state.context()
+    usage = context.snapshot.usage
+    column = usage.tree.numbers.get((flavor, resource))
+    if rules is None or column is None:
+        return None
+    if usage.fits(rules.node, [(column, amount)]):
+        return []
+    asking = Workload(namespace="", name="", priority=priority, created=state.now)
+    request = WorkloadRequest(asking, NO_TARGETS, cluster_queue, state.config)
+    targets = find_targets(PreemptionSearch(context, rules, request, frozenset((column,)), [(column, amount)]))
+    return [(target.holding.key, target.rule) for target in targets if target.rule is not None] or None
 
 
 class KueueSession:

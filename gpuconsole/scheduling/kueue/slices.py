@@ -15,7 +15,7 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE, Counts, counts_of, is_fewer, with_counts
+from gpuconsole.scheduling.kueue.podset import ELASTIC, ELASTIC_VALUE, Counts, counts_of, is_fewer, with_counts
 from gpuconsole.scheduling.kueue.requests import Holding, admitted_requests
 
 GATE = "ElasticJobsViaWorkloadSlices"

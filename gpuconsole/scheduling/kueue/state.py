@@ -17,19 +17,15 @@ from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
 from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.context import Context, Gates
-from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates
+from gpuconsole.scheduling.kueue.quota_tree import Column, UsageTree
 from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
-from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import NonTasPodUsage
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
-from gpuconsole.scheduling.kueue.tree import Column
-from gpuconsole.scheduling.kueue.usage import UsageTree
+from gpuconsole.scheduling.kueue.topology.tas_usage import NonTasPodUsage, TasUsage
 from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.kueue.inadmissible_batch import CachedBatch, InadmissibleBatch
-    from gpuconsole.scheduling.kueue.inadmissible_skip import ObservedWorkloads
-    from gpuconsole.scheduling.kueue.unchanged_cohorts import UnchangedCohort
+    from gpuconsole.scheduling.kueue.cycle_cache import UnchangedCohort
+    from gpuconsole.scheduling.kueue.inadmissible_skip import CachedBatch, InadmissibleBatch, ObservedWorkloads
 
 
 COHORT, QUEUE = "Cohort/", "ClusterQueue/"

@@ -9,7 +9,7 @@ from gpuconsole.model.catalogue import Offering
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.objects import TABLES
-from gpuconsole.scheduling.kueue.provisioning.answers import PROVISIONED
+from gpuconsole.scheduling.kueue.provisioning.controller import PROVISIONED
 from gpuconsole.sim.autoscaling import groups, machines
 from gpuconsole.sim.autoscaling.autoscaler_state import GroupBackoff
 from gpuconsole.sim.autoscaling.groups import ExpansionOption

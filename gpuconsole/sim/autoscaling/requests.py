@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import ProvisioningRequest
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.workloads import Condition
-from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
+from gpuconsole.scheduling.kueue.provisioning.controller import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import groups
 from gpuconsole.sim.autoscaling.ca_scale_up import grow, options_for, pods_of, rooms_left, without_room, workload_of
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import ProvisioningRequestConfig
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import AdmissionCheck
-from gpuconsole.scheduling.kueue.provisioning.references import activity
+from gpuconsole.scheduling.kueue.provisioning.controller import activity
 from gpuconsole.sim.world import World
 
 

@@ -16,11 +16,15 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.checks import READY, with_check
-from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
-from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of
-from gpuconsole.scheduling.kueue.provisioning.controller import ProvisioningObjects, reconcile
-from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
+from gpuconsole.scheduling.kueue.admission_checks import READY, with_check
+from gpuconsole.scheduling.kueue.provisioning.controller import (
+    CONTROLLER,
+    FAILED,
+    PROVISIONED,
+    ProvisioningObjects,
+    attempt_of,
+    reconcile,
+)
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.controllers import federation, lifecycle
 from gpuconsole.sim.controllers.refusals import DONE, Refusal

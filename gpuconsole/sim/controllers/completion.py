@@ -5,7 +5,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase, LaunchRules
 from gpuconsole.model.volcano import JobAction
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
+from gpuconsole.scheduling.kueue.podset import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
 from gpuconsole.sim.controllers import deadlines, jobphases, pods, ttl_after_finished, work, workloads

@@ -13,9 +13,10 @@ from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.jobs import workloads as quota_release
 from gpuconsole.model.jobs.workloads import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions, recorder_events
+from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
+from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
-from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
+from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.sim.controllers import jobphases, pods, queue_conditions, requeue_after, work
 from gpuconsole.sim.controllers.workloads import tell
 from gpuconsole.sim.kernel import BackoffEnds, Release

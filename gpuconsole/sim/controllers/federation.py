@@ -16,17 +16,19 @@ from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION
 from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.checks import with_check
+from gpuconsole.scheduling.kueue.admission_checks import with_check
+from gpuconsole.scheduling.kueue.apply_decisions import queued_since
 from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_once, incremental
 from gpuconsole.scheduling.kueue.multikueue.group import (
     CONTROLLER,
     EVICTED_ON_MANAGER,
     MultiKueueActions,
     MultiKueueGroup,
+    Nomination,
+    all_at_once,
+    incremental,
     step,
 )
-from gpuconsole.scheduling.kueue.recorder_events import queued_since
 from gpuconsole.sim.controllers import eviction, jobphases, queue_conditions, requeue_after, workloads
 from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.kernel import SyncWorkerClusters

@@ -8,9 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
-from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left, restarted
+from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, deactivation_left, reconcile, restarted
 from gpuconsole.sim.controllers import completion, eviction, queue_conditions, requeue_after, workloads
 from gpuconsole.sim.kernel import ReconcileWorkload
 from gpuconsole.sim.world import World

@@ -7,7 +7,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
-from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
+from gpuconsole.scheduling.kueue.workload_controller import with_readiness
 from gpuconsole.sim.world import World
 
 

@@ -9,8 +9,8 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase, MemberRules
 from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.scheduling.kueue.recorder_events import queued_since
+from gpuconsole.scheduling.kueue.apply_decisions import queued_since
+from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.sim.controllers import (
     checks,
     completion,

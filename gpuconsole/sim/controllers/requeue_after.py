@@ -2,9 +2,7 @@
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
-from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
+from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, deactivation_left, reconcile
 from gpuconsole.sim.kernel import ReconcileWorkload
 from gpuconsole.sim.world import World
 

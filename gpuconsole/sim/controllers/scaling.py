@@ -6,7 +6,7 @@ from gpuconsole.model.commands import Scale
 from gpuconsole.model.job import GroupRules, Job
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
+from gpuconsole.scheduling.kueue.podset import ELASTIC
 from gpuconsole.sim.controllers import jobs, pods, queue_conditions, slices, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano import orders

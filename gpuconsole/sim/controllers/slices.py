@@ -8,7 +8,7 @@ from gpuconsole.model.jobs.workloads import workload_name
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import slices
-from gpuconsole.scheduling.kueue.pod_counts import reclaim
+from gpuconsole.scheduling.kueue.podset import reclaim
 from gpuconsole.sim.controllers import jobs, pods, ttl_after_finished, work, workloads
 from gpuconsole.sim.world import World
 

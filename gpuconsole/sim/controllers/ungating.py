@@ -9,7 +9,7 @@ from gpuconsole.model.jobs.services_and_pod_groups import WORKER, WORKER_INDEX
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED
-from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import placed_by_topology
+from gpuconsole.scheduling.kueue.topology.tas_usage import placed_by_topology
 from gpuconsole.scheduling.kueue.topology.topology_ungater import Places, is_gated, let_go
 from gpuconsole.sim.world import World
 

@@ -8,8 +8,9 @@ from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.events import HistoryEventKind, KueueEvent
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import apply_decisions, conditions, recorder_events
-from gpuconsole.scheduling.kueue.checks import all_ready
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
+from gpuconsole.scheduling.kueue.admission_checks import all_ready
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.sim.controllers import deadlines, jobphases, pods, queue_conditions, requeue_after

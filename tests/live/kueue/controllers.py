@@ -23,12 +23,11 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue.admission_checks import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.cluster_queue_status import NOT_FOUND
-from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.podset import additions_of
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
 from tests.decision_events import events_for
 from tests.live.api import Api, Manifest, Refused, path_of
 from tests.live.kueue import papers

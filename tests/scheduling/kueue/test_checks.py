@@ -6,9 +6,18 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.queues import CheckRule, ClusterQueue, FlavorQuotas, ResourceGroup
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, RequeueState, Workload
-from gpuconsole.scheduling.kueue.checks import checks_for, retry_at, state_messages, synced, with_check
+from gpuconsole.scheduling.kueue.admission_checks import (
+    awaited,
+    backoff,
+    checks_for,
+    count_retry,
+    retry_at,
+    state_messages,
+    synced,
+    wait_until,
+    with_check,
+)
 from gpuconsole.scheduling.kueue.config import RequeuingStrategy
-from gpuconsole.scheduling.kueue.requeueing import awaited, backoff, count_retry, wait_until
 
 NOW = 1_000 * SECOND
 QUEUE = ClusterQueue(

@@ -9,16 +9,17 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.scheduling.kueue.config import (
     AdmissionFairSharing,
+    CounterSource,
+    DeviceClassMapping,
     KueueConfig,
     ObjectRetention,
     PreemptionStrategy,
     RequeuingStrategy,
+    Transformation,
     WaitForPodsReady,
 )
 from gpuconsole.scheduling.kueue.configuration import durations
 from gpuconsole.scheduling.kueue.configuration.loading import LoadedConfiguration, load_text
-from gpuconsole.scheduling.kueue.dra.mapping import CounterSource, DeviceClassMapping
-from gpuconsole.scheduling.kueue.transformations import Transformation
 from tests.written_configuration import as_document
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"

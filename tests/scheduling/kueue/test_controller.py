@@ -11,9 +11,12 @@ from gpuconsole.model.queues import CheckRule, ClusterQueue, FlavorQuotas, Local
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, RequeueState, Workload
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup
 from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention, RequeuingStrategy, WaitForPodsReady
-from gpuconsole.scheduling.kueue.controller.pods_ready import pods_ready_timeout, with_readiness
-from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
+from gpuconsole.scheduling.kueue.workload_controller import (
+    deactivation_left,
+    pods_ready_timeout,
+    reconcile,
+    with_readiness,
+)
 
 NOW = 100 * HOUR
 GROUP = ResourceGroup(("cpu",), (FlavorQuotas("f", {"cpu": Quota(1)}),))

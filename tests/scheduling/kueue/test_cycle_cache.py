@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
-from gpuconsole.scheduling.kueue import cycle_cache, unchanged_cohorts
+from gpuconsole.scheduling.kueue import cycle_cache
+from gpuconsole.scheduling.kueue import cycle_cache as unchanged_cohorts
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, cohort, queue, workload
 from tests.scheduling.kueue.test_cohort_cache import Slow

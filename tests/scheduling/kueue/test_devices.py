@@ -22,8 +22,7 @@ from gpuconsole.model.pod_template import Container, PodClaim, PodSet, PodTempla
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource, DeviceClassMapping
+from gpuconsole.scheduling.kueue.config import CapacitySource, CounterSource, DeviceClassMapping, KueueConfig
 from tests.scheduling.kueue.cluster import World, queue, workload
 
 DRIVER = "gpu.example.com"

@@ -10,8 +10,8 @@ from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.scheduling.kueue.conditions import admit, reserve
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.scheduling.kueue.messages import without_amounts
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, World, cohort, pods, queue, workload
 from tests.scheduling.kueue.test_cohort_cache import Slow
 from tests.scheduling.kueue.test_cycle_cache import SETTINGS, happen, queues_of

@@ -6,14 +6,16 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue.config import MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue.dispatch import (
+from gpuconsole.scheduling.kueue.multikueue.group import (
     ROUND,
+    MultiKueueActions,
+    MultiKueueGroup,
     Nomination,
     all_at_once,
     incremental,
     skips_nomination,
+    step,
 )
-from gpuconsole.scheduling.kueue.multikueue.group import MultiKueueActions, MultiKueueGroup, step
 
 NOW = 100 * MINUTE
 CHECK = CheckState(name="fleet")

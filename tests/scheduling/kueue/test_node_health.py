@@ -12,7 +12,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.topology.node_changes import NodeChange, node_changes
+from gpuconsole.scheduling.kueue.topology.domains import NodeChange, node_changes
 from gpuconsole.scheduling.kueue.topology.node_failures import NodeFailureActions, NodeFailureInputs, examine
 
 NOW = 1000 * SECOND

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, reclaim, with_counts
+from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, reclaim, with_counts
 
 ELASTIC = Workload(name="w", pod_sets=(PodSet(name="driver"), PodSet(name="workers", count=5)))
 

@@ -15,15 +15,21 @@ from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
-from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, request_name, template_name
 from gpuconsole.scheduling.kueue.provisioning.controller import (
+    CONTROLLER,
+    InconsistentAssignments,
     ProvisioningEvent,
     ProvisioningObjects,
     ProvisioningResult,
+    activity,
+    attempt_of,
+    config_of,
+    is_needed,
+    needed,
     reconcile,
+    request_name,
+    template_name,
 )
-from gpuconsole.scheduling.kueue.provisioning.needs import InconsistentAssignments, is_needed, needed
-from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER, activity, config_of
 
 PARAMETERS = "kueue.x-k8s.io/ProvisioningRequestConfig/dws"
 CHECK = AdmissionCheck(name="dws", controller=CONTROLLER, parameters=PARAMETERS)

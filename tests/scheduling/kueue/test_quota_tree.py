@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.context import CycleSnapshot
 from gpuconsole.scheduling.kueue.fair_sharing import share
+from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
-from gpuconsole.scheduling.kueue.tree import QuotaTree
-from gpuconsole.scheduling.kueue.usage import UsageTree
 from tests.scheduling.kueue.cluster import GPU, cohort, queue, quota
 
 

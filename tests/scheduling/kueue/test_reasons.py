@@ -12,7 +12,7 @@ from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceF
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe
+from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe
 from tests.scheduling.kueue.cluster import ANY, GPU, World, pods, queue, workload
 from tests.scheduling.kueue.test_topology import FLAVOR, required, site
 

@@ -5,9 +5,14 @@ from gpuconsole.model.decisions import Admit
 from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import FlavorFungibility, Fungibility
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.assignment import (
+    FlavorAssignmentMode,
+    FlavorResult,
+    FlavorSearch,
+    attempts,
+    attempts_text,
+)
 from gpuconsole.scheduling.kueue.config import DEFAULT
-from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch, attempts, attempts_text
 from tests.decision_events import events_for
 from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.devices import Device, DeviceCapacity, Version
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import fault, selects
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError
-from gpuconsole.scheduling.kueue.dra.selectors import compiled
+from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, compiled
 
 DRIVER = "gpu.example.com"
 CARD = Device(

@@ -11,7 +11,8 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit
 from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState
-from gpuconsole.scheduling.kueue import conditions, cycle
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.processing import process

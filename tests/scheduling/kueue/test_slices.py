@@ -11,7 +11,7 @@ from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
+from gpuconsole.scheduling.kueue.podset import ELASTIC
 from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, SlicePlan, ensure, latest_active, prepared
 from tests.scheduling.kueue.cluster import LOWER, World, cohort, pods, queue, quota, workload
 

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import build_domains
 from gpuconsole.scheduling.kueue.topology.layout import TasGates
-from gpuconsole.scheduling.kueue.topology.placement import find_places
+from gpuconsole.scheduling.kueue.topology.tas_assignment import find_places
 from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.scheduling.kueue.cluster import GPU
 

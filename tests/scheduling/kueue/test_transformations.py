@@ -6,9 +6,8 @@ from msgspec import Struct
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import MAX, Resources
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import REPLACE, RETAIN, KueueConfig, Transformation
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
-from gpuconsole.scheduling.kueue.transformations import REPLACE, RETAIN, Transformation
 
 
 class Case(Struct, kw_only=True):

@@ -3,27 +3,24 @@
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.kueue.configuration.form import (
-    AdmissionFairSharingForm,
-    Integrations,
-    KueueConfigurationForm,
-    RequeuingStrategyForm,
-    Resources,
-    WaitForPodsReadyForm,
-)
-from gpuconsole.scheduling.kueue.configuration.manager import (
-    ClientConnection,
-    InternalCertManagement,
-    LeaderElection,
-    LocalQueueMetrics,
-    VisibilityServer,
-)
-from gpuconsole.scheduling.kueue.configuration.multikueue import (
     ALL_AT_ONCE,
     INCREMENTAL,
+    AdmissionFairSharingForm,
+    ClientConnection,
+    ExpressionForm,
     IncrementalDispatcher,
+    Integrations,
+    InternalCertManagement,
+    KueueConfigurationForm,
+    LeaderElection,
+    LocalQueueMetrics,
     MultiKueueForm,
+    RequeuingStrategyForm,
+    Resources,
+    SelectorForm,
+    VisibilityServer,
+    WaitForPodsReadyForm,
 )
-from gpuconsole.scheduling.kueue.configuration.selectors import ExpressionForm, SelectorForm
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 SYSTEM_NAMESPACE = "kube-system"

@@ -1,6 +1,8 @@
 """Reads a Configuration from a document and reports everything that Kueue would reject.
 
 Kueue decodes strictly: an unknown field or a wrong type is an error that prevents its start.
+
+Converts Configurations from v1beta1 to v1beta2 (Kueue 0.19 apis/config/v1beta1 conversion).
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +16,42 @@ from gpuconsole.model.documents.reader import shown
 from gpuconsole.model.documents.strict_decode import fit, unknown_keys
 from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue.config import BOTH
 from gpuconsole.scheduling.kueue.configuration import durations
 from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, KueueConfigurationForm
-from gpuconsole.scheduling.kueue.configuration.v1beta1_conversion import from_v1beta1
 from gpuconsole.scheduling.kueue.configuration.validation import validate
+
+_NO_LONGER = "v1beta2 does not have it; it is ignored"
+
+
+def from_v1beta1(document: Mapping[str, Any], report: DocumentFindings) -> dict[str, Any]:
+    """Convert a document: removed fields are dropped with a note, disabled fairSharing and waitForPodsReady without.
+
+    The enabled sections get v1beta1's defaults.
+    """
+    plain = {**document, "apiVersion": f"{GROUP}/{VERSION}"}
+    if plain.pop("queueVisibility", None) is not None:
+        report.note(("queueVisibility",), _NO_LONGER, "use the visibility API", "old-field")
+    integrations = plain.get("integrations")
+    if isinstance(integrations, Mapping) and "podOptions" in integrations:
+        report.note(("integrations", "podOptions"), _NO_LONGER, "use managedJobsNamespaceSelector", "old-field")
+        plain["integrations"] = {name: value for name, value in integrations.items() if name != "podOptions"}
+    sharing, ready = plain.pop("fairSharing", None), plain.pop("waitForPodsReady", None)
+    if _is_enabled(sharing):
+        plain["fairSharing"] = {"preemptionStrategies": [*BOTH], **_settings(sharing)}
+    if _is_enabled(ready):
+        plain["waitForPodsReady"] = {"timeout": "5m", "blockAdmission": True, **_settings(ready)}
+    return plain
+
+
+def _is_enabled(settings: object) -> bool:
+    return isinstance(settings, Mapping) and settings.get("enable") is True
+
+
+def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "enable" and value != []}
+
 
 OLDER = "v1beta1"
 F = TypeVar("F", bound=Struct)

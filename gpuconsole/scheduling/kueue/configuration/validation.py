@@ -1,22 +1,284 @@
-"""Validates a Configuration in the order and with the fields and messages of Kueue (0.19 config: Validate)."""
+"""Validates a Configuration in the order and with the fields and messages of Kueue (0.19 config: Validate).
+
+Validates the MultiKueue part of a Configuration: timings, frameworks, providers and dispatcher.
+
+Validates the custom metric labels of a Configuration.
+
+Validates TLS options: rejects versions below 1.2, and cipher suites and curves that Go's crypto/tls lacks.
+
+The kinds of jobs that Kueue 0.19 manages, by the name of their integration framework.
+"""
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuconsole.model.documents import field_errors as syntax
-from gpuconsole.model.documents.field_errors import FieldError, duplicate, invalid, required, unsupported
+from gpuconsole.model.documents.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_many,
+    unsupported,
+)
 from gpuconsole.model.documents.findings import MapKey, Path
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
-from gpuconsole.scheduling.kueue.configuration.clusters import NEGATIVE, multi_kueue
-from gpuconsole.scheduling.kueue.configuration.custom_labels import custom_labels
 from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE_LABEL, SYSTEM_NAMESPACE
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
 from gpuconsole.scheduling.kueue.configuration.durations import parse
-from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
-from gpuconsole.scheduling.kueue.configuration.frameworks import BUILT_IN, POD, parse_kind
-from gpuconsole.scheduling.kueue.configuration.selectors import SelectorForm, selector_errors
-from gpuconsole.scheduling.kueue.configuration.tls import tls_faults
+from gpuconsole.scheduling.kueue.configuration.form import (
+    INCREMENTAL,
+    AccessProvider,
+    ClusterProfile,
+    CustomLabel,
+    KueueConfigurationForm,
+    MultiKueueForm,
+    SelectorForm,
+    TLSOptions,
+    selector_errors,
+)
 from gpuconsole.scheduling.kueue.gates import DEFAULTS
+
+MOST = 20
+MOST_OF_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}
+MOST_VALUES = 16
+MOST_WORKLOAD_VALUES = 12
+_LABELS_ROOT: Path = ("metrics", "customLabels")
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+
+
+def custom_labels(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
+    """Yield the errors in `metrics.customLabels`."""
+    if len(labels) > MOST:
+        yield too_many(_LABELS_ROOT, MOST)
+    seen: set[str] = set()
+    for number, label in enumerate(labels):
+        path = (*_LABELS_ROOT, number)
+        if not _NAME.fullmatch(label.name):
+            yield invalid((*path, "name"), "must match ^[a-zA-Z][a-zA-Z0-9_]*$")
+        if label.name in seen:
+            yield duplicate((*path, "name"))
+        seen.add(label.name)
+        yield from _source(label, path)
+        yield from _values(label, path)
+    yield from _by_kind(labels)
+
+
+def _source(label: CustomLabel, path: Path) -> Iterator[FieldError]:
+    if label.source_label_key and label.source_annotation_key:
+        yield invalid(path, "sourceLabelKey and sourceAnnotationKey are mutually exclusive")
+    if label.source_label_key:
+        field, key = "sourceLabelKey", label.source_label_key
+    elif label.source_annotation_key:
+        field, key = "sourceAnnotationKey", label.source_annotation_key
+    else:
+        field, key = "name", label.name
+    faults = syntax.label_key(key)
+    if faults:
+        yield invalid((*path, field), "; ".join(faults))
+
+
+def _values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
+    values, place = label.tracked_values, (*path, "trackedValues")
+    if _kind(label) == "Workload":
+        if not values:
+            yield invalid(place, "must not be empty when sourceKind is 'Workload'")
+        if len(values) > MOST_WORKLOAD_VALUES:
+            yield invalid(place, f"must not be greater than {MOST_WORKLOAD_VALUES} when sourceKind is 'Workload'")
+    elif len(values) > MOST_VALUES:
+        yield too_many(place, MOST_VALUES)
+    if len(set(values)) < len(values):
+        yield invalid(place, "must not contain duplicates")
+
+
+def _by_kind(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
+    for kind, count in sorted(Counter(map(_kind, labels)).items()):
+        if kind not in MOST_OF_KIND:
+            yield invalid(_LABELS_ROOT, f"unknown source kind: {kind}")
+        elif count > MOST_OF_KIND[kind]:
+            wanted = f"found {count}, expected <= {MOST_OF_KIND[kind]}"
+            yield invalid(_LABELS_ROOT, f"too many custom labels for source kind {kind}: {wanted}")
+
+
+def _kind(label: CustomLabel) -> str:
+    return "ClusterQueue" if label.source_kind is None else label.source_kind
+
+
+VERSIONS = ("VersionTLS12", "VersionTLS13")
+_TOO_OLD = ("VersionTLS10", "VersionTLS11")
+SUITES = (
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+)
+INSECURE_SUITES = (
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+)
+"""Insecure cipher suites of Go's crypto/tls, which are accepted too."""
+CURVES = (23, 24, 25, 29, 4587, 4588, 4589)
+"""IANA ids of P-256, P-384, P-521, X25519 and hybrids with ML-KEM."""
+
+
+def tls_faults(options: TLSOptions) -> list[str]:
+    """Return the first error of the version, the cipher suites and the curves each; empty if there are none."""
+    return [*_version(options.min_version), *_suites(options.cipher_suites), *_curves(options.curve_preferences)]
+
+
+def _version(version: str) -> Iterator[str]:
+    if version in _TOO_OLD:
+        yield "invalid minVersion. Please use VersionTLS12 or VersionTLS13"
+    elif version and version not in VERSIONS:
+        yield f'invalid minVersion: unknown tls version "{version}". Please use VersionTLS12 or VersionTLS13'
+
+
+def _suites(suites: tuple[str, ...]) -> Iterator[str]:
+    unknown = next((suite for suite in suites if suite not in SUITES and suite not in INSECURE_SUITES), None)
+    if unknown is not None:
+        names = " ".join(SUITES)
+        problem = f"Cipher suite {unknown} not supported or doesn't exist"
+        yield f"invalid cipher suites: {problem}. Please use the secure cipher names: [{names}]"
+
+
+def _curves(curves: tuple[int, ...]) -> Iterator[str]:
+    unknown = next((curve for curve in curves if curve not in CURVES), None)
+    if unknown is not None:
+        yield f"invalid curve preferences: curve {unknown} not supported or doesn't exist"
+
+
+Kind = tuple[str, str, str]
+"""(kind, version, group)"""
+
+BUILT_IN: Mapping[str, Kind] = {
+    "batch/job": ("Job", "v1", "batch"),
+    "deployment": ("Deployment", "v1", "apps"),
+    "jobset.x-k8s.io/jobset": ("JobSet", "v1alpha2", "jobset.x-k8s.io"),
+    "kubeflow.org/jaxjob": ("JAXJob", "v1", "kubeflow.org"),
+    "kubeflow.org/mpijob": ("MPIJob", "v2beta1", "kubeflow.org"),
+    "kubeflow.org/paddlejob": ("PaddleJob", "v1", "kubeflow.org"),
+    "kubeflow.org/pytorchjob": ("PyTorchJob", "v1", "kubeflow.org"),
+    "kubeflow.org/tfjob": ("TFJob", "v1", "kubeflow.org"),
+    "kubeflow.org/xgboostjob": ("XGBoostJob", "v1", "kubeflow.org"),
+    "leaderworkerset.x-k8s.io/leaderworkerset": ("LeaderWorkerSet", "v1", "leaderworkerset.x-k8s.io"),
+    "pod": ("Pod", "v1", ""),
+    "ray.io/raycluster": ("RayCluster", "v1", "ray.io"),
+    "ray.io/rayjob": ("RayJob", "v1", "ray.io"),
+    "ray.io/rayservice": ("RayService", "v1", "ray.io"),
+    "sparkoperator.k8s.io/sparkapplication": ("SparkApplication", "v1beta2", "sparkoperator.k8s.io"),
+    "statefulset": ("StatefulSet", "v1", "apps"),
+    "trainer.kubeflow.org/trainjob": ("TrainJob", "v1alpha1", "trainer.kubeflow.org"),
+    "workload.codeflare.dev/appwrapper": ("AppWrapper", "v1beta2", "workload.codeflare.dev"),
+}
+POD = "pod"
+
+LOCAL_ONLY = ("deployment", "sparkoperator.k8s.io/sparkapplication")
+"""Frameworks without a MultiKueue adapter."""
+
+
+def parse_kind(text: str) -> Kind | None:
+    """Read `Kind.version.group.com`; None if it has fewer than three parts."""
+    parts = text.split(".", 2)
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+
+
+NEGATIVE = "must be greater than or equal to 0"
+MODES = ("Never", "IfAvailable", "Always")
+_ROOT: Path = ("multiKueue",)
+
+
+def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
+    """Yield the errors in `multiKueue`."""
+    given = configuration.multi_kueue
+    if given is None:
+        return
+    for name, duration in (("gcInterval", given.gc_interval), ("workerLostTimeout", given.worker_lost_timeout)):
+        if duration is not None and parse(duration) < 0:
+            yield invalid((*_ROOT, name), NEGATIVE)
+    faults = [] if given.origin is None else syntax.label_value(given.origin)
+    if faults:
+        yield invalid((*_ROOT, "origin"), ",".join(faults))
+    integrations = configuration.integrations
+    yield from _frameworks(given, () if integrations is None else integrations.frameworks or ())
+    if given.cluster_profile is not None:
+        yield from _profile(given.cluster_profile)
+    yield from _dispatcher(given)
+
+
+def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Iterator[FieldError]:
+    built_in = {BUILT_IN[name] for name in enabled if name in BUILT_IN and name not in LOCAL_ONLY}
+    seen = set()
+    for number, framework in enumerate(given.external_frameworks):
+        kind, path = parse_kind(framework.name), (*_ROOT, "externalFrameworks", number, "name")
+        if kind is None:
+            yield invalid(path, "must be in 'kind.version.group' format")
+            continue
+        if kind in seen:
+            yield duplicate(path)
+        seen.add(kind)
+        if kind in built_in:
+            yield invalid(path, "conflicts with a built-in MultiKueue adapter")
+
+
+def _profile(given: ClusterProfile) -> Iterator[FieldError]:
+    path = (*_ROOT, "clusterProfile")
+    if given.access_providers and given.credentials_providers:
+        yield forbidden((*path, "credentialsProviders"), "must not be specified when accessProviders is specified")
+    if given.access_providers:
+        yield from _providers(given.access_providers, (*path, "accessProviders"))
+    else:
+        yield from _providers(given.credentials_providers, (*path, "credentialsProviders"))
+
+
+def _providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[FieldError]:
+    """Validate access providers; as in Kueue, the field paths have no list indices."""
+    below = (*path, "execConfig")
+    for provider in providers:
+        asked = provider.exec_config
+        missing = [(*path, "name")] if not provider.name else []
+        missing += [(*below, "command")] if not asked.command else []
+        missing += [(*below, "apiVersion")] if not asked.api_version else []
+        missing += [(*below, "env", "name") for variable in asked.env if not variable.name]
+        missing += [(*below, "interactiveMode")] if not asked.interactive_mode else []
+        yield from (required(place, "must be specified") for place in missing)
+        if asked.interactive_mode and asked.interactive_mode not in MODES:
+            yield unsupported((*below, "interactiveMode"), MODES)
+
+
+def _dispatcher(given: MultiKueueForm) -> Iterator[FieldError]:
+    steps, path = given.incremental_dispatcher_config, (*_ROOT, "incrementalDispatcherConfig")
+    if steps is None:
+        return
+    if given.dispatcher_name != INCREMENTAL:
+        only = "incrementalDispatcherConfig is only valid when dispatcherName is set to the incremental dispatcher"
+        yield invalid(path, only)
+    if steps.step_size is not None and steps.step_size < 1:
+        yield invalid((*path, "stepSize"), "must be greater than or equal to 1")
+
 
 STRATEGY_LISTS = (
     (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,),

@@ -1,13 +1,128 @@
-"""Catalogue of device classes, claim templates and published devices, with the mapping to quota resources."""
+"""Catalogue of device classes, claim templates and published devices, with the mapping to quota resources.
 
+Groups devices by pool: drivers publish a pool as ResourceSlices, with a higher generation after each change.
+
+Compiles the CEL selectors of device classes and requests; errors are reported by field.
+
+Problems of a claim by field, in the words of Kubernetes' field errors.
+"""
+
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 
-from gpuconsole.model.devices import DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
+from msgspec import Struct
+
+from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.scheduling.devices.cel.tree import Tree
-from gpuconsole.scheduling.kueue.dra.mapping import ClassMap, DeviceClassMapping
-from gpuconsole.scheduling.kueue.dra.pools import ResourcePool, pools_of
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
-from gpuconsole.scheduling.kueue.dra.selectors import compiled
+from gpuconsole.scheduling.devices.selectors import compile_selector
+from gpuconsole.scheduling.kueue.config import ClassMap, DeviceClassMapping
+
+
+class ResourcePool(Struct, frozen=True):
+    """The slices of a pool's newest generation."""
+
+    name: str
+    generation: int
+    expected: int
+    slices: tuple[ResourceSlice, ...]
+
+    @property
+    def complete(self) -> bool:
+        """True if all slices are published; only then its devices count."""
+        return len(self.slices) == self.expected
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices of all slices."""
+        return [device for part in self.slices for device in part.devices]
+
+
+def pools_of(slices: Iterable[ResourceSlice], driver: str) -> list[ResourcePool]:
+    """Return a driver's pools, in order of their first slices."""
+    pools: dict[str, ResourcePool] = {}
+    for part in slices:
+        if part.driver != driver:
+            continue
+        known = pools.get(part.pool)
+        if known is None or part.generation > known.generation:
+            pools[part.pool] = ResourcePool(part.pool, part.generation, part.pool_slices, (part,))
+        elif part.generation == known.generation:
+            pools[part.pool] = ResourcePool(known.name, known.generation, known.expected, (*known.slices, part))
+    return list(pools.values())
+
+
+class ProblemKind(StrEnum):
+    """Kind of a field error: how its text begins."""
+
+    INVALID = "Invalid value"
+    NOT_FOUND = "Not found"
+    INTERNAL = "Internal error"
+    """An error that may resolve itself: an object is missing, or too few devices are published yet."""
+
+
+class Problem(Struct, frozen=True):
+    """A field error. `value` is the rejected value, null in the text if None; internal errors show no value."""
+
+    kind: ProblemKind
+    field: str
+    value: str | None = None
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The error message, as Kubernetes writes it."""
+        match self.kind:
+            case ProblemKind.INTERNAL:
+                intro = self.kind.value
+            case ProblemKind.INVALID | ProblemKind.NOT_FOUND:
+                intro = f"{self.kind.value}: {json.dumps('null' if self.value is None else self.value)}"
+        return f"{self.field}: {intro}: {self.detail}" if self.detail else f"{self.field}: {intro}"
+
+
+class ClaimError(Exception):
+    """Error: a claim cannot be charged."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(aggregate(problems))
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return aggregate(self.problems)
+
+    def within(self, field: str, context: str) -> "ClaimError":
+        """Return the same problems with `field` as parent path, introduced by `context`."""
+        return ClaimError(
+            *(
+                Problem(p.kind, f"{field}.{p.field}" if field else p.field, p.value, f"{context}: {p.detail}")
+                for p in self.problems
+            )
+        )
+
+
+def aggregate(problems: Sequence[Problem]) -> str:
+    """Join the problems into one text without duplicates (ErrorList.ToAggregate)."""
+    texts = list(dict.fromkeys(problem.text for problem in problems))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
+    """Compile expressions; empty ones (selectors without CEL) are skipped.
+
+    Raises ClaimError with all problems, or only the first with `first_only`.
+    """
+    trees: list[Tree] = []
+    problems: list[Problem] = []
+    for index, expression in enumerate(selectors):
+        found = compile_selector(expression) if expression else None
+        if isinstance(found, str):
+            field = f"{path}[{index}].cel.expression"
+            problems.append(Problem(ProblemKind.INVALID, field, expression, f"{context}: {found}"))
+        elif found is not None:
+            trees.append(found)
+    if problems:
+        raise ClaimError(*problems[: 1 if first_only else None])
+    return trees
 
 
 class DeviceCatalogue:

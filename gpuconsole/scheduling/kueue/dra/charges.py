@@ -10,12 +10,9 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import on_hold
-from gpuconsole.scheduling.kueue.dra.capacities import charge_by_capacities
-from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
-from gpuconsole.scheduling.kueue.dra.claims import check_devices, count_devices
-from gpuconsole.scheduling.kueue.dra.counters import charge_by_counters
-from gpuconsole.scheduling.kueue.dra.extended import asks_for, charge_extended
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
+from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, DeviceCatalogue, Problem, ProblemKind
+from gpuconsole.scheduling.kueue.dra.claims import asks_for, charge_extended, check_devices, count_devices
+from gpuconsole.scheduling.kueue.dra.counters_and_capacities import charge_by_capacities, charge_by_counters
 
 INTEGRATION = "KueueDRAIntegration"
 EXTENDED = "KueueDRAIntegrationExtendedResource"

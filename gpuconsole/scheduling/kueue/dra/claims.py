@@ -1,18 +1,21 @@
 """Quota charged per device: how many devices of each class a claim requests (Kueue 0.19 pkg/dra/claims.go).
 
 A request with selectors is refused while the cluster has too few matching devices.
+
+Extended resources that a device class provides: a request for one is charged like a claim.
+
+Kueue 0.19 pkg/dra/extended_resources.go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuconsole.model.devices import EXACT_COUNT, Device, DeviceRequest, ResourceSlice
-from gpuconsole.model.resources import MAX
+from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.resources import MAX, Resources, format_quantity
 from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import selects
-from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
-from gpuconsole.scheduling.kueue.dra.selectors import compiled
+from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, DeviceCatalogue, Problem, ProblemKind, compiled
 
 Published = tuple[str, Device]
 """(driver, device)"""
@@ -108,3 +111,124 @@ def _first(free: Sequence[Published], trees: Sequence[Tree], count: int) -> set[
         if selects(trees, driver, device):
             found.add(number)
     return found
+
+
+def is_extended(resource: str) -> bool:
+    """True for a resource name with a domain, except `kubernetes.io/` and huge pages."""
+    return "/" in resource and not resource.startswith(("kubernetes.io/", "hugepages-"))
+
+
+def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
+    """True if a container requests an extended resource that a device class provides."""
+    return any(
+        amount and name in catalogue.extended and is_extended(name)
+        for container in (*template.init_containers, *template.containers)
+        for name, amount in container.requests.items()
+    )
+
+
+class _ExtendedRequest:
+    """A pod's request for one extended resource: containers with their paths, and amounts."""
+
+    __slots__ = ("places", "running", "starting")
+
+    def __init__(self) -> None:
+        self.places: list[tuple[str, Container]] = []
+        self.starting = 0
+        self.running = 0
+
+    @property
+    def total(self) -> int:
+        """The pod's effective request."""
+        return max(self.starting, self.running)
+
+
+def charge_extended(
+    catalogue: DeviceCatalogue, template: PodTemplate, path: str, *, counters: bool, capacities: bool
+) -> tuple[dict[str, int], frozenset[str]]:
+    """Return one pod's charges by quota resource, and the requested resources that they replace.
+
+    The amount is that of all containers together or of the largest init container, whichever is larger. With `counters`
+    and `capacities`, a class that has such sources cannot be requested as an extended resource. `path` is the field
+    path of the pod's spec. Raises ClaimError with all problems.
+    """
+    charges: dict[str, int] = {}
+    replaced: set[str] = set()
+    problems: list[Problem] = []
+    for name, asked in _asked(template, path).items():
+        try:
+            key = _quota_key(catalogue, name, asked.places[0][0], counters=counters, capacities=capacities)
+            if key:
+                charges[key] = min(MAX, charges.get(key, 0) + _whole(name, asked))
+                replaced.add(name)
+        except ClaimError as error:
+            problems += error.problems
+    if problems:
+        raise ClaimError(*problems)
+    return charges, frozenset(replaced)
+
+
+def _asked(template: PodTemplate, path: str) -> dict[str, _ExtendedRequest]:
+    found: dict[str, _ExtendedRequest] = {}
+    for place, container, requests in _containers(template.init_containers, f"{path}.initContainers"):
+        for name, amount in requests.items():
+            asked = found.setdefault(name, _ExtendedRequest())
+            asked.places.append((place, container))
+            asked.starting = max(asked.starting, amount)
+    for place, container, requests in _containers(template.containers, f"{path}.containers"):
+        for name, amount in requests.items():
+            asked = found.setdefault(name, _ExtendedRequest())
+            asked.places.append((place, container))
+            asked.running += amount
+    return dict(sorted(found.items()))
+
+
+def _containers(containers: Sequence[Container], path: str) -> Iterator[tuple[str, Container, Resources]]:
+    for index, container in enumerate(containers):
+        effective = container.effective.items()
+        yield f"{path}[{index}]", container, {n: amount for n, amount in effective if amount > 0 and is_extended(n)}
+
+
+def _quota_key(catalogue: DeviceCatalogue, name: str, path: str, *, counters: bool, capacities: bool) -> str:
+    """Return the quota resource charged for an extended resource: that of its class, or itself if not mapped.
+
+    Empty if no class provides it. Raises ClaimError.
+    """
+    chosen = catalogue.extended.get(name)
+    if chosen is None:
+        return ""
+    resource = catalogue.map.resource(chosen.name)
+    if resource is None:
+        return name
+    if counters and catalogue.map.counters.get(chosen.name):
+        source, remedy = "counters", "CEL selectors for counter-based quota"
+    elif capacities and catalogue.map.capacities.get(chosen.name):
+        source, remedy = "capacity sources", "capacity.requests for capacity-based quota"
+    else:
+        return resource
+    detail = (
+        f"extended resource {name} resolves to DeviceClass {chosen.name} with {source} configured;"
+        f" use ResourceClaimTemplates with {remedy}"
+    )
+    raise ClaimError(Problem(ProblemKind.INVALID, path, name, detail))
+
+
+def _whole(name: str, asked: _ExtendedRequest) -> int:
+    """Return the requested number of devices. Raises ClaimError if it is not an integer or too large."""
+    broken = [
+        Problem(ProblemKind.INVALID, f"{place}.resources.requests.{name}", container.fractions[name], _NO_INTEGER)
+        for place, container in asked.places
+        if name in container.fractions
+    ]
+    if broken:
+        raise ClaimError(*broken)
+    if asked.total > MAX:
+        field = f"{asked.places[0][0]}.resources.requests.{name}"
+        amount = format_quantity(name, asked.total)
+        raise ClaimError(
+            Problem(ProblemKind.INVALID, field, amount, "total extended resource quantity overflows int64")
+        )
+    return asked.total
+
+
+_NO_INTEGER = "extended resource quantity must be an integer"

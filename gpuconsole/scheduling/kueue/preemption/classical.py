@@ -2,19 +2,222 @@
 need.
 
 Kueue 0.19 preemption.classicalPreemptions.
+
+Candidates of classical preemption: workloads in the preemptor's ClusterQueue, and in queues of its tree that borrow.
+
+A preemptor has a hierarchical advantage over workloads outside a subtree if it fits in the quota of that subtree: they
+borrow quota that is closer to it. Kueue 0.19 preemption/classical.
 """
 
-from gpuconsole.model.decisions import CandidateVerdict
+from collections.abc import Hashable, Iterator, Sequence
+from enum import Enum, auto
+from itertools import chain
+from operator import attrgetter
+
+from msgspec import Struct
+
+from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.candidates import (
-    RULES,
-    OrderedCandidates,
-    PreemptionCandidate,
-    PreemptionVariant,
-    collect,
+from gpuconsole.scheduling.kueue.preemption.search import (
+    NOT_BORROWING,
+    PreemptionSearch,
+    PreemptionTarget,
+    candidates_of,
+    dependence,
+    fill_back,
+    in_turn,
 )
-from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, PreemptionTarget, fill_back
 from gpuconsole.scheduling.kueue.preemption.upper_bound import cannot_fit
+from gpuconsole.scheduling.kueue.requests import Holding
+
+
+class PreemptionVariant(Enum):
+    """Rule that makes a workload a preemption candidate."""
+
+    WITHIN_QUEUE = auto()
+    HIERARCHICAL_RECLAIM = auto()
+    RECLAIM_WITHOUT_BORROWING = auto()
+    """Only if the preemptor's queue does not borrow afterwards."""
+    RECLAIM_WHILE_BORROWING = auto()
+
+
+RULES = {
+    PreemptionVariant.WITHIN_QUEUE: PreemptionRule.IN_CLUSTER_QUEUE,
+    PreemptionVariant.HIERARCHICAL_RECLAIM: PreemptionRule.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WITHOUT_BORROWING: PreemptionRule.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WHILE_BORROWING: PreemptionRule.IN_COHORT_RECLAIM_WHILE_BORROWING,
+}
+
+
+class PreemptionCandidate(Struct, frozen=True):
+    """A workload that may be preempted; `below` are its queue and cohorts below the common ancestor, from the bottom
+    up.
+    """
+
+    holding: Holding
+    variant: PreemptionVariant
+    below: tuple[int, ...] = ()
+
+
+_holding = attrgetter("holding")
+_by_rank = attrgetter("holding.rank")
+_WITHOUT_BORROWING = PreemptionVariant.RECLAIM_WITHOUT_BORROWING
+
+
+def _not_evicted(candidate: PreemptionCandidate) -> bool:
+    return not candidate.holding.evicted
+
+
+class OrderedCandidates(Struct, frozen=True):
+    """The preemption candidates of equivalent preemptors, in order."""
+
+    ordered: list[PreemptionCandidate]
+    """Already evicted ones first; within both parts: with a hierarchical advantage, other queues', own queue's."""
+    while_borrowing: list[PreemptionCandidate]
+    """Those of them that may be preempted even if the preemptor's queue borrows afterwards."""
+    hierarchical: bool
+    """True if there are candidates with a hierarchical advantage."""
+    others: bool
+    """True if there are candidates in other queues."""
+    failures: list[dict[int, int]]
+    """Amounts by column that these candidates could not free; extended by failed searches."""
+
+
+def collect(search: PreemptionSearch) -> OrderedCandidates:
+    """Return all candidates of the preemptor; shared by preemptors with the same advantages, and priority or age."""
+    preemption, node = search.rules.queue.preemption, search.rules.node
+    own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
+    advantages = tuple(_advantages(search))
+    looks_at = dependence(search, own, NOT_BORROWING), dependence(search, others, preemption.borrow_within_cohort)
+    known, key = search.context.cohort_cache(node), ("candidates", node, search.columns, advantages, looks_at)
+    found: OrderedCandidates | None = known.get(key)
+    if found is None:
+        found = known[key] = _collect(search, advantages)
+    return found
+
+
+def _collect(search: PreemptionSearch, advantages: Sequence[bool]) -> OrderedCandidates:
+    within = search.rules.queue.preemption.within_cluster_queue
+    same_queue = [
+        PreemptionCandidate(holding, PreemptionVariant.WITHIN_QUEUE)
+        for holding in candidates_of(search, search.rules.name, within)
+    ]
+    kinds = _in_cohort(search, advantages)
+    hierarchical, priority = (_together(search, kind) for kind in kinds)
+    everything = [*hierarchical, *priority, *same_queue]
+    if search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER:
+        counting = [*hierarchical, *same_queue]
+    else:
+        counting = [c for c in everything if c.variant is not _WITHOUT_BORROWING]
+    # Rank puts those already evicted first in each part.
+    ranked = search.context.config.usage_based is None
+    if not ranked or any(part[0].holding.evicted for part in (hierarchical, priority, same_queue) if part):
+        everything.sort(key=_not_evicted)
+        counting.sort(key=_not_evicted)
+    return OrderedCandidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
+
+
+def _together(search: PreemptionSearch, parts: list[list[PreemptionCandidate]]) -> list[PreemptionCandidate]:
+    """Merge the ordered candidates under several cohorts into preemption order."""
+    parts = [part for part in parts if part]
+    if len(parts) == 1 and search.context.config.usage_based is None:
+        return parts[0]
+    return in_turn(search, chain.from_iterable(parts), _holding)
+
+
+def _advantages(search: PreemptionSearch) -> Iterator[bool]:
+    """Yield for each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
+    if search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
+        return
+    node, advantage, rest = search.rules.node, False, dict(search.uses)
+    for cohort in search.usage.tree.paths[node]:
+        if not advantage:
+            advantage, rest = _fits_in_quota(search, node, rest)
+        yield advantage
+        node = cohort
+
+
+def _in_cohort(
+    search: PreemptionSearch, advantages: Sequence[bool]
+) -> tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]]:
+    """Return the candidates over which the preemptor has an advantage, and the others, each by cohort."""
+    kinds: tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]] = [], []
+    visited = search.rules.node
+    for cohort, advantage in zip(search.usage.tree.paths[visited], advantages, strict=False):
+        found = [c for c in _under(search, cohort, advantage) if c.below[-1] != visited]
+        kinds[0 if advantage else 1].append(found)
+        visited = cohort
+    return kinds
+
+
+def _fits_in_quota(search: PreemptionSearch, node: int, amounts: dict[int, int]) -> tuple[bool, dict[int, int]]:
+    """Return whether the node would not borrow with these amounts, and what of them counts in its parent."""
+    usage = search.usage
+    fits = not any(usage.over(node, column, amount) for column, amount in amounts.items())
+    return fits, {column: max(0, amount - usage.unlent(node, column)) for column, amount in amounts.items()}
+
+
+def _under(search: PreemptionSearch, cohort: int, advantage: bool) -> Sequence[PreemptionCandidate]:
+    """Return all candidates under a cohort, by rank where possible; shared by many preemptors of a cycle."""
+    preemption = search.rules.queue.preemption
+    policies = preemption.reclaim_within_cohort, preemption.borrow_within_cohort
+    key = "under", cohort, advantage, search.columns, policies, dependence(search, *policies)
+    kept = search.context.cohort_cache(cohort)
+    known = kept.get(key)
+    if known is None:
+        found: list[PreemptionCandidate] = []
+        _collect_subtree(search, cohort, advantage, (), key, found)
+        if search.context.config.usage_based is None:
+            found.sort(key=_by_rank)
+        known = kept[key] = found
+    return known
+
+
+def _collect_subtree(
+    search: PreemptionSearch,
+    cohort: int,
+    advantage: bool,
+    below: tuple[int, ...],
+    key: Hashable,
+    found: list[PreemptionCandidate],
+) -> None:
+    """Gather candidates under a cohort, except in nodes that borrow nothing needed; `key` is the cache key of the
+    query.
+    """
+    usage, tree = search.usage, search.usage.tree
+    for child in tree.children[cohort]:
+        if not usage.within(child, search.columns):
+            _collect_subtree(search, child, advantage, (child, *below), key, found)
+    for child in tree.queue_children[cohort]:
+        if not usage.within(child, search.columns):
+            found += _of_queue(search, tree.names[child], advantage, (child, *below), key)
+
+
+def _of_queue(
+    search: PreemptionSearch, name: str, advantage: bool, branch: tuple[int, ...], key: Hashable
+) -> Sequence[PreemptionCandidate]:
+    """Return the candidates of a queue by rank; cached while the queue's holdings are the same."""
+    known = search.context.cluster_queue_cache(name)
+    found: Sequence[PreemptionCandidate] | None = known.get(key)
+    if found is None:
+        policy = search.rules.queue.preemption.reclaim_within_cohort
+        found = known[key] = tuple(
+            PreemptionCandidate(holding, _variant(search, holding, advantage), branch)
+            for holding in candidates_of(search, name, policy)
+        )
+    return found
+
+
+def _variant(search: PreemptionSearch, holding: Holding, advantage: bool) -> PreemptionVariant:
+    if advantage:
+        return PreemptionVariant.HIERARCHICAL_RECLAIM
+    borrowing = search.rules.queue.preemption.borrow_within_cohort
+    if borrowing.policy == PreemptionPolicy.NEVER or holding.priority >= search.request.priority:
+        return PreemptionVariant.RECLAIM_WITHOUT_BORROWING
+    threshold = borrowing.max_priority_threshold
+    if threshold is not None and holding.priority > threshold:
+        return PreemptionVariant.RECLAIM_WITHOUT_BORROWING
+    return PreemptionVariant.RECLAIM_WHILE_BORROWING
 
 
 def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:

@@ -9,11 +9,9 @@ from itertools import pairwise
 
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
-from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence
-from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch
+from gpuconsole.scheduling.kueue.context import Context, UsageKey, usage_key_for
+from gpuconsole.scheduling.kueue.preemption.search import NOT_BORROWING, PreemptionSearch, candidates_of, dependence
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
-from gpuconsole.scheduling.kueue.usage_key import UsageKey, usage_key_for
 
 
 def cannot_fit(search: PreemptionSearch) -> bool:

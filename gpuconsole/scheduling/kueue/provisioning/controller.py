@@ -1,21 +1,253 @@
-"""The controller of ProvisioningRequest admission checks as one pure step (Kueue 0.19 controller.go: Reconcile)."""
+"""The controller of ProvisioningRequest admission checks as one pure step (Kueue 0.19 controller.go: Reconcile).
 
+Selects the pods that a ProvisioningRequest asks for (Kueue 0.19 controller.go: reqIsNeeded, mergePodSets).
+
+Updates an admission check from the state of its ProvisioningRequest (Kueue 0.19 controller.go: syncCheckStates).
+
+Names of requests and of their templates: each attempt of a check has its own (Kueue 0.19 provisioning.go).
+
+Finds the ProvisioningRequestConfig of an admission check (Kueue 0.19 pkg/util/admissioncheck).
+"""
+
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha1
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningRequestConfig, RequestedPods, StoredTemplate
-from gpuconsole.model.clock import Time
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.autoscaling import (
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
+    RequestedPods,
+    RetryStrategy,
+    StoredTemplate,
+)
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
-from gpuconsole.model.workloads import CheckState, Workload
-from gpuconsole.scheduling.kueue.checks import with_check
+from gpuconsole.model.workloads import CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
+from gpuconsole.scheduling.kueue.admission_checks import backoff, with_check
 from gpuconsole.scheduling.kueue.podset import flavored
-from gpuconsole.scheduling.kueue.provisioning import answers
-from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, request_name, template_name
-from gpuconsole.scheduling.kueue.provisioning.needs import is_needed, needed
-from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER, config_of
+
+
+class InconsistentAssignments(ValueError):
+    """Error: the workload's admission lacks one of its pod sets."""
+
+    def __init__(self, pod_set: str) -> None:
+        super().__init__(f'inconsistent podSet assignments: missing assignment for PodSet "{pod_set}"')
+
+
+class Needed(Struct, frozen=True):
+    """Pods requested as one: the first of their pod sets, its assignment, and the count of all."""
+
+    pod_set: PodSet
+    assignment: PodSetAssignment
+    count: int
+
+
+def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
+    """True if any pod needs a resource that the config manages (any, if it lists none).
+
+    Raises InconsistentAssignments.
+    """
+    return any(count > 0 for _, _, count in _managed(workload, config))
+
+
+def needed(workload: Workload, config: ProvisioningRequestConfig) -> tuple[Needed, ...]:
+    """Return the pods to request, merged by the config's merge policy. Raises InconsistentAssignments."""
+    found: list[Needed] = []
+    for pod_set, assignment, count in _managed(workload, config):
+        if count <= 0:
+            continue
+        like = next(
+            (n for n, other in enumerate(found) if _is_mergeable(other.pod_set, pod_set, config.merge_policy)), None
+        )
+        if like is None:
+            found.append(Needed(pod_set, assignment, count))
+        else:
+            found[like] = replace(found[like], count=found[like].count + count)
+    return tuple(found)
+
+
+def _managed(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[tuple[PodSet, PodSetAssignment, int]]:
+    admission = workload.admission
+    given = {a.name: a for a in admission.pod_sets} if admission is not None else {}
+    for pod_set in workload.pod_sets:
+        if pod_set.count <= 0 or not _uses(pod_set.template, config.managed_resources):
+            continue
+        assignment = given.get(pod_set.name)
+        if assignment is None:
+            raise InconsistentAssignments(pod_set.name)
+        yield pod_set, assignment, assignment.count
+
+
+def _uses(template: PodTemplate, managed: tuple[str, ...]) -> bool:
+    containers = (*template.init_containers, *template.containers)
+    asked = {resource for c in containers for part in (c.requests, c.limits) for resource in part}
+    return not managed or not asked.isdisjoint(managed)
+
+
+def _is_mergeable(one: PodSet, other: PodSet, policy: str) -> bool:
+    match policy:
+        case "IdenticalPodTemplates":
+            return one.template == other.template
+        case "IdenticalWorkloadSchedulingRequirements":
+            return _requirements(one.template) == _requirements(other.template)
+        case _:
+            return False
+
+
+def _requirements(template: PodTemplate) -> tuple[object, ...]:
+    """Return the fields that decide on which nodes a pod fits."""
+    return (
+        [container.requests for container in template.containers],
+        [container.requests for container in template.init_containers],
+        template.node_selector,
+        template.tolerations,
+        template.affinity,
+        template.preferred,
+        template.resource_claims,
+    )
+
+
+_LONGEST = 247
+"""Names have up to 253 characters; 6 are reserved for a dash and five characters of a hash."""
+
+
+def request_name(workload: str, check: str, attempt: int) -> str:
+    """Name of the request of an attempt, from the workload's name without its namespace; attempts count from 1."""
+    return _limited(f"{workload}-{check}-{attempt}")
+
+
+def template_name(request: str, pod_set: str) -> str:
+    """Name of the stored template of a pod set that a request asks for."""
+    return _limited(f"ppt-{request}-{pod_set}")
+
+
+def attempt_of(request: ProvisioningRequest, workload: str, check: str) -> int | None:
+    """Return the attempt number in a request's name; None if it belongs to another workload or check."""
+    prefix = re.escape(_limited(f"{workload}-{check}-"))
+    found = re.fullmatch(f"{prefix}([0-9]+)", request.name)
+    return int(found[1]) if found else None
+
+
+def _limited(name: str) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    # Not for security: the hash keeps truncated names distinct, and equal to Kueue's.
+    return f"{name[:_LONGEST]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:5]}"
+
+
+PROVISIONED, ACCEPTED, FAILED = "Provisioned", "Accepted", "Failed"
+BOOKING_EXPIRED, CAPACITY_REVOKED = "BookingExpired", "CapacityRevoked"
+INACTIVE = "the check is not active"
+NOT_NEEDED = "the provisioning request is not needed"
+CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
+
+
+def without_config(state: CheckState) -> CheckState:
+    """Return the check state while the ProvisioningRequestConfig is missing."""
+    return replace(state, state="Pending", message=INACTIVE)
+
+
+def without_need(state: CheckState) -> CheckState:
+    """Return the check state of a workload that needs no request: Ready."""
+    return state if state.state == "Ready" else replace(state, state="Ready", message=NOT_NEEDED, updates=())
+
+
+def answered(
+    workload: Workload, state: CheckState, request: ProvisioningRequest, config: ProvisioningRequestConfig
+) -> CheckState:
+    """Return the check state for its newest request. Conditions are evaluated in Kueue's order: Failed first."""
+    if request.condition(FAILED):
+        return _again(workload, state, request, config.retry, FAILED, "Retrying after failure")
+    if request.condition(CAPACITY_REVOKED):
+        # Its nodes are being removed: recreated pods would stay pending, so a rejection deactivates the workload.
+        if not workload.active or workload.finished:
+            return state
+        return replace(state, state="Rejected", message=request.message(CAPACITY_REVOKED))
+    if request.condition(BOOKING_EXPIRED):
+        if workload.admitted:
+            return state
+        return _again(workload, state, request, config.retry, BOOKING_EXPIRED, "Retrying after booking expired")
+    if request.condition(PROVISIONED):
+        if state.state == "Ready":
+            return state
+        updates = tuple(_updates(workload, request, config))
+        return replace(state, state="Ready", updates=updates, message=request.message(PROVISIONED))
+    if request.condition(ACCEPTED):
+        if any(condition.type == PROVISIONED for condition in request.conditions):
+            return replace(state, state="Pending", message=request.message(PROVISIONED))
+        return state
+    return replace(state, state="Pending", message="")
+
+
+def _again(
+    workload: Workload, state: CheckState, request: ProvisioningRequest, retry: RetryStrategy, condition: str, why: str
+) -> CheckState:
+    """Set the check to Retry, or to Rejected after the last attempt."""
+    attempt = attempt_of(request, workload.name, state.name) or 1
+    if attempt > retry.limit:
+        return replace(state, state="Rejected", message=request.message(condition))
+    state = replace(state, message=f"{why}: {request.message(condition)}")
+    if attempt <= state.retry_count:
+        # The check was already set to Retry for this attempt.
+        return state
+    return replace(state, state="Retry", requeue_after=backoff(retry.base, retry.most, state.retry_count + 1) // SECOND)
+
+
+def _updates(
+    workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig
+) -> Iterator[PodSetUpdate]:
+    """Yield the annotations and node selectors with which pods use the provisioned capacity."""
+    names = {template_name(request.name, pod_set.name): pod_set.name for pod_set in workload.pod_sets}
+    details = request.details
+    selector = {label: details[detail] for label, detail in config.node_selectors or () if detail in details}
+    for pods in request.pod_sets:
+        yield PodSetUpdate(
+            name=names.get(pods.template, ""),
+            annotations={CONSUMES: request.name, CLASS_NAME: request.provisioning_class},
+            node_selector=selector,
+        )
+
+
+CONTROLLER = "kueue.x-k8s.io/provisioning-request"
+_GROUP, _KIND = "kueue.x-k8s.io", "ProvisioningRequestConfig"
+
+
+def config_of(check: AdmissionCheck) -> str:
+    """Name of the config that a check refers to; empty for an invalid reference or another controller's check."""
+    return check.parameters.rpartition("/")[2] if check.controller == CONTROLLER and not _fault(check) else ""
+
+
+def activity(check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestConfig]) -> Condition | None:
+    """Return the Active condition that this controller sets on a check; None for checks of other controllers."""
+    if check.controller != CONTROLLER:
+        return None
+    fault = _fault(check)
+    name = config_of(check)
+    if not fault and name not in configs:
+        fault = f'provisioningrequestconfigs.{_GROUP} "{name}" not found'
+    if fault:
+        return Condition("Active", False, "BadParametersRef", fault)
+    return Condition("Active", True, "Active", "The admission check is active")
+
+
+def _fault(check: AdmissionCheck) -> str:
+    group, _, rest = check.parameters.partition("/")
+    kind, _, name = rest.partition("/")
+    if not check.parameters:
+        return "missing parameters reference"
+    if not name:
+        return "empty name: bad parameters reference"
+    if group != _GROUP:
+        return f'wrong group "{group}", expecting "{_GROUP}": bad parameters reference'
+    if kind != _KIND:
+        return f'wrong kind "{kind}", expecting "{_KIND}": bad parameters reference'
+    return ""
+
 
 PARAMETERS = "provreq.kueue.x-k8s.io/"
 MANAGED: Mapping[str, str] = {"kueue.x-k8s.io/managed": "true"}
@@ -140,13 +372,13 @@ def _sync(
     for name, config in configs.items():
         state, request = _state(workload, name), latest[name]
         if config is None:
-            state = answers.without_config(state)
+            state = without_config(state)
         elif not is_needed(workload, config):
-            state = answers.without_need(state)
+            state = without_need(state)
         elif request is None:
             return workload
         else:
-            state = answers.answered(workload, state, request, config)
+            state = answered(workload, state, request, config)
         checks = with_check(checks, replace(state, since=now), now)
     return workload if checks == workload.checks else replace(workload, checks=checks)
 
@@ -172,7 +404,7 @@ def _next_attempt(workload: Workload, state: CheckState, request: ProvisioningRe
     """
     if request is None:
         return state.retry_count + 1
-    over = request.condition(answers.FAILED) or (request.condition(answers.BOOKING_EXPIRED) and not workload.admitted)
+    over = request.condition(FAILED) or (request.condition(BOOKING_EXPIRED) and not workload.admitted)
     if not over or state.state != "Pending":
         return None
     return (attempt_of(request, workload.name, state.name) or 1) + 1

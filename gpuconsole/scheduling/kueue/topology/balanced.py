@@ -10,9 +10,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape, count_domain
-from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
-from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
+from gpuconsole.scheduling.kueue.topology.domains import (
+    Counts,
+    PlacementShape,
+    TopologyDomainTree,
+    count_domain,
+    sort_domains,
+    sort_with_leader,
+)
 
 
 class Balanced(NamedTuple):

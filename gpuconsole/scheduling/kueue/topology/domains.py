@@ -2,14 +2,26 @@
 
 Domains are numbered level by level, each level in the order of its values, so that comparing numbers compares values.
 A tree is frozen; changed nodes need a new one.
+
+Counts of pods and slices per domain, rolled up from the leaves (Kueue 0.19 TASFlavorSnapshot.fillInCounts).
+
+Order in which domains are tried (Kueue 0.19 TASFlavorSnapshot.sortedDomains, sortedDomainsWithLeader).
+
+Higher affinity scores come first; domain numbers stand for their values, so they break ties.
+
+Detects node changes that matter to pending workloads with TAS (Kueue 0.19 controller/tas/resource_flavor.go).
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntFlag
+
+from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import MANY, Resources
 
 Values = tuple[str, ...]
 
@@ -101,3 +113,142 @@ def _total(vectors: Iterable[Resources]) -> dict[str, int]:
         for name, amount in vector.items():
             total[name] = total.get(name, 0) + amount
     return total
+
+
+class PlacementShape(Struct, frozen=True):
+    """Placement request of one group of pods; levels are numbers, 0 is the highest."""
+
+    count: int
+    leaders: int
+    """1 where a leader pod is to be placed with the workers, else 0."""
+    level: int
+    slice_level: int
+    slice_size: int
+    inner_sizes: Mapping[int, int]
+    """Level → size of further slices inside the slices."""
+
+
+class Counts:
+    """Per domain: capacity after phase 1, assigned pods after phase 2. Mutated by the layout."""
+
+    __slots__ = (
+        "excluded",
+        "leaders",
+        "pods",
+        "pods_with_leader",
+        "scores",
+        "slices",
+        "slices_with_leader",
+        "total_nodes",
+    )
+
+    def __init__(self, size: int) -> None:
+        self.pods = [0] * size
+        self.slices = [0] * size
+        self.pods_with_leader = [0] * size
+        self.slices_with_leader = [0] * size
+        self.leaders = [0] * size
+        self.scores = [0] * size
+        """Weights of the preferred node affinity terms that match; not changed in phase 2."""
+        self.excluded: Counter[str] = Counter()
+        """Reason as the message names it → number of excluded leaves."""
+        self.total_nodes = 0
+
+    def copy(self) -> "Counts":
+        """Copy the counts; scores and exclusions are shared."""
+        twin = Counts(0)
+        twin.pods, twin.slices, twin.leaders = self.pods[:], self.slices[:], self.leaders[:]
+        twin.pods_with_leader, twin.slices_with_leader = self.pods_with_leader[:], self.slices_with_leader[:]
+        twin.scores = self.scores
+        twin.excluded, twin.total_nodes = self.excluded, self.total_nodes
+        return twin
+
+
+def belongs_to(values: Values, above: Values) -> bool:
+    """True if a domain equals `above` or lies in it; an empty `above` contains every domain."""
+    return values[: len(above)] == above
+
+
+def count_domain(counts: Counts, domains: TopologyDomainTree, number: int, shape: PlacementShape) -> None:
+    """Roll up the children's counts; slices are counted at their level and summed above it."""
+    level = len(domains.values[number]) - 1
+    children = domains.children[number]
+    if children:
+        _roll_up(counts, number, children, shape, shape.inner_sizes.get(level + 1, 1))
+    if level == shape.slice_level:
+        counts.slices[number] = counts.pods[number] // shape.slice_size
+        counts.slices_with_leader[number] = counts.pods_with_leader[number] // shape.slice_size
+
+
+def _roll_up(counts: Counts, number: int, children: Sequence[int], shape: PlacementShape, inner: int) -> None:
+    """Sum up the children in whole inner slices; the leader goes to the child where it costs the fewest workers."""
+    pods = slices = leaders = score = 0
+    pod_cost = slice_cost = MANY
+    hosts_leader = False
+    for child in children:
+        child_pods = counts.pods[child] // inner * inner
+        pods += child_pods
+        slices += counts.slices[child]
+        leaders = max(leaders, counts.leaders[child])
+        score += counts.scores[child]
+        if not shape.leaders or counts.leaders[child]:
+            hosts_leader = True
+            pod_cost = min(pod_cost, child_pods - counts.pods_with_leader[child] // inner * inner)
+            slice_cost = min(slice_cost, counts.slices[child] - counts.slices_with_leader[child])
+    counts.pods[number], counts.slices[number], counts.leaders[number] = pods, slices, leaders
+    counts.scores[number] = score
+    counts.pods_with_leader[number] = pods - pod_cost if hosts_leader else 0
+    counts.slices_with_leader[number] = slices - slice_cost if hosts_leader else 0
+
+
+def sort_with_leader(counts: Counts, numbers: Iterable[int], *, best_fit: bool) -> list[int]:
+    """Sort domains that can host the leader first, then by affinity score and by slices that fit beside the leader.
+
+    The most slices come first, or the least without `best_fit`; then the fewest pods beside the leader.
+    """
+    sign = -1 if best_fit else 1
+    return sorted(
+        numbers,
+        key=lambda n: (
+            -counts.leaders[n],
+            -counts.scores[n],
+            sign * counts.slices_with_leader[n],
+            counts.pods_with_leader[n],
+            n,
+        ),
+    )
+
+
+def sort_domains(counts: Counts, numbers: Iterable[int], *, best_fit: bool) -> list[int]:
+    """Sort by affinity score, then slices that fit: most first, or least without `best_fit`; then fewest pods first."""
+    sign = -1 if best_fit else 1
+    return sorted(numbers, key=lambda n: (-counts.scores[n], sign * counts.slices[n], counts.pods[n], n))
+
+
+class NodeChange(IntFlag):
+    """The changed parts of a node; changes of other parts do not requeue workloads."""
+
+    NOTHING = 0
+    ALLOCATABLE = 1
+    LABELS = 2
+    TAINTS = 4
+    CONDITIONS = 8
+    ANNOTATIONS = 16
+    UNSCHEDULABLE = 32
+
+
+def node_changes(old: Node, new: Node) -> NodeChange:
+    """Compare the old and the new version of a node."""
+    pairs = (
+        (NodeChange.ALLOCATABLE, old.allocatable, new.allocatable),
+        (NodeChange.LABELS, old.labels, new.labels),
+        (NodeChange.TAINTS, old.taints, new.taints),
+        (NodeChange.CONDITIONS, (old.ready, old.conditions), (new.ready, new.conditions)),
+        (NodeChange.ANNOTATIONS, old.annotations, new.annotations),
+        (NodeChange.UNSCHEDULABLE, old.unschedulable, new.unschedulable),
+    )
+    changes = NodeChange.NOTHING
+    for change, before, after in pairs:
+        if before != after:
+            changes |= change
+    return changes

@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from gpuconsole.scheduling.kueue.topology.balanced import balance
-from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
-from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
-from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
+from gpuconsole.scheduling.kueue.topology.domains import (
+    Counts,
+    PlacementShape,
+    TopologyDomainTree,
+    sort_domains,
+    sort_with_leader,
+)
 
 
 class TasGates(Struct, frozen=True):

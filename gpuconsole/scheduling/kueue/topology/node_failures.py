@@ -18,11 +18,11 @@ from gpuconsole.model.jobs.workloads import WORKLOAD
 from gpuconsole.model.labels import HOSTNAME, Taint, Toleration
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.conditions import on_node, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import additions_of, merge
-from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import placed_by_topology
+from gpuconsole.scheduling.kueue.topology.tas_usage import placed_by_topology
 from gpuconsole.scheduling.kueue.topology.topology_ungater import is_gated, pods_of
-from gpuconsole.scheduling.kueue.topology_assignments import on_node, used_nodes
 
 FAILURE_DELAY: Span = 30 * SECOND
 """How long a node may be not ready before it counts as failed; TASReplaceNodeOnPodTermination does not wait for it."""

@@ -3,6 +3,8 @@
 Most searches place pods like those of earlier ones, and few nodes change in between: only those, and the domains above
 them, are recounted. The usage of a leaf is replaced when it changes, never edited (see `tas_usage`), so changes are
 found by comparing identities.
+
+Tests which nodes pods may run on and which they prefer (Kueue 0.19 TASFlavorSnapshot, node match).
 """
 
 from collections import Counter
@@ -13,13 +15,57 @@ from typing import Any
 
 import msgspec
 
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import Taint
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in, subtract
 from gpuconsole.scheduling.kueue.requests import ordered
-from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape, belongs_to, count_domain
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
-from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Values
-from gpuconsole.scheduling.kueue.topology.suitability import affinity_score, unsuitable
+from gpuconsole.scheduling.kueue.topology.domains import (
+    Counts,
+    PlacementShape,
+    TopologyDomainTree,
+    Values,
+    belongs_to,
+    count_domain,
+)
 from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
+
+def unsuitable(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
+    """Return why no pod of the request may run on this node; empty if one may."""
+    template = demand.pod_set.template
+    tolerations = (*template.tolerations, *domains.flavor.tolerations)
+    for taint in node.taints:
+        if taint.effect in _KEEPS_AWAY and not any(toleration.tolerates(taint) for toleration in tolerations):
+            return f'taint "{_taint_text(taint)}"'
+    if any(node.labels.get(key) != value for key, value in template.node_selector.items()):
+        return "nodeSelector"
+    if template.affinity is not None and not any(
+        term.expressions and all(expression.matches(node.labels) for expression in term.expressions)
+        for term in template.affinity
+    ):
+        return "affinity"
+    return ""
+
+
+def affinity_score(node: Node, template: PodTemplate) -> int:
+    """Return the sum of the weights of the preferred node affinity terms that match a node."""
+    name = {"metadata.name": node.name}
+    return sum(
+        preferred.weight
+        for preferred in template.preferred
+        if (preferred.term.expressions or preferred.term.fields)
+        and all(expression.matches(node.labels) for expression in preferred.term.expressions)
+        and all(field.matches(name) for field in preferred.term.fields)
+    )
+
+
+def _taint_text(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
 
 MOST_KEPT = 48
 _NEVER: Resources = {}

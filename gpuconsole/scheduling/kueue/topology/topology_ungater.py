@@ -11,8 +11,8 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.jobs.workloads import POD_SET, WORKLOAD
 from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.workloads import PodSetAssignment, Workload
+from gpuconsole.scheduling.kueue.conditions import node_of
 from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE
-from gpuconsole.scheduling.kueue.topology_assignments import node_of
 
 INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
 """Annotation: the first index of a pod set's pods."""

@@ -8,8 +8,8 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import BatchRules, Job, JobPhase, ReplicaRules
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.scheduling.kueue.recorder_events import queued_since
+from gpuconsole.scheduling.kueue.apply_decisions import queued_since
+from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.sim.controllers import completion, jobphases, pods, queue_conditions, specs
 from gpuconsole.sim.controllers.solo import progress
 from gpuconsole.sim.pod_group_state import RunningGroup

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import BatchRules, Job
-from gpuconsole.scheduling.kueue.pod_counts import reclaim
+from gpuconsole.scheduling.kueue.podset import reclaim
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.solo import progress
 from gpuconsole.sim.kernel import PodEnds, PodsStart
