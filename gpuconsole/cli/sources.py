@@ -34,7 +34,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim import latencies

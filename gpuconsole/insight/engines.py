@@ -10,7 +10,7 @@ from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.policy import SimPolicy

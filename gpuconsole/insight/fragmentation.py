@@ -20,10 +20,9 @@ from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, order
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kube.bin_packing import typical_pods
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand, fits
+from gpuconsole.scheduling.kube.packing.fragmentation import MILLI, Fragmentation, FreeCapacity, PodDemand, fits
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.scores import typical_pods
 
 
 class Slots(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -12,8 +12,7 @@ from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.placement import PlacementDeadlock, PlacementEngine
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import PlacementDeadlock, PlacementEngine, ScoreTable
 
 MARK = "beside="
 

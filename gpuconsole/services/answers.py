@@ -23,7 +23,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.config import DEFAULT
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.services.estimates import EstimateService
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.worker import Worker

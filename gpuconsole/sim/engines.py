@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.multi_scheduler import MultiScheduler
 from gpuconsole.scheduling.placement import PlacementEngine

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.prices import Prices
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.arrivals import ArrivalStream

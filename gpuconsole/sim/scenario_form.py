@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from gpuconsole.scheduling.kube.policy import Score
+from gpuconsole.scheduling.kube.profile import Score
 
 Document = dict[str, Any]
 

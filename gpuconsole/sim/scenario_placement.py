@@ -9,8 +9,7 @@ from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kai.conf import BadArgument, parse_configuration
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import configuration as kube
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import SchedulerProfile
+from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration

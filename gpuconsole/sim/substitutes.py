@@ -16,7 +16,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy, Substitute

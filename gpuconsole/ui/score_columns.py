@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.scheduling.score_table import NodeRow, ScoreColumn, ScoreTable
+from gpuconsole.scheduling.placement import NodeRow, ScoreColumn, ScoreTable
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join

@@ -18,7 +18,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import ScoreTable
 
 
 class Carried(Struct, frozen=True):

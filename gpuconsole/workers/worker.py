@@ -13,7 +13,7 @@ from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.workers.protocol import (
     AskForecast,
     AskOutlook,

@@ -19,7 +19,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, QueueingStrategy
 from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Parameters
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation

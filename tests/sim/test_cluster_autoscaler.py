@@ -14,7 +14,7 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
 from gpuconsole.sim.autoscaling.evictions import Allowances

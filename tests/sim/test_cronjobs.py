@@ -9,7 +9,7 @@ from gpuconsole.model.commands import Delete, SetActive
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -9,7 +9,7 @@ import pytest
 
 from gpuconsole.insight.expectations import CHECKS, LISTS
 from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.scheduling.kube.policy import Score
+from gpuconsole.scheduling.kube.profile import Score
 from gpuconsole.sim import scenario_form as forms
 from gpuconsole.sim.scenario_steps import COMMANDS
 

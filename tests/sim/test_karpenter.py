@@ -11,7 +11,7 @@ from gpuconsole.model.commands import Delete
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
 from gpuconsole.sim.autoscaling.evictions import Allowances

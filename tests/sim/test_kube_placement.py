@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import SchedulerProfile
+from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError

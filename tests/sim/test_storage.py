@@ -14,7 +14,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube import volumes
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -4,7 +4,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete, FailPod
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, UNQUEUED, job, log, nodes, pod, run, start, submit, two_teams
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build, load_scenario

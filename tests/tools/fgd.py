@@ -21,10 +21,8 @@ from statistics import fmean
 from typing import NamedTuple, get_args
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation, FreeCapacity, PodDemand, typical
 from gpuconsole.scheduling.kube.packing.policies import Name
-from gpuconsole.scheduling.kube.packing.typical import typical
 from tests.shared import TRACES
 from tests.tools.go_random import GoRandom
 from tests.tools.packing_replay import GpuAmounts, Replay

@@ -9,8 +9,7 @@ from random import Random
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation, FreeCapacity, PodDemand, fits
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 
 _DRAWS = 16

@@ -24,7 +24,7 @@ from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
 from gpuconsole.scheduling.volcano.jobs.podgroup_controller import QUEUE_NAME

@@ -10,12 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuconsole.model.devices import Attribute, Device, Version
-from gpuconsole.scheduling.devices.cel.evaluation import evaluate
-from gpuconsole.scheduling.devices.cel.functions import FUNCTIONS
-from gpuconsole.scheduling.devices.cel.parsing import parse
-from gpuconsole.scheduling.devices.cel.tokens import SyntaxProblem
-from gpuconsole.scheduling.devices.cel.tree import Tree
-from gpuconsole.scheduling.devices.cel.values import EvaluationError, Quantity, Semver
+from gpuconsole.scheduling.devices.cel.evaluation import FUNCTIONS, EvaluationError, Quantity, Semver, evaluate
+from gpuconsole.scheduling.devices.cel.parsing import SyntaxProblem, Tree, parse
 
 _NAMES = frozenset({"device"})
 

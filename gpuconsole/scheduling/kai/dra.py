@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import AllocatedDevice, Allocation, ResourceClaim, ResourceSlice
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
-from gpuconsole.scheduling.devices.claims import grant
+from gpuconsole.scheduling.devices.allocator import grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock, claim_keys
 from gpuconsole.scheduling.kai.api.claims import ClaimDeviceRequest, ClaimIndex, ClaimInfo, OfferedDevice, gpu_class
 from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo

@@ -17,7 +17,7 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.kai import NODE_POOL_LABEL, SchedulingShard
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.devices import gpu_topology
+from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
@@ -36,8 +36,7 @@ from gpuconsole.scheduling.kai.status_updater import words
 from gpuconsole.scheduling.kai.store import KaiStore
 from gpuconsole.scheduling.kai.timing import next_change
 from gpuconsole.scheduling.kai.usage import Stretch, UsageHistory
-from gpuconsole.scheduling.placement import SessionPlacement
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import ScoreTable, SessionPlacement
 
 
 class KaiEngineState(Struct, frozen=True):

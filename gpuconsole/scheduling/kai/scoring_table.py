@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kai.misfits import misfit
 from gpuconsole.scheduling.kai.plugins.predicates import PREDICATES
 from gpuconsole.scheduling.kai.ranking import span
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
+from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
 
 RESOURCES, TOPOLOGY = "NodeResources", "Topology"
 COLUMNS = (RESOURCES, *PREDICATES, TOPOLOGY)

@@ -29,7 +29,7 @@ from gpuconsole.scheduling.kai.functions import KaiFunctions, NodeSet, SolverSce
 from gpuconsole.scheduling.kai.misfits import misfit
 from gpuconsole.scheduling.kai.ranking import Ranking, Rankings
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
-from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
+from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 
 WHOLE_GPU = "-2"
 """Stands for an unused GPU in lists of GPUs that a task could share."""

@@ -12,8 +12,8 @@ from gpuconsole.model.kai import NODE_POOL_LABEL, KaiPodGroup, KaiQueue, Schedul
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
-from gpuconsole.scheduling.devices import gpu_topology
-from gpuconsole.scheduling.devices.slices import give
+from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
+from gpuconsole.scheduling.devices.gpu_allocation import give
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
 from gpuconsole.scheduling.kai.api.errors import NO_QUEUE, JobError
@@ -30,7 +30,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.shards import sees
-from gpuconsole.scheduling.kube.claims_and_volumes import ClaimsAndVolumes
+from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 
 class KaiStore:

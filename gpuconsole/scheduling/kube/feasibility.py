@@ -2,23 +2,104 @@
 
 Pods of the same class and priority share one cache. It holds the nodes that fit and the best of them, the number of
 pods that fit in all, the other nodes' reasons, and the preemption candidates. Mutates: a cache over the node cache.
+
+Classes of nodes with equal capacity and usage, which give equal filter results for a pod's requests. Mutates.
+
+Log of changed nodes, in order, so that caches re-evaluate only those. Mutates.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import count
 
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.bin_packing import drawn
-from gpuconsole.scheduling.kube.change_log import ChangeLog
 from gpuconsole.scheduling.kube.filters import room, shortages, slots
-from gpuconsole.scheduling.kube.node_classes import ALONE, NodeClasses
-from gpuconsole.scheduling.kube.node_plugins import NodeLocalPlugins
+from gpuconsole.scheduling.kube.framework_runtime import NodeLocalPlugins
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.preemption_cache import PreemptionCandidates
-from gpuconsole.scheduling.kube.scores import highest, total
+from gpuconsole.scheduling.kube.preemption import PreemptionCandidates
+from gpuconsole.scheduling.kube.scores import drawn, highest, total
+
+ALONE = -1
+"""The class of nodes whose amounts are not enough to know: with reservations, MIG instances or no Node object."""
+_MOST = 16_384
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class NodeClasses:
+    """Numbers of node classes; equal nodes get the same number while it is cached, and no number is reused.
+
+    Only a cache: forks share it, in other threads too.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[Amounts, Amounts, tuple[int, int]], int] = {}
+        self._known: dict[int, tuple[NodeState, int]] = {}
+        self._sizes: dict[int, tuple[Node, Amounts]] = {}
+        self._numbers = count()
+
+    def kind(self, number: int, state: NodeState) -> int:
+        """The number of this node's class, or ALONE."""
+        known = self._known.get(number)
+        if known is not None and known[0] is state:
+            return known[1]
+        kind = self._find(number, state)
+        self._known[number] = (state, kind)
+        return kind
+
+    def _find(self, number: int, state: NodeState) -> int:
+        if state.node is None or state.reserved or state.division is not None:
+            return ALONE
+        size = self._sizes.get(number)
+        if size is None or size[0] is not state.node:
+            size = self._sizes[number] = (state.node, tuple(sorted(state.node.allocatable.items())))
+        key = (size[1], tuple(sorted(state.used.items())), state.counted)
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= _MOST:
+                self._kinds.clear()
+            kind = self._kinds.setdefault(key, next(self._numbers))
+        return kind
+
+
+_MOST_CHANGES = 4_096
+
+
+class ChangeLog:
+    """Changes of nodes, by number; `count` says how many there have been."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.versions: list[int] = []
+        """Version of each node: every change sets a new number, and the end of a trial restores the old one."""
+        self._latest: list[int] = []
+
+    def record(self, number: int, version: int | None = None) -> None:
+        """Record a change of a node; with `version`, the node is as it was at that version."""
+        self.count += 1
+        if number == len(self.versions):
+            self.versions.append(self.count)
+        self.versions[number] = self.count if version is None else version
+        self._latest.append(number)
+        if len(self._latest) > _MOST_CHANGES:
+            del self._latest[: _MOST_CHANGES // 2]
+
+    def since(self, count: int) -> Sequence[int]:
+        """Nodes that changed after the first `count` changes; all nodes if the log no longer reaches back that far."""
+        missed = self.count - count
+        if missed > len(self._latest):
+            return range(len(self.versions))
+        return self._latest[len(self._latest) - missed :]
+
+    def fork(self) -> "ChangeLog":
+        """An independent copy of the log."""
+        twin = ChangeLog()
+        twin.count, twin.versions, twin._latest = self.count, self.versions[:], self._latest[:]
+        return twin
+
 
 RawScores = tuple[int, int]
 PLAIN = ("", (0, 0))

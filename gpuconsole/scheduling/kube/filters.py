@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.mig_resources import Division
 from gpuconsole.model.labels import NodeTerm, Taint, Toleration
 from gpuconsole.model.resources import PODS
-from gpuconsole.scheduling.devices import slices as slices_of
+from gpuconsole.scheduling.devices import gpu_allocation as slices_of
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against
 from gpuconsole.scheduling.kube.pod_classes import PodClass

@@ -1,32 +1,59 @@
 """Cache of all nodes and the pods on them. Mutates; a trial restores everything.
 
 Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
+
+Zone-interleaved order in which kube-scheduler searches nodes (its node tree).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, zip_longest
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.kube import nodes as books
-from gpuconsole.scheduling.kube.bin_packing import packing, typical_pods
-from gpuconsole.scheduling.kube.budgets import DisruptionAllowance
-from gpuconsole.scheduling.kube.change_log import ChangeLog
-from gpuconsole.scheduling.kube.claims_and_volumes import NOTHING as NOTHING_GIVEN
-from gpuconsole.scheduling.kube.claims_and_volumes import AssumedClaims, ClaimsAndVolumes
-from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
-from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.node_classes import NodeClasses
-from gpuconsole.scheduling.kube.node_plugins import NodeLocalPlugins, lens
+from gpuconsole.scheduling.kube.feasibility import ChangeLog, FeasibilityCache, NodeClasses
+from gpuconsole.scheduling.kube.framework_runtime import (
+    NOTHING,
+    NodeLocalPlugins,
+    PodContextPlugins,
+    PodIndex,
+    lens,
+    prefilter,
+)
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, Reservation
-from gpuconsole.scheduling.kube.pending import PendingPod
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.kube.pod_index import PodIndex
-from gpuconsole.scheduling.kube.pod_plugins import NOTHING, PodContextPlugins, prefilter
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import IMAGES
-from gpuconsole.scheduling.kube.zones import interleaved
+from gpuconsole.scheduling.kube.preemption import DisruptionAllowance
+from gpuconsole.scheduling.kube.profile import IMAGES, REGION, ZONE, PlacementPolicy
+from gpuconsole.scheduling.kube.scheduling_queue import PendingPod
+from gpuconsole.scheduling.kube.scores import Images, packing, typical_pods
+from gpuconsole.scheduling.kube.volumes import NOTHING as NOTHING_GIVEN
+from gpuconsole.scheduling.kube.volumes import AssumedClaims, ClaimsAndVolumes
+
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+
+
+def zone_of(node: Node) -> tuple[str, str]:
+    """Region and zone; both empty where the node has neither label (GetZoneKey)."""
+    labels = node.labels
+    return labels.get(REGION) or labels.get(OLD_REGION, ""), labels.get(ZONE) or labels.get(OLD_ZONE, "")
+
+
+def interleaved(states: Sequence[NodeState], numbers: Sequence[int]) -> tuple[int, ...]:
+    """Take one node from each zone in turn (round robin), the oldest first; zones are ordered by their oldest node."""
+    zones: dict[tuple[str, str], list[int]] = {}
+    for _, number in sorted((_born(states[number]), number) for number in numbers):
+        node = states[number].node
+        assert node is not None
+        zones.setdefault(zone_of(node), []).append(number)
+    return tuple(number for turn in zip_longest(*zones.values()) for number in turn if number is not None)
+
+
+def _born(state: NodeState) -> tuple[int, str]:
+    assert state.node is not None
+    return state.node.created, state.name
+
 
 Kind = tuple[PodClass, int]
 """Pod class and priority."""

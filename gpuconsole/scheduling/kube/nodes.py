@@ -10,7 +10,8 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.resources import CPU, EMPTY, MAX, MEMORY, PODS, Resources
-from gpuconsole.scheduling.devices import gpu_topology, slices
+from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
+from gpuconsole.scheduling.devices import gpu_allocation as slices
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 NO_OWNERS = ""

@@ -1,4 +1,7 @@
-"""State of placement: nodes, placed pods, pending pods and nominations. Mutates."""
+"""State of placement: nodes, placed pods, pending pods and nominations. Mutates.
+
+Constraints of a pending pod beyond its class: other pods, host ports, and claims. Pure.
+"""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -10,19 +13,42 @@ from gpuconsole.model.cluster import CompositePodGroup, Node, Pod, PodDisruption
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.kube import framework_runtime as pod_index
 from gpuconsole.scheduling.kube import pod_groups
-from gpuconsole.scheduling.kube.backoff_queue import PodBackoff, gang_key
-from gpuconsole.scheduling.kube.budgets import DisruptionAllowance, opened
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
-from gpuconsole.scheduling.kube.pending import PendingPod, PodGang
-from gpuconsole.scheduling.kube.placements import GroupTree
+from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.plugins.pod_topology_spread import siblings
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.scheduling.kube.pod_constraints import depends_on_other_pods, has_node_constraints, kind_of
-from gpuconsole.scheduling.kube.pod_groups import gang_of, group_of
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.queue import Queue
+from gpuconsole.scheduling.kube.pod_groups import GroupTree, gang_of, group_of
+from gpuconsole.scheduling.kube.preemption import DisruptionAllowance, opened
+from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
+from gpuconsole.scheduling.kube.scheduling_queue import Kind, PendingPod, PodBackoff, PodGang, Queue, gang_key
+
+
+def kind_of(pod: Pod) -> Kind:
+    """Key that distinguishes pods of one class; a pod with claims has a key of its own."""
+    return (*pod_index.kind_of(pod), ports.host_ports(pod.template), pod.key if _claims(pod) else "")
+
+
+def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
+    """True if scheduling the pod depends on other pods or on its claims."""
+    template = pod.template
+    if template.spread or has_pod_affinity(pod) or _claims(pod) or ports.host_ports(template):
+        return True
+    return bool(rules.spread is None or rules.spread) and siblings(pod) is not None
+
+
+def has_node_constraints(pod: Pod) -> bool:
+    """True if new pods, volumes or devices may make a pending pod schedulable: spread, required affinity or claims."""
+    affinity = pod.template.pod_affinity
+    return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
+
+
+def _claims(pod: Pod) -> bool:
+    return bool(pod.template.volumes or pod.template.resource_claims)
+
 
 NEVER = "Never"
 

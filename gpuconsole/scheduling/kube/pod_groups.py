@@ -1,13 +1,188 @@
-"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), referenced by a pod label, and of scheduling.k8s.io."""
+"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), referenced by a pod label, and of scheduling.k8s.io.
 
-from collections.abc import Mapping
+Placements of pod groups: sets of nodes, one for each domain of a topology key, tried one by one (KEP-5732).
 
+The rules are those of kube-scheduler's podGroupSchedulingPlacementAlgorithm with its plugins TopologyPlacement,
+PodGroupPodsCount and NodeResourcesFit. It chooses at random among equal scores; here the first by name is taken.
+
+Detection of partially scheduled gangs that deadlock: each holds GPUs and needs more than is free.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import CompositePodGroup, Pod
+from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.pending import PodGang
-from gpuconsole.scheduling.kube.placements import GroupTree
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState
+from gpuconsole.scheduling.kube.placement_plans import Binding, place
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.scheduling_queue import PodGang
+from gpuconsole.scheduling.kube.scores import MAX_SCORE, most_allocated
+from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
+
+Placement = tuple[int, ...]
+"""The numbers of the nodes that a group may use, in the order in which they are searched."""
+
+
+class GroupTree(Struct, frozen=True, kw_only=True):
+    """A PodGroup with its pods, or a CompositePodGroup with its child groups."""
+
+    name: str
+    """`namespace/name`"""
+    topology_key: str = ""
+    """All its pods have to be on nodes that share the value of this label."""
+    gang: PodGang | None = None
+    """The gang of a PodGroup; None for a composite group, and for a PodGroup without pods."""
+    children: tuple["GroupTree", ...] = ()
+    least: int = 1
+    """How many child groups have to be placed at once (minGroupCount)."""
+
+    @property
+    def gangs(self) -> tuple[PodGang, ...]:
+        """The gangs of all PodGroups in it."""
+        own = (self.gang,) if self.gang is not None else ()
+        return (*own, *(gang for child in self.children for gang in child.gangs))
+
+    @property
+    def is_constrained(self) -> bool:
+        """True if scheduling it takes more than placing the pods of one PodGroup anywhere."""
+        return bool(self.topology_key or self.children)
+
+
+def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Binding] | None:
+    """Find nodes for as many pods of a group as fit in its best placement; None if none holds its minimum.
+
+    `within` limits the nodes; without a topology key they are the only placement.
+    """
+    if not tree.topology_key:
+        return _place_inside(board, tree, now, within)
+    found: list[tuple[list[Binding], int]] = []
+    start = board.start
+    for domain in domains(board, tree, within):
+        with board.trial():
+            steps = _place_inside(board, tree, now, domain)
+            if steps is not None:
+                _assume(board, steps, now)
+                found.append((steps, _allocated(board, domain)))
+        board.start = start
+    return _best(tree, found) if found else None
+
+
+def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
+    """Candidate placements of a group, by value of its topology key; if some of its pods have nodes, only their domain.
+
+    Empty if those pods are in several domains, or on a node without the label.
+    """
+    nodes: dict[str, list[int]] = defaultdict(list)
+    there = {pod for gang in tree.gangs for pod in gang.seated}
+    taken = set()
+    for number in board.order if within is None else within:
+        state = board.nodes[number]
+        value = state.node.labels.get(tree.topology_key) if state.node is not None else None
+        if value is not None:
+            nodes[value].append(number)
+        if there and not there.isdisjoint(state.seats):
+            taken.add(value)
+    return [tuple(nodes[value]) for value in sorted(nodes) if not taken or taken == {value}]
+
+
+def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
+    """The message of a pending gang: how many of its pods fit in the best domain, or that too few child groups fit."""
+    if tree.children:
+        return messages.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
+    candidates = domains(board, tree)
+    most = 0
+    start = board.start
+    for domain in candidates:
+        with board.trial():
+            most = max(most, len(_place_pods(board, gang, now, domain)))
+        board.start = start
+    return messages.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
+
+
+def _place_inside(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None) -> list[Binding] | None:
+    if not tree.children:
+        return _place_gang(board, tree.gang, now, within)
+    steps: list[Binding] = []
+    placed = 0
+    with board.trial():
+        for child in tree.children:
+            more = place_tree(board, child, now, within)
+            if more is not None:
+                _assume(board, more, now)
+                steps += more
+                placed += 1
+    return steps if placed >= tree.least else None
+
+
+def _place_gang(board: NodeCache, gang: PodGang | None, now: Time, within: Placement | None) -> list[Binding] | None:
+    if gang is None or not _enough(board, gang, within):
+        return None
+    with board.trial():
+        steps = _place_pods(board, gang, now, within)
+    # If all pods of the gang already have nodes, it counts as placed without further steps.
+    return steps if len(steps) >= gang.needed and (steps or gang.seated) else None
+
+
+def _enough(board: NodeCache, gang: PodGang, within: Placement | None) -> bool:
+    """Quick check: False if too few of the gang's pods fit these nodes even when each class is counted alone."""
+    places = 0
+    for waiter, count in gang.kinds:
+        outlook = board.outlook(waiter.shape, waiter.priority)
+        slots = outlook.slots if within is None else sum(outlook.verdict(number).slots for number in within)
+        places += min(count, slots)
+    return places >= gang.needed
+
+
+def _place_pods(board: NodeCache, gang: PodGang, now: Time, within: Placement | None) -> list[Binding]:
+    """Place the pods that fit, within the current trial."""
+    steps = []
+    for waiter in gang.members:
+        found = place(board, waiter, within)
+        if found is not None:
+            _assume(board, (found,), now)
+            steps.append(found)
+    return steps
+
+
+def _assume(board: NodeCache, steps: Sequence[Binding], now: Time) -> None:
+    for step in steps:
+        waiter = step.waiter
+        board.seat(step.number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
+        board.promise(waiter.who, step.number)
+
+
+def _best(tree: GroupTree, found: Sequence[tuple[list[Binding], int]]) -> list[Binding]:
+    """The placement with the highest sum of two scores, the first on ties: pods placed, relative to the most, and
+    utilization.
+    """
+    seated = sum(len(gang.seated) for gang in tree.gangs)
+    most = max(1, *(seated + len(steps) for steps, _ in found))
+    scores = [(seated + len(steps)) * MAX_SCORE // most + allocated for steps, allocated in found]
+    return found[scores.index(max(scores))][0]
+
+
+def _allocated(board: NodeCache, domain: Placement) -> int:
+    """NodeResourcesFit's score of a placement: MostAllocated over all its nodes."""
+    states = [board.nodes[number] for number in domain]
+    total = weights = 0
+    for name, weight in board.rules.strategy.resources:
+        capacity = sum(state.node.allocatable.get(name, 0) for state in states if state.node is not None)
+        if capacity:
+            total += weight * most_allocated(sum(_used(state, name) for state in states), capacity)
+            weights += weight
+    return total // weights if weights else 0
+
+
+def _used(state: NodeState, name: str) -> int:
+    return state.counted[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
+
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 """Labels that name a pod's PodGroup of the Coscheduling plugin; its older releases read the second."""
@@ -93,3 +268,36 @@ def _tree(
         if (one.namespace, one.parent_group) == place
     ]
     return GroupTree(name=root.key, topology_key=root.topology_key, children=tuple(children), least=root.min_groups)
+
+
+Fitting = Callable[[PodClass, int], int]
+"""How many pods of a class and a priority would fit now."""
+
+
+def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> PlacementDeadlock | None:
+    """The partially scheduled gangs whose other pods do not fit; None if there are none.
+
+    Call after each pass. With all-or-nothing gangs it happens only if a running gang lost pods that cannot be replaced.
+    """
+    jobs = tuple(_half_placed(gang) for gang in torn if _stuck(gang, fitting))
+    return PlacementDeadlock(jobs, free_gpus) if jobs else None
+
+
+def _stuck(gang: PodGang, fitting: Fitting) -> bool:
+    if not sum(gang.seated.values()) or not gang.needed:
+        return False
+    kinds = Counter((waiter.shape, waiter.priority) for waiter in gang.waiters.values())
+    places = sum(min(count, fitting(shape, priority)) for (shape, priority), count in kinds.items())
+    return places < gang.needed
+
+
+def _half_placed(gang: PodGang) -> HalfPlaced:
+    missing = sorted((waiter.shape.gpus for waiter in gang.waiters.values()), reverse=True)[: gang.needed]
+    return HalfPlaced(
+        gang=gang.name,
+        job=gang.job,
+        placed=len(gang.seated),
+        size=len(gang.seated) + gang.needed,
+        gpus_held=sum(gang.seated.values()),
+        gpus_missing=sum(missing),
+    )

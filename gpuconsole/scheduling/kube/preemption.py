@@ -3,18 +3,71 @@
 On each node all pods of lower priority are removed in simulation; if the pod then fits, as many as possible are
 reprieved, the most important first, and the rest are the victims. Terminating pods free their resources and are no
 victims. Pods whose eviction would violate a PodDisruptionBudget are reprieved first.
+
+Cached preemption candidates for one class of pods, computed on demand. Mutates.
+
+PodDisruptionBudgets in preemption: finds evictions that would violate a budget.
 """
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
+from gpuconsole.model.cluster import Pod, PodDisruptionBudget
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import PODS
-from gpuconsole.scheduling.kube.budgets import DisruptionAllowance, violating
 from gpuconsole.scheduling.kube.filters import room, slots
+from gpuconsole.scheduling.kube.framework_runtime import NOTHING, PodContextPlugins
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated, unseated
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.kube.pod_plugins import NOTHING, PodContextPlugins
+
+
+class DisruptionAllowance(Struct, frozen=True):
+    """A budget and how many of its pods may be disrupted now (status.disruptionsAllowed)."""
+
+    namespace: str
+    selector: LabelSelector
+    allowed: int
+
+    def covers(self, pod: Pod) -> bool:
+        """True if the budget selects the pod; pods without labels are never selected."""
+        return bool(pod.labels) and pod.namespace == self.namespace and self.selector.matches(pod.labels)
+
+
+def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, bool]]) -> tuple[DisruptionAllowance, ...]:
+    """Allowed disruptions of each budget, as the disruption controller counts; `pods` come with whether they are
+    healthy.
+
+    A budget with an empty selector covers no pod in preemption (filterPodsWithPDBViolation).
+    """
+    living: dict[str, list[tuple[Pod, bool]]] = {}
+    for pod, healthy in pods:
+        living.setdefault(pod.namespace, []).append((pod, healthy))
+    found = []
+    for budget in budgets:
+        selector = budget.selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            continue
+        one = DisruptionAllowance(budget.namespace, selector, 0)
+        covered = [healthy for pod, healthy in living.get(budget.namespace, ()) if one.covers(pod)]
+        found.append(DisruptionAllowance(budget.namespace, selector, budget.allowed(len(covered), sum(covered))))
+    return tuple(found)
+
+
+def violating(seats: Iterable[AssignedPod], budgets: Iterable[DisruptionAllowance]) -> set[str]:
+    """Pods whose eviction, in this order, would violate a budget."""
+    listed = list(budgets)
+    left = [budget.allowed for budget in listed]
+    broken = set()
+    for seat in seats:
+        for index, budget in enumerate(listed):
+            if seat.who is not None and budget.covers(seat.who):
+                left[index] -= 1
+                if left[index] < 0:
+                    broken.add(seat.pod)
+    return broken
+
 
 _OFFSET = 2**31
 """Added to each priority of the sum, so that many victims of negative priority do not win against few."""
@@ -140,3 +193,86 @@ def _rank(seats: tuple[AssignedPod, ...], broken: int = 0) -> Rank:
     top = seats[0].priority
     start = min(seat.since for seat in seats if seat.priority == top)
     return (broken, top, sum(seat.priority + _OFFSET for seat in seats), len(seats), -start)
+
+
+class PreemptionCandidates:
+    """The victims by node, and how many pods would fit without all pods of lower priority."""
+
+    def __init__(self, shape: PodClass, priority: int, nodes: list[NodeState]) -> None:
+        self._shape, self._priority, self._nodes = shape, priority, nodes
+        self._victims: dict[int, Victims] = {}
+        self._cheapest: list[tuple[Rank, str, int]] = []
+        """(rank, node name, node number) of all victims, some of them outdated; the lowest is the best."""
+        self._unseen: set[int] = set()
+        """Nodes that fit no such pod and whose victims have not been computed."""
+        self._reach: dict[int, int] = {}
+        self._reachable = 0
+        self._unreached: dict[int, int] = {}
+        """Nodes that are not in `_reach` yet → how many such pods fit now."""
+
+    def fork(self, nodes: list[NodeState]) -> "PreemptionCandidates":
+        """A copy over another node cache, whose nodes have to be the same."""
+        twin = PreemptionCandidates(self._shape, self._priority, nodes)
+        twin._victims, twin._cheapest, twin._unseen = self._victims.copy(), self._cheapest[:], self._unseen.copy()
+        twin._reach, twin._reachable, twin._unreached = self._reach.copy(), self._reachable, self._unreached.copy()
+        return twin
+
+    def forget(self, number: int) -> None:
+        """Drop the entry of a changed node."""
+        self._victims.pop(number, None)
+        self._unseen.discard(number)
+        self._reachable -= self._reach.pop(number, 0)
+        self._unreached.pop(number, None)
+
+    def consider(self, number: int, slots: int) -> None:
+        """Record that preemption may help on this node, which fits `slots` such pods now."""
+        self._unreached[number] = slots
+        if not slots:
+            self._unseen.add(number)
+
+    def cheapest(self) -> tuple[int, Victims] | None:
+        """The node whose victims have the lowest rank, and these; None if preemption helps nowhere.
+
+        The first by name on ties.
+        """
+        while self._unseen:
+            self._find_victims(self._unseen.pop())
+        self._tidy()
+        heap = self._cheapest
+        while heap:
+            rank, _, number = heap[0]
+            found = self._victims.get(number)
+            if found is not None and found.rank == rank:
+                return number, found
+            heappop(heap)
+        return None
+
+    def victims_on(self, number: int) -> Victims | None:
+        """Victims on this node, which fits no such pod now; None if preemption does not help."""
+        if number in self._unseen:
+            self._unseen.discard(number)
+            self._find_victims(number)
+        return self._victims.get(number)
+
+    def reachable(self) -> int:
+        """How many such pods would fit without all pods of lower priority."""
+        while self._unreached:
+            number, slots = self._unreached.popitem()
+            movable = movable_on(self._nodes[number], self._priority)
+            if movable:
+                slots = reach(self._nodes[number], self._shape, self._priority, movable)
+            self._reach[number] = slots
+            self._reachable += slots
+        return self._reachable
+
+    def _find_victims(self, number: int) -> None:
+        found = victims(self._nodes[number], self._shape, self._priority)
+        if found is not None:
+            self._victims[number] = found
+            heappush(self._cheapest, (found.rank, self._nodes[number].name, number))
+
+    def _tidy(self) -> None:
+        """Rebuild the heap if outdated entries accumulate."""
+        if len(self._cheapest) > 64 + 2 * len(self._victims):
+            self._cheapest = [(found.rank, self._nodes[i].name, i) for i, found in self._victims.items()]
+            heapify(self._cheapest)

@@ -6,18 +6,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.bin_packing import drawn
+from gpuconsole.scheduling.kube.framework_runtime import NodeLocalPlugins, PodContextPlugins, judge
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.node_plugins import NodeLocalPlugins
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.pending import PendingPod
 from gpuconsole.scheduling.kube.placement_plans import refusal
 from gpuconsole.scheduling.kube.plugins import MEETINGS, NODE_FILTERS, NODE_USAGE_FILTERS
-from gpuconsole.scheduling.kube.plugins.roles import NodeRejection
-from gpuconsole.scheduling.kube.pod_plugins import PodContextPlugins, judge
+from gpuconsole.scheduling.kube.plugins.framework import NodeRejection
 from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION
-from gpuconsole.scheduling.kube.scores import highest, normalised
-from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
+from gpuconsole.scheduling.kube.scheduling_queue import PendingPod
+from gpuconsole.scheduling.kube.scores import drawn, highest, normalised
+from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
 
 Verdicts = Callable[[NodeState], str]
 Pairs = Sequence[tuple[int, int]]

@@ -2,15 +2,180 @@
 
 Kubernetes 1.35 plugins/volumebinding, which Volcano 1.15 has a copy of. Not simulated: capacity that CSI drivers
 publish (CSIStorageCapacity), and inline volumes of pods.
+
+Volume filters VolumeZone, NodeVolumeLimits and VolumeRestrictions.
+
+Kubernetes 1.35 plugins/volumezone, nodevolumelimits, volumerestrictions; Volcano 1.15 has the first two.
+
+Volumes and storage classes, volumes assumed for pods, and the claims of a pod.
+
+Volumes and devices that pods claim, and those that are assumed for pods of this pass. Mutates.
 """
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.labels import Requirement
-from gpuconsole.model.storage import LOST, PersistentVolume, PersistentVolumeClaim
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodVolume
+from gpuconsole.model.storage import (
+    AVAILABLE,
+    LOST,
+    ONE_POD,
+    RELEASED,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from gpuconsole.scheduling.devices import allocator as claims
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.filters import term_matches
-from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan, claim_keys, claim_name, is_bound
+
+Place = tuple[str, str]
+"""(label, value) that a node must have; two empty strings are any node."""
+ANYWHERE: Place = ("", "")
+
+
+class Volumes(Struct, frozen=True):
+    """Volumes by the claims that may use them, and by location."""
+
+    kept: dict[str, list[PersistentVolume]]
+    """Claim → the volumes that name it, by name."""
+    free: dict[str, dict[Place, list[PersistentVolume]]]
+    """Class → place → the volumes that name no claim, the smallest first, then by name."""
+    labels: set[str]
+    """Labels of all places in `free`."""
+
+
+class Storage(Struct, kw_only=True):
+    """Storage objects, which stay unchanged, and assumed volumes. Mutates by `hold`, `release`."""
+
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    limits: Mapping[str, CSINode] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    """Volume → claim that is assumed to be bound to it."""
+    chosen: dict[str, str] = field(default_factory=dict)
+    """Claim → node for which a volume is assumed to be provisioned."""
+    _sorted: Volumes | None = None
+
+    def class_of(self, claim: PersistentVolumeClaim) -> str:
+        """The class that the claim names, else the newest default class; empty if neither exists."""
+        if claim.storage_class is not None:
+            return claim.storage_class
+        defaults = sorted(
+            (known for known in self.classes.values() if known.default), key=lambda known: (-known.created, known.name)
+        )
+        return defaults[0].name if defaults else ""
+
+    def node_of(self, claim: PersistentVolumeClaim) -> str:
+        """The node for which the claim's volume is being provisioned; empty if none."""
+        return self.chosen.get(claim.key) or claim.selected_node
+
+    def owner_of(self, volume: PersistentVolume) -> str:
+        """The claim that the volume is assumed for or names; empty if none."""
+        return self.held.get(volume.name) or volume.claim
+
+    def kept_for(self, claim: str) -> Iterator[PersistentVolume]:
+        """Volumes that name the claim or are assumed for it."""
+        for kept in self._by_owner().kept.get(claim, ()):
+            if self.owner_of(kept) == claim:
+                yield kept
+        for name, owner in self.held.items():
+            volume = self.volumes.get(name)
+            if volume is not None and owner == claim != volume.claim:
+                yield volume
+
+    def free_of(self, kind: str, node: Node | None) -> Iterator[PersistentVolume]:
+        """Unreserved volumes of a class, the smallest first.
+
+        With a node, volumes whose first label excludes it are left out; callers check the rest with `volumes.reaches`.
+        """
+        known = self._by_owner()
+        shelves = known.free.get(kind, {})
+        if node is not None:
+            here = [(label, node.labels[label]) for label in known.labels if label in node.labels]
+            shelves = {place: shelves[place] for place in (ANYWHERE, *here) if place in shelves}
+        found = heapq.merge(*shelves.values(), key=lambda volume: (volume.storage, volume.name))
+        return (volume for volume in found if not self.owner_of(volume))
+
+    def _by_owner(self) -> Volumes:
+        if self._sorted is None:
+            self._sorted = Volumes({}, {}, set())
+            for volume in sorted(self.volumes.values(), key=lambda volume: (volume.storage, volume.name)):
+                if not volume.claim and volume.phase == AVAILABLE:
+                    shelves = self._sorted.free.setdefault(volume.storage_class, {})
+                    for place in places_of(volume):
+                        shelves.setdefault(place, []).append(volume)
+                        self._sorted.labels.add(place[0])
+            for _, volume in sorted(self.volumes.items()):
+                if volume.claim and volume.phase != RELEASED:
+                    self._sorted.kept.setdefault(volume.claim, []).append(volume)
+        return self._sorted
+
+    def hold(self, plan: "VolumeBindingPlan") -> None:
+        """Assume the volumes of a pod's claims."""
+        self.held.update({volume: claim for claim, volume in plan.bindings})
+        self.chosen.update(dict.fromkeys(plan.provisions, plan.node))
+
+    def release(self, plan: "VolumeBindingPlan") -> None:
+        """Undo the assumption."""
+        for _, volume in plan.bindings:
+            self.held.pop(volume, None)
+        for claim in plan.provisions:
+            self.chosen.pop(claim, None)
+
+
+def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
+    """Label values of nodes that reach the volume, for the first label of its affinity."""
+    terms = volume.node_affinity
+    asked = terms[0].expressions if terms is not None and len(terms) == 1 else ()
+    one = next((one for one in asked if one.operator == "In"), None)
+    return (ANYWHERE,) if one is None else tuple((one.key, value) for value in dict.fromkeys(one.values))
+
+
+class VolumeBindingPlan(Struct, frozen=True):
+    """Volumes that a pod's claims would get on a node, or why they cannot."""
+
+    node: str
+    bindings: tuple[tuple[str, str], ...] = ()
+    """(claim, existing volume)."""
+    provisions: tuple[str, ...] = ()
+    """Claims for which a volume would be provisioned."""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        """True if something has to be bound before the pod."""
+        return bool(self.bindings or self.provisions)
+
+    @property
+    def volumes(self) -> tuple[tuple[str, str], ...]:
+        """(claim, volume) of each claim; no volume where one has to be provisioned."""
+        return (*self.bindings, *((claim, "") for claim in self.provisions))
+
+
+def claim_name(pod: Pod, volume: PodVolume) -> str:
+    """The name of the claim that the pod's volume names, or of the one created for an ephemeral volume."""
+    return volume.claim or f"{pod.name}-{volume.name}"
+
+
+def claim_keys(pod: Pod) -> tuple[str, ...]:
+    """`namespace/name` of the claim of each volume of the pod, in its order."""
+    return tuple(f"{pod.namespace}/{claim_name(pod, volume)}" for volume in pod.template.volumes)
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """True if claim and volume refer to each other."""
+    return bool(claim.volume) and claim.bound
+
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 NO_VOLUMES = "node(s) didn't find available persistent volumes to bind"
@@ -124,3 +289,193 @@ def _can_be_made(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> 
 def allowed(topologies: Sequence[Sequence[Requirement]], node: Node) -> bool:
     """True if a class with these allowedTopologies can provision a volume for the node; none means anywhere."""
     return not topologies or any(all(one.matches(node.labels) for one in term) for term in topologies)
+
+
+OTHER_ZONE = "node(s) had no available volume zone"
+TOO_MANY = "node(s) exceed max volume count"
+IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+ZONES: Mapping[str, str] = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Topology labels of volumes → their current names on nodes (translateToGALabel)."""
+
+
+def zone_trouble(pod: Pod, storage: Storage) -> str:
+    """VolumeZone's PreFilter: why the pod's volumes have no known zone; empty if all have one.
+
+    Unbound claims of a WaitForFirstConsumer class are skipped.
+    """
+    for key in claim_keys(pod):
+        claim = storage.claims.get(key)
+        if claim is None:
+            return f'persistentvolumeclaim "{key.partition("/")[2]}" not found'
+        kind = storage.class_of(claim)
+        if claim.volume:
+            if claim.volume not in storage.volumes:
+                return f'persistentvolume "{claim.volume}" not found'
+        elif not kind:
+            return "PersistentVolumeClaim had no pv name and storageClass name"
+        elif kind not in storage.classes:
+            return f'storageclass.storage.k8s.io "{kind}" not found'
+        elif not storage.classes[kind].waits:
+            return "PersistentVolume had no name"
+    return ""
+
+
+def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
+    """VolumeZone: why the labels of a bound volume exclude the node; empty if none does."""
+    if not any(key in node.labels for key in ZONES):
+        return ""
+    for key in claim_keys(pod):
+        claim = storage.claims.get(key)
+        volume = storage.volumes.get(claim.volume) if claim is not None and claim.volume else None
+        for label, places in volume.labels.items() if volume is not None else ():
+            if label in ZONES:
+                here = node.labels.get(label, node.labels.get(ZONES[label]))
+                if here not in places.split("__"):
+                    return OTHER_ZONE
+    return ""
+
+
+def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage) -> str:
+    """NodeVolumeLimits: why a driver cannot attach the pod's volumes to the node; empty if it can.
+
+    A volume that several pods use counts once.
+    """
+    limits = storage.limits.get(node.name)
+    if limits is None or not limits.limits:
+        return ""
+    wanted = dict(_attached(pod, storage))
+    there = dict(pair for other in others for pair in _attached(other, storage))
+    for driver in sorted(set(wanted.values())):
+        new = sum(1 for handle, of in wanted.items() if of == driver and handle not in there)
+        old = sum(1 for of in there.values() if of == driver)
+        if new and driver in limits.limits and old + new > limits.limits[driver]:
+            return TOO_MANY
+    return ""
+
+
+def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
+    """(volume, driver) of each claim of the pod; a claim without a volume counts separately."""
+    for key in claim_keys(pod):
+        claim = storage.claims.get(key)
+        if claim is None:
+            continue
+        volume = storage.volumes.get(claim.volume)
+        if volume is not None and volume.driver:
+            yield f"{volume.driver}/{volume.handle or volume.name}", volume.driver
+        elif volume is None:
+            kind = storage.classes.get(storage.class_of(claim))
+            if kind is not None and kind.provisions:
+                yield f"{kind.provisioner}/{key}", kind.provisioner
+
+
+def use_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
+    """VolumeRestrictions: the reason if another pod uses a ReadWriteOncePod claim of the pod; empty otherwise."""
+    single = {key for key in claim_keys(pod) if key in storage.claims and ONE_POD in storage.claims[key].access_modes}
+    taken = single and any(single.intersection(claim_keys(other)) for other in others if other.key != pod.key)
+    return IN_USE if taken else ""
+
+
+Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
+
+
+class AssumedClaims(Struct, frozen=True):
+    """Volumes and devices that a pod's claims get on its node."""
+
+    volumes: tuple[tuple[str, str], ...] = ()
+    """(claim, volume); the volume is empty if one has to be provisioned."""
+    devices: tuple[tuple[str, Allocation], ...] = ()
+
+
+NOTHING = AssumedClaims()
+
+
+class ClaimsAndVolumes:
+    """Storage and DRA objects by table; `storage` and `stock` show them with what one pass assumes."""
+
+    TABLES = (
+        *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
+        *("device_classes", "resource_slices", "resource_claims"),
+    )
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, Any]] = {table: {} for table in self.TABLES}
+        self.open()
+
+    def fork(self) -> "ClaimsAndVolumes":
+        """An independent copy."""
+        twin = ClaimsAndVolumes()
+        twin._tables = {name: table.copy() for name, table in self._tables.items()}
+        twin.open()
+        return twin
+
+    def open(self) -> None:
+        """Begin a pass: drop earlier assumptions, which the objects contain by now."""
+        tables = self._tables
+        self.storage = Storage(
+            claims=tables["persistent_volume_claims"],
+            volumes=tables["persistent_volumes"],
+            classes=tables["storage_classes"],
+            limits=tables["csi_nodes"],
+        )
+        self.stock = Stock(
+            classes=tables["device_classes"], slices=tables["resource_slices"], claims=tables["resource_claims"]
+        )
+
+    def take_in(self, obj: Object) -> bool:
+        """Apply an object that appeared or changed; False if its kind does not belong here."""
+        table = _table(obj)
+        if table:
+            self._tables[table][obj.key] = obj
+            self.open()
+        return bool(table)
+
+    def forget(self, table: str, key: str) -> bool:
+        """Apply the deletion of an object; False if it was not known here."""
+        if table in self._tables and self._tables[table].pop(key, None) is not None:
+            self.open()
+            return True
+        return False
+
+    def hold(self, pod: Pod, node: Node) -> AssumedClaims:
+        """Assume the volumes and devices that the pod's claims get on the node."""
+        if not pod.template.volumes and not pod.template.resource_claims:
+            return NOTHING
+        binding = plan(pod, node, self.storage)
+        grant = claims.grant(pod, node, self.stock)
+        self.storage.hold(binding)
+        self.stock.hold(pod.key, grant.allocations, grant.shared)
+        return AssumedClaims(binding.volumes, tuple(sorted(grant.allocations.items())))
+
+    def promises(self) -> Promises:
+        """The assumed claims, to be restored after a trial."""
+        users = {key: set(pods) for key, pods in self.stock.users.items()}
+        return self.storage.held.copy(), self.storage.chosen.copy(), self.stock.given.copy(), users
+
+    def put_back(self, promises: Promises) -> None:
+        """Restore the assumed claims that `promises` returned."""
+        self.storage.held, self.storage.chosen, self.stock.given, self.stock.users = promises
+
+
+def _table(obj: Object) -> str:
+    match obj:
+        case StorageClass():
+            return "storage_classes"
+        case CSINode():
+            return "csi_nodes"
+        case PersistentVolume():
+            return "persistent_volumes"
+        case PersistentVolumeClaim():
+            return "persistent_volume_claims"
+        case DeviceClass():
+            return "device_classes"
+        case ResourceSlice():
+            return "resource_slices"
+        case ResourceClaim():
+            return "resource_claims"
+        case _:
+            return ""

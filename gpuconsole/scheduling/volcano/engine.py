@@ -14,8 +14,7 @@ from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecisi
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.placement import SessionPlacement
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import ScoreTable, SessionPlacement
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus

@@ -7,7 +7,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.nodes import AssignedPod
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 
 POLICY = PlacementPolicy()
 

@@ -5,7 +5,7 @@ Queues and gangs are ignored: whether the job may start does not depend on nodes
 
 from collections.abc import Mapping, Sequence
 
-from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
+from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
 from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

@@ -14,10 +14,10 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.volcano import Numatopology
-from gpuconsole.scheduling.devices.claims import Grant
+from gpuconsole.scheduling.devices.allocator import Grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
+from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.job import JobInfo

@@ -12,7 +12,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.scheduling.devices.dra_inventory import Stock
-from gpuconsole.scheduling.kube.storage import Storage
+from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.labels import group_of

@@ -19,8 +19,7 @@ from gpuconsole.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from gpuconsole.scheduling.kube.storage import Storage, claim_name, is_bound
-from gpuconsole.scheduling.kube.volumes import match
+from gpuconsole.scheduling.kube.volumes import Storage, claim_name, is_bound, match
 from gpuconsole.sim.controllers import quotas
 from gpuconsole.sim.controllers.volcano import claims as jobs_claims
 from gpuconsole.sim.world import World

@@ -12,7 +12,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.score_table import NodeRow, ScoreTable
+from gpuconsole.scheduling.placement import NodeRow, ScoreTable
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS
 from gpuconsole.ui.score_columns import about, best_first, score_columns, summary

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.devices.dra_inventory import Stock
-from gpuconsole.scheduling.kube.storage import Storage
+from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo

@@ -18,8 +18,8 @@ from gpuconsole.model.devices import (
 )
 from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
-from gpuconsole.scheduling.devices import claims
-from gpuconsole.scheduling.devices.claims import Grant
+from gpuconsole.scheduling.devices import allocator as claims
+from gpuconsole.scheduling.devices.allocator import Grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 
 GI = 1024**3

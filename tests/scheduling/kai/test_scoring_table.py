@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.labels import Taint
-from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.scheduling.placement import ScoreTable
 from tests.scheduling.kai.test_engine import engine, node, pod, queue
 
 CLUSTER = (

@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kube.session import KubePlacement
 
 GIB = 1024**3

@@ -10,13 +10,11 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU
-from gpuconsole.scheduling.kube.change_log import ChangeLog
-from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
+from gpuconsole.scheduling.kube.feasibility import ChangeLog, FeasibilityCache, NodeClasses
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.node_classes import NodeClasses
 from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from tests.scheduling.kube.cluster import node, template
 
 NAMES = "abcde"

@@ -7,10 +7,11 @@ import pytest
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME, LabelSelector, Taint
 from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm, SpreadConstraint
-from gpuconsole.scheduling.kube import inter_pod_affinity, pod_topology_spread
-from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import StaticPodLister
+from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.scores import Images
 
 MEGABYTE = 1024 * 1024
 WEB, DB = LabelSelector({"app": "web"}), LabelSelector({"app": "db"})

@@ -14,8 +14,7 @@ from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm, SpreadConstraint
 from gpuconsole.model.resources import CPU, GPU, add
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import SchedulerProfile, ScoringStrategy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile, ScoringStrategy
 from gpuconsole.scheduling.kube.session import KubePlacement
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, short, template
 

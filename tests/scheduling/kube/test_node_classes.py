@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.kube.node_classes import ALONE, NodeClasses
+from gpuconsole.scheduling.kube.feasibility import ALONE, NodeClasses
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, Reservation, describe, reserving, seated
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from tests.scheduling.kube.cluster import node, template

@@ -8,11 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.scheduling.kube.packing import fgd, scores
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits, tightest, whole
+from gpuconsole.scheduling.kube.packing import policies as fgd
+from gpuconsole.scheduling.kube.packing import policies as scores
+from gpuconsole.scheduling.kube.packing.fragmentation import (
+    Fragmentation,
+    FreeCapacity,
+    PodDemand,
+    Typical,
+    fits,
+    tightest,
+    typical,
+    whole,
+)
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
-from gpuconsole.scheduling.kube.packing.typical import Typical, typical
 from tests.tools.packing_replay import GpuAmounts, Replay, ReplayedPlacement, taken
 
 NOTHING = Fragmentation(())

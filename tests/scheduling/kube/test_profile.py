@@ -7,14 +7,13 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.node_plugins import lens
+from gpuconsole.scheduling.kube.framework_runtime import lens
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
-from gpuconsole.scheduling.kube.plugins.noderesourcesbalancedallocation import balance
+from gpuconsole.scheduling.kube.plugins.node_plugins import balance
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.profile import BackoffSettings, SchedulerProfile, ScoringStrategy, Weights
-from gpuconsole.scheduling.kube.scores import broken_line
-from gpuconsole.scheduling.score_table import NodeScore
+from gpuconsole.scheduling.kube.scores import Images, broken_line
+from gpuconsole.scheduling.placement import NodeScore
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
 
 ALONE: Weights = (("NodeResourcesFit", 1),)

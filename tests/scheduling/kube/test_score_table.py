@@ -1,7 +1,7 @@
 """The table of filters and scores that can be asked for any pod."""
 
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint
-from gpuconsole.scheduling.score_table import NodeScore
+from gpuconsole.scheduling.placement import NodeScore
 from tests.scheduling.kube.cluster import Cluster, node, pod, template
 
 

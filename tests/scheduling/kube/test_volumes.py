@@ -13,8 +13,10 @@ from gpuconsole.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from gpuconsole.scheduling.kube import ports, volume_filters, volumes
-from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
+from gpuconsole.scheduling.kube import volumes
+from gpuconsole.scheduling.kube import volumes as volume_filters
+from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 
 GI = 1024**3
 ZONE = "topology.kubernetes.io/zone"

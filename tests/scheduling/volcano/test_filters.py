@@ -6,7 +6,7 @@ from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.devices.dra_inventory import Stock
-from gpuconsole.scheduling.kube.storage import Storage
+from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments

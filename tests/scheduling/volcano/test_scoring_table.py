@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
-from gpuconsole.scheduling.score_table import NodeScore, ScoreTable
+from gpuconsole.scheduling.placement import NodeScore, ScoreTable
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 

@@ -14,8 +14,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import SchedulerProfile
+from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement

@@ -2,10 +2,8 @@
 
 from random import Random
 
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand
+from gpuconsole.scheduling.kube.packing.fragmentation import MILLI, Fragmentation, FreeCapacity, PodDemand, typical
 from gpuconsole.scheduling.kube.packing.policies import Name
-from gpuconsole.scheduling.kube.packing.typical import typical
 from tests.shared import TRACES
 from tests.tools import fgd
 from tests.tools.bench.report import Report, median

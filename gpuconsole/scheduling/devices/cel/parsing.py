@@ -1,23 +1,181 @@
-"""Recursive-descent parser for CEL: builds a tree from tokens and rejects unknown names and functions."""
+"""Recursive-descent parser for CEL: builds a tree from tokens and rejects unknown names and functions.
 
-from collections.abc import Callable, Container, Mapping
+Tokenizer for CEL expressions.
 
-from gpuconsole.scheduling.devices.cel.tokens import SyntaxProblem, Token, tokens, unquote
-from gpuconsole.scheduling.devices.cel.tree import (
-    BindMacro,
-    Constant,
-    Either,
-    Element,
-    FieldAccess,
-    FunctionCall,
-    Listed,
-    Literal,
-    Mapped,
-    Name,
-    Ternary,
-    Tree,
-    height,
+Syntax tree of a CEL expression.
+
+`&&` and `||` have a node type of their own, because they may absorb errors of their operands.
+"""
+
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
+
+from msgspec import Struct
+
+LONGEST = 10_240
+"""Limit of an expression's length, in characters."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+|//[^\n]*)
+  | (?P<number>0[xX][0-9a-fA-F]{1,16}[uU]?|\d{1,19}(?:\.\d{1,19})?(?:[eE][+-]?\d{1,3})?[uU]?)
+  | (?P<text>[rR]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<sign>\|\||&&|==|!=|<=|>=|[-+*/%!<>?:.,()\[\]{}])
+    """,
+    re.VERBOSE,
 )
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[0-3][0-7]{2}|.)")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+class SyntaxProblem(ValueError):
+    """Error: the expression cannot be parsed; `column` is the offset from its start, from 0."""
+
+    def __init__(self, column: int, problem: str) -> None:
+        super().__init__(problem)
+        self.column = column
+
+
+class Token(Struct, frozen=True):
+    """A lexical token; `kind` is number, text, name, sign or end."""
+
+    kind: str
+    value: str
+    column: int
+
+
+def tokens(expression: str) -> Iterator[Token]:
+    """Split an expression into tokens, the last of kind `end`. Raises SyntaxProblem."""
+    if len(expression) > LONGEST:
+        raise SyntaxProblem(LONGEST, f"expression is longer than {LONGEST} characters")
+    at = 0
+    while at < len(expression):
+        match = _TOKEN.match(expression, at)
+        if match is None:
+            raise SyntaxProblem(at, f"Syntax error: token recognition error at: {expression[at]!r}")
+        kind = match.lastgroup or ""
+        if kind != "space":
+            yield Token(kind, match[0], at)
+        at = match.end()
+    yield Token("end", "<EOF>", at)
+
+
+def unquote(literal: str) -> str:
+    """Return the value of a string literal."""
+    if literal[0] in "rR":
+        return literal[2:-1]
+    return _ESCAPE.sub(_unescape, literal[1:-1])
+
+
+def _unescape(match: re.Match[str]) -> str:
+    body = match[1]
+    if len(body) == 1:
+        return _ESCAPED.get(body, body)
+    return chr(int(body[1:], 16)) if body[0] in "xu" else chr(int(body, 8))
+
+
+Constant = str | int | float | bool | None
+
+
+class Literal(Struct, frozen=True):
+    """A constant."""
+
+    value: Constant
+
+
+class Name(Struct, frozen=True):
+    """A variable."""
+
+    name: str
+
+
+class FieldAccess(Struct, frozen=True):
+    """`of.field`; with `test` it is has(of.field)."""
+
+    of: "Tree"
+    field: str
+    test: bool = False
+
+
+class Element(Struct, frozen=True):
+    """`of[key]`."""
+
+    of: "Tree"
+    key: "Tree"
+
+
+class FunctionCall(Struct, frozen=True):
+    """A call of a function, a method (its receiver is the first argument) or an operator (named by its sign)."""
+
+    name: str
+    arguments: tuple["Tree", ...]
+    method: bool = False
+
+
+class Either(Struct, frozen=True):
+    """Operands joined by `||`, or by `&&`."""
+
+    items: tuple["Tree", ...]
+    decisive: bool
+    """The operand value that decides the result alone: true for `||`, false for `&&`."""
+
+
+class Ternary(Struct, frozen=True):
+    """`test ? then : otherwise`."""
+
+    test: "Tree"
+    then: "Tree"
+    otherwise: "Tree"
+
+
+class Listed(Struct, frozen=True):
+    """A list, `[item, ...]`."""
+
+    items: tuple["Tree", ...]
+
+
+class Mapped(Struct, frozen=True):
+    """A map, `{key: value, ...}`."""
+
+    items: tuple[tuple["Tree", "Tree"], ...]
+
+
+class BindMacro(Struct, frozen=True):
+    """`cel.bind(name, value, body)`."""
+
+    name: str
+    value: "Tree"
+    body: "Tree"
+
+
+Tree = Literal | Name | FieldAccess | Element | FunctionCall | Either | Ternary | Listed | Mapped | BindMacro
+
+
+def height(tree: Tree) -> int:
+    """Return the number of levels of a tree."""
+    level, tallest = [tree], 0
+    while level:
+        level = [child for node in level for child in _children(node)]
+        tallest += 1
+    return tallest
+
+
+def _children(tree: Tree) -> Iterator[Tree]:
+    match tree:
+        case FieldAccess(of):
+            yield of
+        case Element(of, key):
+            yield from (of, key)
+        case FunctionCall(arguments=items) | Either(items) | Listed(items):
+            yield from items
+        case Ternary(test, then, otherwise):
+            yield from (test, then, otherwise)
+        case Mapped(items):
+            yield from (part for pair in items for part in pair)
+        case BindMacro(_, value, body):
+            yield from (value, body)
+
 
 DEEPEST = 30
 """Limit of nested subexpressions, such as parentheses; each level costs the parser a dozen calls."""

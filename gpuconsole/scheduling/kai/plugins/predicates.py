@@ -15,7 +15,8 @@ from gpuconsole.scheduling.kai.plugins import claims, pod_volumes
 from gpuconsole.scheduling.kai.plugins.pod_affinity import Neighbours
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
-from gpuconsole.scheduling.kube import ports, volumes
+from gpuconsole.scheduling.kube import volumes
+from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
 
 PREDICATES = (
     *("QueueCapacity", "NodeResourcesType", "GpuMemorySynced", "MaxPods", "NodeConditions", "TaintToleration"),

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kube.ports import host_ports
+from gpuconsole.scheduling.kube.plugins.pod_plugins import host_ports
 
 
 class FailedJobs:

@@ -2,24 +2,22 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.scheduling.kube.plugins import (
-    dynamicresources,
-    imagelocality,
-    interpodaffinity,
-    nodeaffinity,
-    nodename,
-    nodeports,
-    noderesourcesbalancedallocation,
-    noderesourcesfit,
-    nodeunschedulable,
-    nodevolumelimits,
-    podtopologyspread,
-    tainttoleration,
-    volumebinding,
-    volumerestrictions,
-    volumezone,
-)
-from gpuconsole.scheduling.kube.plugins.roles import NodeLocalFilter, NodeUsageFilter, PodFilter, PodScore, Scoring
+from gpuconsole.scheduling.kube.plugins import node_plugins as imagelocality
+from gpuconsole.scheduling.kube.plugins import node_plugins as nodeaffinity
+from gpuconsole.scheduling.kube.plugins import node_plugins as nodename
+from gpuconsole.scheduling.kube.plugins import node_plugins as noderesourcesbalancedallocation
+from gpuconsole.scheduling.kube.plugins import node_plugins as noderesourcesfit
+from gpuconsole.scheduling.kube.plugins import node_plugins as nodeunschedulable
+from gpuconsole.scheduling.kube.plugins import node_plugins as tainttoleration
+from gpuconsole.scheduling.kube.plugins import pod_plugins as dynamicresources
+from gpuconsole.scheduling.kube.plugins import pod_plugins as interpodaffinity
+from gpuconsole.scheduling.kube.plugins import pod_plugins as nodeports
+from gpuconsole.scheduling.kube.plugins import pod_plugins as nodevolumelimits
+from gpuconsole.scheduling.kube.plugins import pod_plugins as volumebinding
+from gpuconsole.scheduling.kube.plugins import pod_plugins as volumerestrictions
+from gpuconsole.scheduling.kube.plugins import pod_plugins as volumezone
+from gpuconsole.scheduling.kube.plugins import pod_topology_spread as podtopologyspread
+from gpuconsole.scheduling.kube.plugins.framework import NodeLocalFilter, NodeUsageFilter, PodFilter, PodScore, Scoring
 from gpuconsole.scheduling.kube.profile import (
     BALANCED,
     CLAIMS,

@@ -14,7 +14,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.scheduling.devices.cel.tree import Tree
+from gpuconsole.scheduling.devices.cel.parsing import Tree
 from gpuconsole.scheduling.devices.selectors import compile_selector
 from gpuconsole.scheduling.kueue.config import ClassMap, DeviceClassMapping
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from gpuconsole.model.devices import EXACT_COUNT, Device, DeviceRequest, ResourceSlice
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import MAX, Resources, format_quantity
-from gpuconsole.scheduling.devices.cel.tree import Tree
-from gpuconsole.scheduling.devices.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
+from gpuconsole.scheduling.devices.cel.parsing import Tree
 from gpuconsole.scheduling.devices.selectors import selects
 from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, DeviceCatalogue, Problem, ProblemKind, compiled
 

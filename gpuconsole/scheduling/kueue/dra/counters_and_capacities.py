@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from gpuconsole.model.devices import CapacityPolicy, Device, DeviceCapacity, DeviceRequest
 from gpuconsole.model.resources import MAX
-from gpuconsole.scheduling.devices.cel.tree import Tree
-from gpuconsole.scheduling.devices.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
+from gpuconsole.scheduling.devices.cel.parsing import Tree
 from gpuconsole.scheduling.devices.selectors import selects
 from gpuconsole.scheduling.kueue.config import CapacitySource, CounterSource
 from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, DeviceCatalogue, Problem, ProblemKind, compiled

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.devices import claims
+from gpuconsole.scheduling.devices import allocator as claims
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

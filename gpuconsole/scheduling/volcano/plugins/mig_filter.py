@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
 from gpuconsole.model.resources import is_mig
-from gpuconsole.scheduling.devices import slices
+from gpuconsole.scheduling.devices import gpu_allocation as slices
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.volcano.api.fit_errors import PredicateStatus

@@ -7,11 +7,13 @@ from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import NodeTerm
-from gpuconsole.scheduling.kube import inter_pod_affinity, messages, pod_topology_spread, ports
+from gpuconsole.scheduling.kube import inter_pod_affinity, messages
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
+from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.plugins import pod_topology_spread
+from gpuconsole.scheduling.kube.plugins.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.kube.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.node_pods import NodePods

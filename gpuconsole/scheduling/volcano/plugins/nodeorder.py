@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import CPU, GPU, MEMORY, add
-from gpuconsole.scheduling.kube import inter_pod_affinity, pod_topology_spread
-from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
+from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.kube.scores import MAX_SCORE, dislikes, least_allocated, most_allocated, preference
+from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, dislikes, least_allocated, most_allocated, preference
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube import volume_filters, volumes
+from gpuconsole.scheduling.kube import volumes
+from gpuconsole.scheduling.kube import volumes as volume_filters
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.kube.storage import VolumeBindingPlan
+from gpuconsole.scheduling.kube.volumes import VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.fit_errors import PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
