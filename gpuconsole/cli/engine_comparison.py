@@ -22,8 +22,8 @@ from gpuconsole.insight.engines import engines
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_exactly, format_seconds, format_time
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.scheduling.volcano.policy import HELM_CONF
-from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.config import HELM_CONF
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.sim.substitutes import load_of, queued, under

@@ -18,8 +18,8 @@ from gpuconsole.model.documents.sources import SourceText, read_sources
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.manifests.loaded import LoadedObject
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.scheduling.volcano.reading import ParsedVolcanoConfiguration, read_configuration
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
+from gpuconsole.scheduling.volcano.scheduler_conf import ParsedVolcanoConfiguration, read_configuration
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError

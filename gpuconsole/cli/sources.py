@@ -35,7 +35,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim import latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity

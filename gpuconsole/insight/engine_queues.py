@@ -22,10 +22,9 @@ from gpuconsole.model.resources import GPU, MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kai.api.amounts import mig_profile
-from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.plugins.proportion import divide
-from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes
 
 ROOT = "root"
 """Volcano's own queue above all others."""

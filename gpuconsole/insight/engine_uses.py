@@ -18,7 +18,7 @@ from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
-from gpuconsole.scheduling.volcano.jobs.group import group_name
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 
 Amounts = Mapping[str, float]
 """Counted resource → how much."""

@@ -11,7 +11,7 @@ from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.policy import SimPolicy
 

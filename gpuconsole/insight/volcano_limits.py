@@ -10,7 +10,7 @@ from gpuconsole.model.resources import EMPTY, GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
-from gpuconsole.scheduling.volcano.jobs.group import group_name
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 
 
 def beyond(snapshot: Snapshot, group: PodGroup) -> str:

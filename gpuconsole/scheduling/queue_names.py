@@ -6,8 +6,8 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
-from gpuconsole.scheduling.volcano.api.labels import group_of
-from gpuconsole.scheduling.volcano.jobs.podgroup_controller import QUEUE_NAME
+from gpuconsole.scheduling.volcano.api.task import group_of
+from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
 
 VOLCANO_DEFAULT = "default"
 """The queue of a pod that names none, if Volcano has a queue with this name."""

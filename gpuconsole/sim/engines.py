@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.multi_scheduler import MultiScheduler
 from gpuconsole.scheduling.placement import PlacementEngine
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy
 
 

@@ -7,7 +7,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.jobs.batch import lacking, stands_in
 from gpuconsole.model.jobs.services_and_pod_groups import LEADER, ROLE, WORKER, WORKER_INDEX
 from gpuconsole.model.pod_template import PodSet
-from gpuconsole.scheduling.volcano.jobs.labels import TASK_INDEX, TASK_SPEC
+from gpuconsole.scheduling.volcano.jobs.tasks import TASK_INDEX, TASK_SPEC
 
 Place = tuple[str, int]
 """A pod set, and a pod's index in it."""

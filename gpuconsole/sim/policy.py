@@ -9,7 +9,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
 from gpuconsole.sim.gpu_setup import BARE, GpuSetup

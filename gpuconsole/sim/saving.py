@@ -13,7 +13,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.session_state import SessionState
-from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
+from gpuconsole.scheduling.volcano.jobs.requests import Delayed
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.kernel import Kernel, SavedTimer
 from gpuconsole.sim.members import Dispatch, MultiKueueMember, WorkerCluster

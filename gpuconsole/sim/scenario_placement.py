@@ -10,9 +10,9 @@ from gpuconsole.scheduling.kai.conf import BadArgument, parse_configuration
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import configuration as kube
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
-from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
-from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
-from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.scenario_form import PlacementForm, UsageForm
 
 PLACEMENT_PATH = "engine.placement"

@@ -18,7 +18,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario
 

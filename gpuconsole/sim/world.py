@@ -28,8 +28,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
-from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
-from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
+from gpuconsole.scheduling.volcano.jobs.requests import Delayed, JobRequest
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.engines import placement_engine
 from gpuconsole.sim.kernel import Kernel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.scheduling.volcano.policy import HELM_CONF
+from gpuconsole.scheduling.volcano.config import HELM_CONF
 from tests.cli.line import Line
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Parameters
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, PreemptionStrategy
-from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, build, load_scenario

@@ -8,8 +8,8 @@ import yaml
 from gpuconsole.insight.linting import LintEngines, LintFacts, LintLevel, comments, lint
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.scheduling.kueue.config import KueueConfig, Transformation
-from gpuconsole.scheduling.volcano.policy import HELM_CONF
-from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.config import HELM_CONF
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
 from tests.sim.autoscaled import CATALOGUE
 

@@ -8,7 +8,7 @@ from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, node

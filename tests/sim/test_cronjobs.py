@@ -10,7 +10,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams

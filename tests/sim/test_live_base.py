@@ -14,7 +14,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy

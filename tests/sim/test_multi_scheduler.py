@@ -10,7 +10,7 @@ from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, nodes, pod, run

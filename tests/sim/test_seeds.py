@@ -14,7 +14,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -15,7 +15,7 @@ from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, St
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, node

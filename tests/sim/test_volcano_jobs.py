@@ -14,7 +14,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.volcano import VolcanoPhase, VolcanoQueue
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, UNQUEUED, nodes

@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
-from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError

@@ -20,7 +20,7 @@ from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim import latencies
 from gpuconsole.sim.policy import SimPolicy
 

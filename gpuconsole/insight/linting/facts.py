@@ -27,9 +27,9 @@ from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
-from gpuconsole.scheduling.volcano.jobs.podgroup_controller import QUEUE_NAME
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.scheduling.volcano.reading import ParsedVolcanoConfiguration
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
+from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
+from gpuconsole.scheduling.volcano.scheduler_conf import ParsedVolcanoConfiguration
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
 
 SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}

@@ -9,8 +9,8 @@ from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.model.documents.findings import Path, Severity, path_text
 from gpuconsole.model.job import Job
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration
-from gpuconsole.scheduling.volcano.reading import EVICTING
+from gpuconsole.scheduling.volcano.config import VolcanoConfiguration
+from gpuconsole.scheduling.volcano.scheduler_conf import EVICTING
 
 WAITING_TIME = "sla-waiting-time"
 _LEVELS = {Severity.ERROR: LintLevel.ERROR, Severity.WARNING: LintLevel.WARNING, Severity.NOTE: LintLevel.NOTE}

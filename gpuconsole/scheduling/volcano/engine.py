@@ -2,6 +2,10 @@
 
 Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest free GPUs of its node, as with
 kube-scheduler's rules here; Volcano leaves that to the device plugin.
+
+End of a session: sets the phase and conditions of each PodGroup.
+
+GPU owners by node, tracked in the same node states as kube-scheduler's rules. Mutates.
 """
 
 import msgspec
@@ -14,19 +18,107 @@ from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecisi
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.nodes import AssignedPod
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.placement import ScoreTable, SessionPlacement
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.api.labels import group_of
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.closing import close
-from gpuconsole.scheduling.volcano.gpu_owners import VolcanoGpuOwners
-from gpuconsole.scheduling.volcano.groups import grouped, ungrouped
-from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskStatus, group_of
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
+from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.scheduling.volcano.scoring_table import score_table
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.store import VolcanoStore
+from gpuconsole.scheduling.volcano.store import VolcanoStore, grouped, ungrouped
+
+SCHEDULED_STATUSES = (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED)
+COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
+
+
+def close(session: VolcanoSession) -> None:
+    """Call the plugins' close functions, then set the phase of each job."""
+    for plugin in session.plugins:
+        plugin.on_session_close(session)
+    for job in session.jobs.values():
+        job.phase = phase_of(session, job)
+
+
+def phase_of(session: VolcanoSession, job: JobInfo) -> str:
+    """The phase that the PodGroup has after the session (getPodGroupPhase)."""
+    condition = session.conditions.get(job.uid)
+    if job.of_status(TaskStatus.RUNNING) and condition is not None and condition.type == "Unschedulable":
+        return "Unknown"
+    scheduled = job.count(SCHEDULED_STATUSES)
+    if job.pod_group is not None and scheduled >= job.pod_group.min_member:
+        return "Completed" if scheduled == job.count(COMPLETED) else "Running"
+    return job.phase if job.phase == "Inqueue" else "Pending"
+
+
+POLICY = PlacementPolicy()
+
+
+class VolcanoGpuOwners:
+    """Nodes with the owner of each GPU."""
+
+    def __init__(self) -> None:
+        self._board = NodeCache(POLICY)
+        self._shapes = PodClasses()
+        self._homes: dict[str, int] = {}
+        """Pod → number of its node."""
+
+    def describe(self, name: str, node: Node | None) -> None:
+        """Apply a node; None if it was deleted."""
+        self._board.describe(name, node)
+
+    def take_in(self, pod: Pod) -> None:
+        """Apply a pod: on a node it gets the GPUs and MIG instances that it names, otherwise it gives up what
+        it had.
+        """
+        if not pod.node or pod.done:
+            self.forget(pod.key)
+        elif self.of(pod.key) != pod.gpus or self._homes.get(pod.key) != self._board.number(pod.node):
+            self.forget(pod.key)
+            self.seat(pod, pod.bound or pod.created)
+
+    def seat(self, pod: Pod, now: Time) -> AssignedPod:
+        """Give a pod its GPUs and MIG instances: those that it names if they are free, else others that are."""
+        number = self._board.number(pod.node)
+        seat = AssignedPod(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus, slices=pod.slices)
+        self._homes[pod.key] = number
+        return self._board.seat(number, seat)
+
+    def forget(self, pod: str) -> None:
+        """Release a pod's GPUs and MIG instances."""
+        number = self._homes.pop(pod, None)
+        if number is not None:
+            self._board.unseat(number, pod)
+
+    def of(self, pod: str) -> tuple[int, ...]:
+        """The GPUs assigned to a pod."""
+        number = self._homes.get(pod)
+        return () if number is None else self._board.nodes[number].seats[pod].gpus
+
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
+        """The MIG instances assigned to a pod."""
+        number = self._homes.get(pod)
+        return () if number is None else self._board.nodes[number].seats[pod].slices
+
+    def free(self) -> dict[str, tuple[int, ...]]:
+        """The unassigned GPUs, by node."""
+        return {state.name: state.free_gpus for state in self._board.nodes if state.node is not None}
+
+    def fitting(self, template: PodTemplate) -> int:
+        """How many pods of a template fit now."""
+        return self._board.outlook(self._shapes.of(template), template.priority or 0).slots
+
+    def fork(self) -> "VolcanoGpuOwners":
+        """An independent copy."""
+        twin = VolcanoGpuOwners()
+        twin._board, twin._shapes, twin._homes = self._board.fork(), self._shapes, self._homes.copy()
+        return twin
+
 
 EVICTED = "Pod is evicted, because of {}"
 SCHEDULED = "Scheduled"

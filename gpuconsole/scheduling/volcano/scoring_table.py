@@ -9,11 +9,10 @@ from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, Sc
 from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.conf import Flag
+from gpuconsole.scheduling.volcano.config import Flag
+from gpuconsole.scheduling.volcano.node_search import NOW, Finder, choose_node, resource_fit, room
 from gpuconsole.scheduling.volcano.plugins.nodeorder import NodeorderPlugin
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
-from gpuconsole.scheduling.volcano.predicate_cache import NOW, room
-from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 RESOURCES = "NodeResources"

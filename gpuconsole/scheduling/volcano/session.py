@@ -18,22 +18,19 @@ from gpuconsole.scheduling.devices.allocator import Grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
-from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration
-from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
-from gpuconsole.scheduling.volcano.node_pods import NodePods
-from gpuconsole.scheduling.volcano.plugin import PodGroupStatusCondition, VolcanoPlugin
-from gpuconsole.scheduling.volcano.plugins.mig_groups import MigModel
-from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
-from gpuconsole.scheduling.volcano.search import Sampling
-from gpuconsole.scheduling.volcano.session_plugins import SessionPlugins
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.config import VolcanoConfiguration
+from gpuconsole.scheduling.volcano.node_search import Sampling
+from gpuconsole.scheduling.volcano.plugins.deviceshare import MigModel
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
+from gpuconsole.scheduling.volcano.session_plugins import PodGroupStatusCondition, SessionPlugins, VolcanoPlugin
 from gpuconsole.scheduling.volcano.statement import CommittedEviction
 
 SAMPLING = Sampling()

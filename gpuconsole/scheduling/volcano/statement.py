@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession

@@ -1,27 +1,182 @@
-"""Objects relevant to Volcano, as last observed or assumed, from which each session's snapshot is built. Mutates."""
+"""Objects relevant to Volcano, as last observed or assumed, from which each session's snapshot is built. Mutates.
 
-from collections.abc import Iterable, Mapping
+Cluster snapshot for a session, built from objects: tasks, jobs, nodes, queues and hyper nodes.
+
+PodGroup of a pod: the one that it names, or one created for its gang or its owner.
+
+Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one with minMember 1. A gang of the
+simulation without a PodGroup gets one of its size.
+
+DRA requests of tasks, read from their ResourceClaims, for quotas that count devices.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass, ResourceQuota
-from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from gpuconsole.model.devices import EXACT_COUNT, DeviceClass, ResourceClaim, ResourceSlice
+from gpuconsole.model.jobs.ray import RAY_PRIORITY
+from gpuconsole.model.jobs.ray import VOLCANO_QUEUE as RAY_QUEUE
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.volumes import Storage
-from gpuconsole.scheduling.volcano.api.budgets import open_budget
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
-from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodes
+from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
-from gpuconsole.scheduling.volcano.groups import group_for
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, DraResource, TaskInfo, TaskStatus, group_of
+from gpuconsole.scheduling.volcano.jobs.pod_group import PREFIX, QUEUE_NAME, group_of_pod
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import open_budget
 from gpuconsole.scheduling.volcano.session import ClusterInfo
-from gpuconsole.scheduling.volcano.snapshot import gather
+
+
+def grouped(pod: Pod) -> Pod:
+    """The pod with its PodGroup in its annotations, and with its key as uid so that ties are broken by name."""
+    if group_of(pod):
+        return replace(pod, uid=pod.key)
+    return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _made_name(pod)})
+
+
+def ungrouped(pod: Pod) -> Pod:
+    """A pod of another scheduler, without a PodGroup: it only uses resources of its node."""
+    others = {key: value for key, value in pod.annotations.items() if key != GROUP_NAME}
+    return replace(pod, uid=pod.key, annotations=others)
+
+
+def _made_name(pod: Pod) -> str:
+    """The name of the PodGroup: that of a gang with a PodGroup, else made from `Kind/name` of the gang or of
+    the owner.
+    """
+    if pod.gang and "/" not in pod.gang:
+        return pod.gang
+    kind, _, rest = (pod.gang or pod.job).partition("/")
+    return f"{PREFIX}{kind.lower()}-{rest.rpartition('/')[2]}" if kind else PREFIX + pod.name
+
+
+def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
+    """The PodGroup of a grouped pod for which no object exists; `phases` are those set by earlier sessions."""
+    key = group_of(pod)
+    made = group_of_pod(pod, key.rpartition("/")[2], {}, pod.gang_size if pod.gang else 1)
+    return replace(
+        made,
+        created=pod.created,
+        queue=_queue(pod),
+        priority_class=pod.labels.get(RAY_PRIORITY, made.priority_class),
+        # minResources of the gang are unknown from one pod, so the enqueue action does not check them.
+        min_resources=None,
+        phase=phases.get(key, "Pending"),
+    )
+
+
+def _queue(pod: Pod) -> str:
+    for place in (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels):
+        if QUEUE_NAME in place:
+            return place[QUEUE_NAME]
+    # KubeRay makes the PodGroup of its pods, with the queue that this label names; Volcano itself does not read it.
+    return pod.labels.get(RAY_QUEUE, "") if pod.job.startswith("Ray") else ""
+
+
+class ResourceClaimMissing(Exception):
+    """A claim that a pod names does not exist (yet)."""
+
+
+def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
+    """Set a task's DRA requests (buildTaskDRAInfo); they stay empty while one of its claims is missing."""
+    try:
+        by_claim = claimed(task.pod, claims)
+    except ResourceClaimMissing:
+        return
+    task.dra, task.claim_dra, task.claim_keys = total(by_claim), by_claim, tuple(sorted(by_claim))
+
+
+def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DraResource]]:
+    """Claimed devices by claim (`namespace/name`) and device class.
+
+    Requests with alternatives or for all devices do not count. The capacity that a request names is multiplied by its
+    count.
+
+    Raises:
+        ResourceClaimMissing: a claim that the pod names does not exist.
+    """
+    found: dict[str, dict[str, DraResource]] = {}
+    for named in pod.template.resource_claims:
+        key = f"{pod.namespace}/{_name(pod, named)}"
+        claim = claims.get(key)
+        if claim is None:
+            raise ResourceClaimMissing(key)
+        asked: dict[str, DraResource] = {}
+        for request in claim.requests:
+            if request.exactly and request.mode == EXACT_COUNT and request.device_class:
+                count = request.count or 1
+                amounts = {name: amount * count for name, amount in request.capacity.items()}
+                asked.setdefault(request.device_class, DraResource()).add(DraResource(count, amounts))
+        if asked:
+            found[key] = asked
+    return found
+
+
+def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraResource]:
+    """Sum over all claims, by device class."""
+    result: dict[str, DraResource] = {}
+    for asked in by_claim.values():
+        for device_class, devices in asked.items():
+            result.setdefault(device_class, DraResource()).add(devices)
+    return result
+
+
+def _name(pod: Pod, named: PodClaim) -> str:
+    """The name of the claim: as the pod says, or that of the claim created from a template."""
+    return named.claim or f"{pod.name}-{named.name}"
+
+
+DONE = frozenset((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
+NO_CLAIMS: Mapping[str, ResourceClaim] = {}
+NO_PRIORITIES: Mapping[str, int] = {}
+
+
+def gather(
+    *,
+    nodes: Iterable[NodeInfo],
+    pods: Iterable[Pod],
+    groups: Iterable[PodGroup],
+    queues: Iterable[VolcanoQueue],
+    priorities: Mapping[str, int] = NO_PRIORITIES,
+    default_priority: int = 0,
+    claims: Mapping[str, ResourceClaim] = NO_CLAIMS,
+    task_of: Callable[[Pod], TaskInfo] = TaskInfo,
+    now: Time = 0,
+) -> ClusterInfo:
+    """Build the snapshot for a session; `priorities` maps priority classes to their values.
+
+    Nodes are copied without tasks and get those of `pods`. A pod belongs to the job of its PodGroup; without one it
+    only uses resources of its node. Jobs whose queue does not exist are left out.
+    """
+    cluster = ClusterInfo(now=now)
+    cluster.nodes = {node.name: node.fresh() for node in nodes}
+    cluster.queues = {queue.name: QueueInfo(queue) for queue in queues}
+    jobs: dict[str, JobInfo] = {}
+    for group in groups:
+        job = jobs[group.key] = JobInfo(group.key)
+        job.set_pod_group(group)
+        job.priority = priorities.get(group.priority_class, default_priority)
+    cluster.jobs = jobs = {uid: job for uid, job in jobs.items() if job.queue in cluster.queues}
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        task = task_of(pod)
+        if pod.template.resource_claims and claims:
+            set_claims(task, claims)
+        node = cluster.nodes.get(task.node_name)
+        if node is not None and task.status not in DONE:
+            node.add_task(task)
+        if task.job in jobs:
+            jobs[task.job].add_task(task)
+    return cluster
+
 
 ROOT = "root"
 COMPLETED = "Completed"

@@ -17,9 +17,8 @@ from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 from gpuconsole.scheduling.kube.pod_groups import POD_GROUP_LABELS
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
-from gpuconsole.scheduling.volcano.jobs.labels import GROUP_NAME, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
+from gpuconsole.scheduling.volcano.jobs.tasks import GROUP_NAME, TASK_SPEC, tasks_of
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.solo.progress import next_pieces

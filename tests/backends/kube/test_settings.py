@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.settings import VOLCANO_ASSUMED, policy_of
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy
 from tests.backends.kube.test_visibility import Kueue
 

@@ -5,25 +5,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.actions.backfill import pending_tasks
-from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
+from gpuconsole.scheduling.volcano.actions.allocate import pending_tasks
+from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch, TaskPlacement
 from gpuconsole.scheduling.volcano.actions.gang_eviction import MOST_DOMAINS, GangOptions
-from gpuconsole.scheduling.volcano.actions.task_placement import TaskPlacement
+from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration
-from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
+    from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
 
 Document = Mapping[str, Any]
 

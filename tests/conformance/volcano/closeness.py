@@ -4,17 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.resources import CPU, MEMORY
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
-from gpuconsole.scheduling.volcano.functions import Purpose
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.network_topology_aware import NetworkTopologyAwarePlugin
 from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import Purpose
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 from tests.conformance.volcano.scoring import session_of

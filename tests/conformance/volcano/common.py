@@ -8,16 +8,14 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.closing import phase_of
-from gpuconsole.scheduling.volcano.conf import Flag, Tier, VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
-from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
-from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
+from gpuconsole.scheduling.volcano.config import Flag, Tier, VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.engine import phase_of
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
-from gpuconsole.scheduling.volcano.snapshot import gather
+from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
+from gpuconsole.scheduling.volcano.store import gather
 from tests.conformance.tables import Case, Table, compare
 from tests.conformance.volcano import objects
 

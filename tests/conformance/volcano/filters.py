@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.plugins.device_filters import filter_timeout
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.plugins.node_filters import VolumeBindingArguments, filter_timeout
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
-from gpuconsole.scheduling.volcano.plugins.volume_filters import VolumeBindingArguments
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 

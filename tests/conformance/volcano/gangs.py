@@ -6,12 +6,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode, PredicateStatus
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo, match_values, sub_job_id
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo, match_values, sub_job_id
-from gpuconsole.scheduling.volcano.api.task import TaskInfo, request_of
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus, request_of
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano.objects import node, pod, pod_group, resource, status, sub_group, task, tasks, topology
 

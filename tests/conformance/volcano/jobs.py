@@ -12,18 +12,16 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.jobs import group as groups
-from gpuconsole.scheduling.volcano.jobs.counts import with_condition
-from gpuconsole.scheduling.volcano.jobs.dependencies import is_up
-from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
-from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, PARTITION, TASK_SPEC
+from gpuconsole.scheduling.volcano.jobs import pod_group as groups
+from gpuconsole.scheduling.volcano.jobs.controller_actions import Syncing, is_up, kill, sync, with_condition
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
-from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
+from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, pod_of, with_claims
 from gpuconsole.scheduling.volcano.jobs.requests import (
     JobRequest,
+    Reaction,
     event_of_change,
     is_outdated,
+    react,
     request_of,
     request_of_command,
     request_of_group,
@@ -37,8 +35,11 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     course,
     unchanged,
 )
-from gpuconsole.scheduling.volcano.jobs.syncing import Syncing, sync
 from gpuconsole.scheduling.volcano.jobs.tasks import (
+    JOB_NAME,
+    JOB_VERSION,
+    PARTITION,
+    TASK_SPEC,
     index_of_pod,
     pod_name,
     pod_names,
@@ -47,7 +48,6 @@ from gpuconsole.scheduling.volcano.jobs.tasks import (
     task_replicas,
     tasks_of,
 )
-from gpuconsole.scheduling.volcano.jobs.volumes import VolumeClaimMissing, with_claims
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.conformance.volcano import objects
 from tests.conformance.volcano.job_objects import job, pod, pods_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.resources import amount
-from gpuconsole.scheduling.volcano.jobs.podgroup_controller import PREFIX, group_of_pod
+from gpuconsole.scheduling.volcano.jobs.pod_group import PREFIX, group_of_pod
 from tests.conformance.tables import Case, Check, Document, Table, compare
 from tests.conformance.volcano import objects
 

@@ -6,8 +6,7 @@ from typing import Any
 from gpuconsole.model.pod_template import Container
 from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import CpuPlace, Numatopology
-from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints
-from gpuconsole.scheduling.volcano.plugins.numa_hints import Hint, decide
+from gpuconsole.scheduling.volcano.plugins.numaaware import Hint, assign, decide, hints
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import objects
 

@@ -11,8 +11,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import HyperNode, NetworkTopology, PodGroup, SubGroupPolicy, VolcanoQueue
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from tests.conformance.tables import NotModelled
 
 Document = Mapping[str, Any]

@@ -6,17 +6,12 @@ from typing import Any
 from gpuconsole.model.clock import SECOND, Time, parse_time
 from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
-from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.plugins.buckets import TaskTopology, topology_of
-from gpuconsole.scheduling.volcano.plugins.cdp import cooldown
-from gpuconsole.scheduling.volcano.plugins.nodeorder import WEIGHTS, NodeorderPlugin
-from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
+from gpuconsole.scheduling.volcano.plugins.bin_packing import (
     ResourceScoringStrategy,
     ResourceStrategyFitPlugin,
     SpareShare,
@@ -26,7 +21,10 @@ from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
     strategy_of,
     unproportional,
 )
-from gpuconsole.scheduling.volcano.plugins.tdm import hours
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, cooldown
+from gpuconsole.scheduling.volcano.plugins.node_restrictions import hours
+from gpuconsole.scheduling.volcano.plugins.nodeorder import WEIGHTS, NodeorderPlugin
+from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects

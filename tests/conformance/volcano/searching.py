@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
-from gpuconsole.scheduling.volcano.plugins.network_distance import tasks_within
-from gpuconsole.scheduling.volcano.search import Sampling, best_of, by_score
+from gpuconsole.scheduling.volcano.node_search import Sampling, best_of, by_score
+from gpuconsole.scheduling.volcano.plugins.network_topology_aware import tasks_within
 from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects

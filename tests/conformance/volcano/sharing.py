@@ -9,22 +9,19 @@ from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.volcano.api.dra import DraResource
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, reserved
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.claims import ResourceClaimMissing, claimed, total
-from gpuconsole.scheduling.volcano.conf import Flag
-from gpuconsole.scheduling.volcano.functions import EvictionContext, VictimRequester
-from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
-from gpuconsole.scheduling.volcano.plugins.capacity_tree import CapacityQueueAttributes
+from gpuconsole.scheduling.volcano.api.task import DraResource
+from gpuconsole.scheduling.volcano.config import Flag
+from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin, CapacityQueueAttributes
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
-from gpuconsole.scheduling.volcano.plugins.inqueue_resources import reserved
-from gpuconsole.scheduling.volcano.plugins.overcommit import OvercommitPlugin
+from gpuconsole.scheduling.volcano.plugins.job_enqueueing import OvercommitPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
-from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes
-from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import EvictionContext, VictimRequester
+from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed, total
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 

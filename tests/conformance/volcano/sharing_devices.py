@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.scheduling.volcano.plugins.deviceshare import matching_rules
-from gpuconsole.scheduling.volcano.plugins.shared_gpus import Card, choose, gpu_indices
+from gpuconsole.scheduling.volcano.plugins.deviceshare import Card, choose, gpu_indices, matching_rules
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import objects
 

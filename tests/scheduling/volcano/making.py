@@ -7,15 +7,13 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, TASK_SPEC
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
-from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
+from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TASK_SPEC, TaskInfo
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 
 GIB = 1024**3

@@ -7,8 +7,15 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, Tier, VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.config import (
+    DEFAULTS,
+    Flag,
+    Tier,
+    VolcanoArguments,
+    VolcanoConfiguration,
+    VolcanoPluginOption,
+    tier,
+)
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 from tests.scheduling.volcano.making import cluster, job, queue, task

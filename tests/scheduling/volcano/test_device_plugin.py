@@ -9,18 +9,17 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, PODS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.plugins.deviceshare import exclusive_rules
-from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
-from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.plugins.deviceshare import (
     Card,
     CardRequest,
     CardShare,
     assigned,
     choose,
+    exclusive_rules,
     gpu_indices,
     plain_cards,
+    read_groups,
     vgpu_cards,
     vgpu_wishes,
 )

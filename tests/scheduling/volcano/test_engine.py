@@ -10,8 +10,8 @@ from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecisi
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
-from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 
 PREEMPTING = VolcanoPolicy(conf=HELM_CONF.replace("allocate,", "allocate, preempt,"))
 

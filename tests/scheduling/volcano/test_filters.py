@@ -9,8 +9,7 @@ from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, task
 

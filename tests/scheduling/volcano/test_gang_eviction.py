@@ -6,13 +6,11 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember, NetworkTopology
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.actions.gang_victims import bundles_of, in_order, only_allowed
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
+from gpuconsole.scheduling.volcano.actions.gang_eviction import bundles_of, in_order, only_allowed
+from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodes
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, tier
-from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, queue, task
 

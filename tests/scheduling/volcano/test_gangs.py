@@ -6,11 +6,9 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode
-from gpuconsole.scheduling.volcano.api.job import DisruptionBudget, JobInfo
+from gpuconsole.scheduling.volcano.api.job import DisruptionBudget, JobInfo, SubJobInfo, sub_job_id
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo, sub_job_id
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from tests.scheduling.volcano.making import job, pod, task
 
 S = TaskStatus

@@ -15,11 +15,9 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TaskStatus
+from gpuconsole.scheduling.volcano.config import VolcanoConfiguration, VolcanoPolicy, tier
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 from gpuconsole.scheduling.volcano.store import VolcanoStore

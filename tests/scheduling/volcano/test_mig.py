@@ -13,9 +13,9 @@ from gpuconsole.model.gpus.mig_resources import DYNAMIC, division_of
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, PODS
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME
+from gpuconsole.scheduling.volcano.api.task import GROUP_NAME
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 
 MIG = "nvidia.com/mig-"
 MOST = {"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}

@@ -4,13 +4,12 @@ import pytest
 
 from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
-from gpuconsole.scheduling.volcano.functions import Purpose
-from gpuconsole.scheduling.volcano.plugins.buckets import TaskTopology, topology_of
+from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
 from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import Purpose
 from tests.scheduling.volcano.making import job, node, session, task
 
 NETWORK = "network-topology-aware"

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskStatus
 from tests.scheduling.volcano.making import GIB, node, task
 
 S = TaskStatus

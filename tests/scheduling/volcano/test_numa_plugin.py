@@ -7,8 +7,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints, take
-from gpuconsole.scheduling.volcano.plugins.numa_hints import Hint, decide
+from gpuconsole.scheduling.volcano.plugins.numaaware import Hint, assign, decide, hints, take
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import GIB, job, node, session, task
 

@@ -8,9 +8,8 @@ from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption, tier
-from gpuconsole.scheduling.volcano.predicate_cache import PredicateCache
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.node_search import PredicateCache
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, pod, task
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.volcano import JobAction, VolcanoQueue
-from gpuconsole.scheduling.volcano.queue_states import CLOSED_BY_PARENT, next_queue_state, queue_command, queue_refusal
+from gpuconsole.scheduling.volcano.jobs.states import CLOSED_BY_PARENT, next_queue_state, queue_command, queue_refusal
 
 OPEN, CLOSE, SYNC = JobAction.OPEN_QUEUE, JobAction.CLOSE_QUEUE, JobAction.SYNC_QUEUE
 

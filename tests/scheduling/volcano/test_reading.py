@@ -2,10 +2,16 @@
 
 import pytest
 
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, VolcanoConfiguration, VolcanoPluginOption, tier
-from gpuconsole.scheduling.volcano.policy import HELM_CONF
-from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.config import (
+    DEFAULTS,
+    HELM_CONF,
+    Flag,
+    VolcanoArguments,
+    VolcanoConfiguration,
+    VolcanoPluginOption,
+    tier,
+)
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 
 HELM = VolcanoConfiguration(
     tiers=(

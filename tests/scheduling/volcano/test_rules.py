@@ -9,19 +9,18 @@ from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.actions.gang_victims import bundles_of
-from gpuconsole.scheduling.volcano.api.dra import DraResource as Devices
+from gpuconsole.scheduling.volcano.actions.gang_eviction import bundles_of
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.labels import PREEMPTABLE
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.claims import ResourceClaimMissing, claimed, total
-from gpuconsole.scheduling.volcano.closing import close
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.api.queue import reserved
+from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE
+from gpuconsole.scheduling.volcano.api.task import DraResource as Devices
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.engine import close
+from gpuconsole.scheduling.volcano.node_search import Finder, Sampling
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
-from gpuconsole.scheduling.volcano.plugins.inqueue_resources import reserved
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
-from gpuconsole.scheduling.volcano.search import Finder, Sampling
 from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed, total
 from tests.scheduling.volcano.making import cluster, job, pod, queue, task
 from tests.scheduling.volcano.test_actions import PLUGINS, acted, gone, machine, work
 from tests.scheduling.volcano.test_gang_eviction import acted as gang_acted

@@ -11,9 +11,8 @@ from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, queue, session, task

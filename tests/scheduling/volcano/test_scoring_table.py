@@ -7,8 +7,8 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.scheduling.placement import NodeScore, ScoreTable
+from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
-from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 
 PACKING = HELM_CONF.rstrip() + "\n    arguments: {binpack.resources: nvidia.com/gpu, binpack.weight: 2}\n"
 GIB = 1024**3

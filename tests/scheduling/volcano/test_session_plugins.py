@@ -6,9 +6,8 @@ import pytest
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, VolcanoPluginOption, tier
-from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT, REJECT, Victims
-from gpuconsole.scheduling.volcano.session_plugins import SessionPlugins
+from gpuconsole.scheduling.volcano.config import DEFAULTS, Flag, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT, SessionPlugins, Victims
 from tests.scheduling.volcano.making import job, queue, task
 
 ASKER = task("asker")

@@ -7,10 +7,15 @@ import pytest
 
 from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.labels import HIERARCHY, HIERARCHY_WEIGHTS
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.api.task import HIERARCHY, HIERARCHY_WEIGHTS
+from gpuconsole.scheduling.volcano.config import (
+    DEFAULTS,
+    Flag,
+    VolcanoArguments,
+    VolcanoConfiguration,
+    VolcanoPluginOption,
+)
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin

@@ -5,9 +5,8 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import GPU
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.groups import grouped
-from gpuconsole.scheduling.volcano.store import VolcanoStore
+from gpuconsole.scheduling.volcano.api.task import TaskStatus
+from gpuconsole.scheduling.volcano.store import VolcanoStore, grouped
 
 QUEUE = "scheduling.volcano.sh/queue-name"
 

@@ -7,17 +7,15 @@ from gpuconsole.model.cluster import PodDisruptionBudget, ResourceQuota
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, open_budget
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
-from gpuconsole.scheduling.volcano.api.qos import Qos, qos_of
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT, REJECT
-from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
-from gpuconsole.scheduling.volcano.plugins.tdm import hours, most_victims
+from gpuconsole.scheduling.volcano.api.task import Qos, TaskInfo, qos_of
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, open_budget
+from gpuconsole.scheduling.volcano.plugins.node_restrictions import hours, most_victims
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, session, task
 
 HOUR = 60 * MINUTE

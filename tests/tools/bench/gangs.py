@@ -17,8 +17,8 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.placement import PlacementEngine
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
-from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from tests.tools.bench.report import Report, cpu
 
 NODES, PODS = 5_000, 64

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from gpuconsole.scheduling.volcano.actions.allocate import allocate
-from gpuconsole.scheduling.volcano.actions.backfill import backfill
-from gpuconsole.scheduling.volcano.actions.enqueue import enqueue
+from gpuconsole.scheduling.volcano.actions.allocate import allocate, backfill, enqueue
 from gpuconsole.scheduling.volcano.actions.gang_eviction import gangpreempt, gangreclaim
 from gpuconsole.scheduling.volcano.actions.preempt import preempt
-from gpuconsole.scheduling.volcano.actions.reclaim import reclaim
-from gpuconsole.scheduling.volcano.actions.shuffle import shuffle
+from gpuconsole.scheduling.volcano.actions.reclaim import reclaim, shuffle
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 ACTIONS: Mapping[str, Callable[[VolcanoSession], None]] = {

@@ -2,23 +2,239 @@
 
 Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain fits
 the job decides, and inside it the score of the plugins.
+
+Hyper nodes assigned to a job and its sub-jobs in a trial, until it is committed or discarded.
+
+Placement of a sub-job's tasks on the nodes of one hyper node, in one statement.
+
+Tasks that a job still has to place: its sub-jobs in order, and the tasks of each.
 """
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cmp_to_key
 
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.actions.decisions import Decisions
-from gpuconsole.scheduling.volcano.actions.pending_sub_jobs import Worksheet, drained
-from gpuconsole.scheduling.volcano.actions.task_placement import TaskPlacement
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors
+from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.functions import Purpose
-from gpuconsole.scheduling.volcano.search import best_of
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.node_search import Finder, PredicateCache, best_of, choose_node, resource_fit
 from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import Purpose
 from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, VolcanoStatement, saved
+
+
+class Decisions:
+    """Records the hyper nodes that the trials of one action chose (allocate's Recorder). Mutates."""
+
+    def __init__(self, domains: HyperNodeDomains) -> None:
+        self._domains = domains
+        self._of_job: dict[str, str] = {}
+        self._of_sub_job: dict[tuple[str, str], dict[str, str]] = {}
+        """(job, hyper node tried for the job) → hyper node by sub-job."""
+        self._before: dict[str, dict[str, str]] = {}
+
+    def remember(self, job: JobInfo, sub_jobs: Iterable[str]) -> None:
+        """Save the hyper nodes of a job's sub-jobs before it is tried."""
+        known = [uid for uid in sub_jobs if uid in job.sub_jobs]
+        self._before[job.uid] = {uid: job.sub_jobs[uid].allocated_hyper_node for uid in known}
+
+    def take_back(self, job: JobInfo) -> None:
+        """Restore the saved hyper nodes of the sub-jobs."""
+        for uid, hyper_node in self._before.get(job.uid, {}).items():
+            if uid in job.sub_jobs:
+                job.sub_jobs[uid].allocated_hyper_node = hyper_node
+
+    def save_job(self, job: str, hyper_node: str) -> None:
+        """Record the hyper node chosen for a job."""
+        self._of_job[job] = hyper_node
+
+    def save_sub_job(self, job: str, tried: str, sub_job: str, hyper_node: str) -> None:
+        """Record a sub-job's hyper node in the trial of `tried` for its job."""
+        self._of_sub_job.setdefault((job, tried), {})[sub_job] = hyper_node
+
+    def carry_out(self, job: JobInfo) -> None:
+        """Apply the recorded hyper nodes of the job and its sub-jobs after a commit."""
+        chosen = self._of_job.get(job.uid)
+        if not chosen:
+            return
+        common = self._domains.common
+        job.allocated_hyper_node = common(job.allocated_hyper_node, chosen)
+        for uid, hyper_node in self._of_sub_job.get((job.uid, chosen), {}).items():
+            sub_job = job.sub_jobs.get(uid)
+            if sub_job is not None:
+                sub_job.allocated_hyper_node = common(sub_job.allocated_hyper_node, hyper_node)
+                sub_job.nominated_hyper_node = ""
+
+
+class TaskPlacement:
+    """Places tasks on nodes in one session."""
+
+    def __init__(self, session: VolcanoSession, *, remembers: bool) -> None:
+        self.session = session
+        self._remembers = remembers
+        self.memo = PredicateCache(session)
+
+    def finder(self) -> Finder:
+        """A node finder that uses the session's predicate cache."""
+        return Finder(self.session, remembers=self._remembers, memo=self.memo)
+
+    def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
+        """Place tasks until the sub-job is ready; None, with placements undone, if it is neither ready nor pipelined.
+
+        Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
+        """
+        session = self.session
+        nodes = session.real_node_list.get(hyper_node)
+        if not nodes:
+            return None
+        job = session.jobs[sub_job.job]
+        statement, finder = VolcanoStatement(session), self.finder()
+        place = sub_job.allocated_hyper_node
+        while tasks:
+            task = tasks.pop()
+            if not self._may_try(sub_job, task):
+                continue
+            found, errors = self._fitting(finder, task, nodes, hyper_node)
+            if not found:
+                if hyper_node != TOP and errors.nodes:
+                    errors.hyper_node = hyper_node
+                job.node_fit_errors[task.uid] = errors
+                if job.roles.continue_allocating(sub_job.uid):
+                    continue
+                break
+            if sub_job.network_topology is not None:
+                task.hyper_node = place
+            best = choose_node(session, task, found, self.memo)
+            if best is None or not self.place(statement, task, best):
+                continue
+            if sub_job.network_topology is not None:
+                place = session.domains.common(session.domains.lowest_of(best.name), place)
+            if session.sub_job_ready(job, sub_job):
+                break
+        if session.sub_job_ready(job, sub_job) or session.sub_job_pipelined(job, sub_job):
+            return statement
+        statement.discard()
+        return None
+
+    def place(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
+        """Allocate idle resources, or else pipeline to releasing ones; False if the node rejects the task.
+
+        Does nothing if the node has neither.
+        """
+        try:
+            if task.init_request.less_equal(node.idle, ZERO):
+                statement.allocate(task, node)
+            elif task.init_request.less_equal(node.future_idle(), ZERO):
+                statement.pipeline(task, node.name, eviction_occurred=False)
+        except CannotPlace:
+            return False
+        return True
+
+    def fits(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        """Why the task cannot be put on the node; None if it can."""
+        return resource_fit(task, node) or self.session.predicate_for_allocate(task, node)
+
+    def _may_try(self, sub_job: SubJobInfo, task: TaskInfo) -> bool:
+        """False if the queue cannot take the task, or a task of its role was rejected already."""
+        session = self.session
+        job = session.jobs[sub_job.job]
+        if not session.allocatable(session.queues[job.queue], task):
+            return False
+        if job.task_has_fit_errors(sub_job.uid, task):
+            text = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"
+            job.node_fit_errors[task.uid] = FitErrors(text)
+            return False
+        return True
+
+    def _fitting(
+        self, finder: Finder, task: TaskInfo, nodes: Sequence[NodeInfo], hyper_node: str
+    ) -> tuple[list[NodeInfo], FitErrors]:
+        """Feasible nodes: the nominated one if it fits, else any."""
+        error = self.session.pre_predicate(task)
+        if error is not None:
+            errors = FitErrors()
+            for node in nodes:
+                errors.put(node.name, error)
+            return [], errors
+        nominated = task.pod.nominated_node
+        if nominated and nominated in self.session.real_nodes[hyper_node]:
+            node = self.session.nodes[nominated]
+            if task.init_request.less_equal(node.future_idle(), ZERO):
+                found, errors = finder.fitting(task, [node], self.fits)
+                if found:
+                    return found, errors
+        return finder.fitting(task, nodes, self.fits)
+
+
+class Worksheet:
+    """Sub-jobs with tasks to place, and these tasks by sub-job. Mutates as they are taken out."""
+
+    def __init__(self, sub_jobs: Heap[SubJobInfo], tasks: dict[str, Heap[TaskInfo]]) -> None:
+        self.sub_jobs = sub_jobs
+        self.tasks = tasks
+
+    def __bool__(self) -> bool:
+        return bool(self.sub_jobs)
+
+    def clone(self) -> "Worksheet":
+        """An independent copy."""
+        return Worksheet(self.sub_jobs.clone(), {uid: tasks.clone() for uid, tasks in self.tasks.items()})
+
+    def take(self, other: "Worksheet") -> None:
+        """Continue from the state of another worksheet."""
+        self.sub_jobs, self.tasks = other.sub_jobs, other.tasks
+
+
+def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
+    """The worksheet of a job's pending tasks that are `wanted`.
+
+    The sub-jobs that the job still needs to run come first (organizeJobWorksheet).
+    """
+    required = _required(session, job)
+
+    def first(left: SubJobInfo, right: SubJobInfo) -> bool:
+        if (left.uid in required) != (right.uid in required):
+            return left.uid in required
+        return session.sub_job_first(left, right)
+
+    sub_jobs: Heap[SubJobInfo] = Heap(first)
+    tasks: dict[str, Heap[TaskInfo]] = {}
+    for uid, sub_job in sorted(job.sub_jobs.items()):
+        pending = [task for _, task in sorted(sub_job.of_status(TaskStatus.PENDING).items()) if wanted(task)]
+        if pending:
+            sub_jobs.push(sub_job)
+            tasks[uid] = Heap(session.task_first, pending)
+    return Worksheet(sub_jobs, tasks)
+
+
+def drained(tasks: Heap[TaskInfo]) -> Iterator[TaskInfo]:
+    """The tasks in order, without removing them."""
+    copy = tasks.clone()
+    while copy:
+        yield copy.pop()
+
+
+def _required(session: VolcanoSession, job: JobInfo) -> set[str]:
+    ready: Counter[str] = Counter()
+    open_ones = []
+    for _, sub_job in sorted(job.sub_jobs.items()):
+        if session.sub_job_ready(job, sub_job):
+            ready[sub_job.gid] += 1
+        else:
+            open_ones.append(sub_job)
+    open_ones.sort(key=cmp_to_key(lambda left, right: -1 if session.sub_job_first(left, right) else 1))
+    required = set()
+    for sub_job in open_ones:
+        if ready[sub_job.gid] < job.min_sub_jobs.get(sub_job.gid, 0):
+            required.add(sub_job.uid)
+            ready[sub_job.gid] += 1
+    return required
 
 
 class DomainSearch:

@@ -1,19 +1,38 @@
 """reclaim action: a starving job reclaims its queue's deserved resources from jobs of other queues.
 
 Volcano 1.15 actions/reclaim. Nodes are tried by name; Volcano's order is that of its parallel search.
+
+Order of preemptors: the queues in order, and the starving jobs of each.
+
+shuffle action: evicts running tasks that plugins name as victims, independent of pending jobs.
 """
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.actions.starving_jobs import starving_by_queue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.search import Finder, victims_suffice
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.node_search import Finder, victims_suffice
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
+
+
+def starving_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
+    """The queues with valid enqueued jobs, and the starving jobs of each, as heaps in queue and job order."""
+    queues = Heap(session.queue_first)
+    starving: dict[str, Heap[JobInfo]] = {}
+    seen = set()
+    for job in session.jobs.values():
+        if job.is_pending or session.job_valid(job) is not None or job.queue not in session.queues:
+            continue
+        if job.queue not in seen:
+            seen.add(job.queue)
+            queues.push(session.queues[job.queue])
+        if session.job_starving(job):
+            starving.setdefault(job.queue, Heap(session.job_first)).push(job)
+    return queues, starving
+
 
 RECLAIM = "reclaim"
 
@@ -90,3 +109,13 @@ def _reclaimees(session: VolcanoSession, node: NodeInfo, job: JobInfo) -> list[T
         if other.queue != job.queue and session.queues[other.queue].reclaimable:
             found.append(task.clone())
     return found
+
+
+SHUFFLE = "shuffle"
+
+
+def shuffle(session: VolcanoSession) -> None:
+    """Evict the victims of the first tier that names any."""
+    running = [task for job in session.jobs.values() for _, task in sorted(job.of_status(TaskStatus.RUNNING).items())]
+    for victim in session.victim_tasks(running):
+        session.evict(victim, SHUFFLE)

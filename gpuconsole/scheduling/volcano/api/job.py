@@ -1,11 +1,20 @@
-"""A job in a session: the tasks of one PodGroup, their sub-jobs, and the gang's state."""
+"""A job in a session: the tasks of one PodGroup, their sub-jobs, and the gang's state.
+
+Sub-jobs: tasks of a job that form a gang of their own (a subGroupPolicy), or those that match no policy.
+
+Tasks by status with gang conditions: the common part of jobs and sub-jobs.
+
+Minimum members of a job's roles: minTaskMember applies besides minMember, unless minMember is smaller than its
+sum.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
 from gpuconsole.scheduling.volcano.api.fit_errors import (
     SCHEDULABLE_REASON,
@@ -13,21 +22,253 @@ from gpuconsole.scheduling.volcano.api.fit_errors import (
     FitErrors,
     histogram,
 )
-from gpuconsole.scheduling.volcano.api.gang import Gang
-from gpuconsole.scheduling.volcano.api.labels import (
+from gpuconsole.scheduling.volcano.api.resource import Resource, exceeded_part
+from gpuconsole.scheduling.volcano.api.task import (
+    ALLOCATED_STATUS,
     MAX_UNAVAILABLE,
     MIN_AVAILABLE,
     QUEUE_GATE,
+    READY_STATUS,
     SLA_WAITING_TIMES,
+    VALID_STATUS,
+    TaskInfo,
+    TaskStatus,
+    Transaction,
     preemptable,
     revocable_zone,
 )
-from gpuconsole.scheduling.volcano.api.resource import Resource, exceeded_part
-from gpuconsole.scheduling.volcano.api.roles import Roles
-from gpuconsole.scheduling.volcano.api.spans import span_of
-from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
-from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo, group_id, hard_tier, match_values, sub_job_id
-from gpuconsole.scheduling.volcano.api.task import TaskInfo, Transaction
+from gpuconsole.scheduling.volcano.config import span_of
+
+NONE: Mapping[str, TaskInfo] = {}
+
+
+class Gang:
+    """Tasks of which `min_available` have to run together. Mutates by `index` and `unindex`."""
+
+    __slots__ = ("min_available", "task_status_index", "tasks")
+
+    def __init__(self) -> None:
+        self.min_available = 0
+        self.tasks: dict[str, TaskInfo] = {}
+        """Task by uid."""
+        self.task_status_index: dict[TaskStatus, dict[str, TaskInfo]] = {}
+        """Task by status and uid; only statuses that some task has."""
+
+    def of_status(self, status: TaskStatus) -> Mapping[str, TaskInfo]:
+        """The tasks of one status."""
+        return self.task_status_index.get(status, NONE)
+
+    def index(self, task: TaskInfo) -> None:
+        """Add a task under its current status."""
+        self.tasks[task.uid] = task
+        self.task_status_index.setdefault(task.status, {})[task.uid] = task
+
+    def unindex(self, task: TaskInfo) -> None:
+        """Remove a task, which must still have the status that it was added with."""
+        self.tasks.pop(task.uid, None)
+        tasks = self.task_status_index.get(task.status)
+        if tasks is not None:
+            tasks.pop(task.uid, None)
+            if not tasks:
+                del self.task_status_index[task.status]
+
+    def count(self, statuses: Iterable[TaskStatus]) -> int:
+        """How many tasks have one of the statuses."""
+        index = self.task_status_index
+        return sum(len(index[status]) for status in statuses if status in index)
+
+    @property
+    def ready_task_num(self) -> int:
+        """Number of tasks that are allocated, being bound, bound, running or succeeded."""
+        return self.count(READY_STATUS)
+
+    @property
+    def waiting_task_num(self) -> int:
+        """Number of tasks that are pipelined to releasing resources."""
+        return len(self.of_status(TaskStatus.PIPELINED))
+
+    @property
+    def pending_best_effort_num(self) -> int:
+        """Number of pending best-effort tasks, which backfill places."""
+        return sum(task.best_effort for task in self.of_status(TaskStatus.PENDING).values())
+
+    @property
+    def valid_task_num(self) -> int:
+        """Number of tasks that count towards the minimum now or may later."""
+        return self.count(VALID_STATUS)
+
+    def is_ready(self) -> bool:
+        """True if ready tasks and pending best-effort ones reach the minimum (IsReady)."""
+        return self.ready_task_num + self.pending_best_effort_num >= self.min_available
+
+    def is_pipelined(self) -> bool:
+        """True if ready, pipelined and pending best-effort tasks reach the minimum (IsPipelined)."""
+        return self.waiting_task_num + self.ready_task_num + self.pending_best_effort_num >= self.min_available
+
+
+NO_POLICY = SubGroupPolicy("")
+LONGEST_ID = 128
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters that form no words (Kubernetes' rand.SafeEncodeString)."""
+
+
+class SubJobInfo(Gang):
+    """A sub-job (api.SubJobInfo). Mutates as its job does."""
+
+    __slots__ = (
+        "allocated_hyper_node",
+        "gid",
+        "job",
+        "match_index",
+        "network_topology",
+        "nominated_hyper_node",
+        "priority",
+        "uid",
+    )
+
+    def __init__(
+        self, gid: str, uid: str, job: str, policy: SubGroupPolicy = NO_POLICY, values: Sequence[str] = ()
+    ) -> None:
+        super().__init__()
+        self.gid = gid
+        """`job/policy`, common to the sub-jobs of one policy; the job's uid without a policy."""
+        self.uid = uid
+        self.job = job
+        self.min_available = 1 if policy.size is None else policy.size
+        self.network_topology: NetworkTopology | None = policy.network_topology
+        self.match_index = int(values[0]) if values and values[0].lstrip("+-").isdecimal() else 0
+        """The first label value as a number, 0 if it is none: sorts sub-jobs."""
+        self.priority = 0
+        """The highest priority that one of its tasks has had."""
+        self.allocated_hyper_node = ""
+        self.nominated_hyper_node = ""
+        """The hyper node where victims were evicted for it; `allocate` tries that first."""
+
+    def add(self, task: TaskInfo) -> None:
+        """Add a task."""
+        self.index(task)
+        self.priority = max(self.priority, task.priority)
+
+    def delete(self, task: TaskInfo) -> None:
+        """Remove a task."""
+        self.unindex(task)
+
+    @property
+    def hard_tier(self) -> int | None:
+        """The highest tier that a hard topology allows; None where there is none."""
+        return hard_tier(self.network_topology)
+
+    @property
+    def is_soft(self) -> bool:
+        return self.network_topology is not None and self.network_topology.mode == "soft"
+
+    def convert_to_hard(self, tier: int) -> None:
+        """Turn a soft topology into a hard one with this highest tier (ConvertToHardTopology)."""
+        if self.is_soft:
+            self.network_topology = NetworkTopology("hard", tier)
+
+    def min_resources(self) -> Resource:
+        """Total request of its pending tasks."""
+        total = Resource()
+        for task in self.of_status(TaskStatus.PENDING).values():
+            total.add(task.init_request)
+        return total
+
+    def copy_status(self, source: "SubJobInfo") -> None:
+        """Take over the allocated and nominated hyper nodes of another copy."""
+        self.allocated_hyper_node = source.allocated_hyper_node
+        self.nominated_hyper_node = source.nominated_hyper_node
+
+
+def hard_tier(topology: NetworkTopology | None) -> int | None:
+    """The highest tier that a topology in hard mode allows (IsHardTopologyMode)."""
+    return topology.highest_tier if topology is not None and topology.mode == "hard" else None
+
+
+def match_values(policy: SubGroupPolicy, pod: Pod) -> tuple[str, ...]:
+    """A pod's values of the policy's matchLabelKeys; empty if the pod does not match the policy."""
+    if policy.selector is not None and not policy.selector.matches(pod.labels):
+        return ()
+    values = tuple(pod.labels.get(key, "") for key in policy.match_label_keys)
+    return values if all(values) else ()
+
+
+def group_id(job: str, policy: str) -> str:
+    """`job/policy`, the group id of a policy's sub-jobs."""
+    return f"{job}/{policy}"
+
+
+def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
+    """The id of a sub-job, `job/policy-value-value`; `values` are those of the policy's matchLabelKeys.
+
+    Values of more than 128 bytes together are hashed (FNV-1a).
+    """
+    name = "-".join(values)
+    if len(name.encode()) > LONGEST_ID:
+        number = 2166136261
+        for byte in name.encode():
+            # FNV-1a, as Go's hash/fnv New32a computes it.
+            number = (number ^ byte) * 16777619 & 0xFFFFFFFF
+        name = "".join(_SAFE[ord(letter) % len(_SAFE)] for letter in str(number))
+    return f"{job}/{policy}-{name}"
+
+
+class Roles:
+    """Checks of one job's roles against its current tasks."""
+
+    __slots__ = ("job",)
+
+    def __init__(self, job: "JobInfo") -> None:
+        self.job = job
+
+    @property
+    def judged(self) -> bool:
+        """False if the job's minimum is below the sum of its roles' minimums: then only the job's counts."""
+        return self.job.min_available >= self.job.task_min_available_total
+
+    def valid(self) -> bool:
+        """True if there are enough tasks of each role (CheckTaskValid)."""
+        return not self.judged or self._enough(self._count(VALID_STATUS))
+
+    def ready(self) -> bool:
+        """True if enough tasks of each role are ready or best effort (CheckTaskReady)."""
+        return not self.judged or self._enough(self._count(READY_STATUS) + self._best_effort())
+
+    def pipelined(self) -> bool:
+        """True if enough tasks of each role are ready, pipelined or best effort (CheckTaskPipelined)."""
+        statuses = READY_STATUS | {TaskStatus.PIPELINED}
+        return not self.judged or self._enough(self._count(statuses) + self._best_effort())
+
+    def starving(self) -> bool:
+        """True if a role has too few ready or pipelined tasks, or if roles are not judged (CheckTaskStarving)."""
+        return not self.judged or not self._enough(self._count(READY_STATUS | {TaskStatus.PIPELINED}))
+
+    def continue_allocating(self, sub_job: str) -> bool:
+        """True if the job can still become ready after a task that fits no node (NeedContinueAllocating)."""
+        job = self.job
+        if job.min_available == len(job.tasks):
+            return False
+        part = job.sub_jobs.get(sub_job)
+        if part is not None and part.min_available >= len(part.tasks):
+            return False
+        if job.contains_sub_job_policy:
+            return True
+        failed = job.failed_roles(sub_job)
+        if not self.judged:
+            left = sum(task.role not in failed for task in job.of_status(TaskStatus.PENDING).values())
+            return job.ready_task_num + left >= job.min_available
+        placed = self._count(READY_STATUS) + self._best_effort()
+        return all(placed[role] >= job.task_min_available.get(role, 0) for role in failed)
+
+    def _count(self, statuses: Iterable[TaskStatus]) -> Counter[str]:
+        return Counter(task.role for status in statuses for task in self.job.of_status(status).values())
+
+    def _best_effort(self) -> Counter[str]:
+        return Counter(task.role for task in self.job.of_status(TaskStatus.PENDING).values() if task.best_effort)
+
+    def _enough(self, counts: Counter[str]) -> bool:
+        return all(counts[role] >= least for role, least in self.job.task_min_available.items())
+
 
 NOT_READY = "pod group is not ready"
 READY = "pod group is ready"

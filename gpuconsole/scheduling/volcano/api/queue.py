@@ -1,7 +1,17 @@
-"""A queue in a session."""
+"""A queue in a session.
 
+Queue attributes of proportion and capacity: deserved, allocated, requested and maximum resources.
+
+Resources that enqueued jobs have not used yet, as overcommit, proportion and capacity count them.
+"""
+
+import sys
+
+from gpuconsole.model.resources import CPU, MEMORY, PODS, Resources
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.volcano.api.labels import HIERARCHY, HIERARCHY_WEIGHTS
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.resource import INFINITY, Resource, exceeded_part, is_scalar
+from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, HIERARCHY, HIERARCHY_WEIGHTS, TaskStatus
 
 
 class QueueInfo:
@@ -23,3 +33,122 @@ class QueueInfo:
     def reclaimable(self) -> bool:
         """True if other queues may reclaim from it."""
         return self.queue.reclaimable
+
+
+def reserved(job: JobInfo) -> Resource:
+    """The part of a job's minResources that it has not allocated (GetInqueueResource)."""
+    result = Resource()
+    group = job.pod_group
+    if group is None or group.min_resources is None:
+        return result
+    least = Resource.of(group.min_resources)
+    for name in group.min_resources:
+        missing = least.get(name) - job.allocated.get(name)
+        if missing <= 0:
+            continue
+        if name == CPU:
+            result.cpu = missing
+        elif name == MEMORY:
+            result.memory = missing
+        elif name == PODS or is_scalar(name):
+            result.set_scalar(name, missing)
+    return result
+
+
+def runs_with_room(job: JobInfo) -> bool:
+    """True if the job is Running with at least minMember tasks, so that the rest of its minResources stays reserved."""
+    group = job.pod_group
+    if group is None or job.phase != "Running" or group.min_resources is None:
+        return False
+    return job.allocated_task_num >= group.min_member
+
+
+class QueueAttributes:
+    """The sums of one queue. Mutates as tasks come and go."""
+
+    __slots__ = (
+        "allocated",
+        "capability",
+        "deserved",
+        "elastic",
+        "guarantee",
+        "inqueue",
+        "name",
+        "real_capability",
+        "request",
+        "share",
+        "weight",
+    )
+
+    def __init__(self, queue: QueueInfo) -> None:
+        self.name = queue.uid
+        self.weight = queue.weight
+        self.share = 0.0
+        self.deserved, self.allocated, self.request = Resource(), Resource(), Resource()
+        self.elastic = Resource()
+        """What its jobs have allocated above their minResources."""
+        self.inqueue = Resource()
+        """The minResources that its enqueued jobs have not used yet."""
+        self.guarantee = Resource.of(queue.queue.guarantee)
+        self.capability = Resource.of(queue.queue.capability)
+        self.real_capability = Resource()
+        """The most that it can get, without what is guaranteed to other queues."""
+
+    def limit(self, total: Resource, guaranteed: Resource, capability: Resources) -> None:
+        """Set the most that it can get; `guaranteed` is the part of the total guaranteed to all queues together.
+
+        A capability without cpu or memory does not limit these.
+        """
+        self.real_capability = exceeded_part(total, guaranteed).add(self.guarantee)
+        if capability:
+            self.capability.cpu = self.capability.cpu if self.capability.cpu > 0 else sys.float_info.max
+            self.capability.memory = self.capability.memory if self.capability.memory > 0 else sys.float_info.max
+            self.real_capability.set_min(self.capability, INFINITY)
+
+    def count(self, job: JobInfo) -> None:
+        """Add a job's allocated, requested, inqueue and elastic resources."""
+        for status, tasks in job.task_status_index.items():
+            for task in tasks.values():
+                if status in ALLOCATED_STATUS:
+                    self.allocated.add(task.request)
+                if status in ALLOCATED_STATUS or status is TaskStatus.PENDING:
+                    self.request.add(task.request)
+        if job.phase == "Inqueue" or runs_with_room(job):
+            self.inqueue.add(job.without_gated(reserved(job)))
+        self.elastic.add(job.elastic_resources())
+
+    def wanting(self, least: Resource) -> Resource:
+        """What the queue would need with a further job of these minResources: allocated and inqueue, less elastic
+        resources.
+        """
+        return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
+
+    def copy_into(self, twin: "QueueAttributes") -> None:
+        """Copy the attributes to `twin`; only `allocated` is independent there."""
+        twin.name, twin.weight, twin.share = self.name, self.weight, self.share
+        twin.deserved, twin.allocated, twin.request = self.deserved, self.allocated.clone(), self.request
+        twin.elastic, twin.inqueue, twin.guarantee = self.elastic, self.inqueue, self.guarantee
+        twin.capability, twin.real_capability = self.capability, self.real_capability
+
+
+def share(part: float, whole: float) -> float:
+    """The part as a fraction of the whole; for a whole of 0 it is 0 if the part is 0, else 1."""
+    if whole == 0:
+        return 0.0 if part == 0 else 1.0
+    return part / whole
+
+
+def dominant_share(part: Resource, whole: Resource) -> float:
+    """The largest share of the resources that the whole has; at least 0."""
+    return max([0.0, *(share(part.get(name), whole.get(name)) for name in whole.names())])
+
+
+def larger(left: Resource, right: Resource) -> Resource:
+    """The larger amount of each dimension; scalars below zero count as unnamed."""
+    result = Resource(max(left.cpu, right.cpu), max(left.memory, right.memory))
+    if left.scalars is not None or right.scalars is not None:
+        result.scalars = {name: value for name, value in (left.scalars or {}).items() if value >= 0}
+        for name, value in (right.scalars or {}).items():
+            if value >= 0:
+                result.scalars[name] = max(value, result.scalars.get(name, 0.0))
+    return result

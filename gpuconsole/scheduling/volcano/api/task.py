@@ -1,18 +1,119 @@
-"""A pod in a session: its requests, its node, and what the session decided."""
+"""A pod in a session: its requests, its node, and what the session decided.
+
+Labels and annotations of pods, PodGroups and nodes that Volcano reads.
+
+Task statuses in a session.
+
+Kubernetes' quality of service classes of pods.
+
+DRA requests of tasks: number of devices and amounts of capacity by device class.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from enum import IntEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from gpuconsole.model.cluster import Pod
-from gpuconsole.model.resources import PODS
-from gpuconsole.scheduling.volcano.api.labels import TASK_PRIORITY, group_of, preemptable, revocable_zone, role_of
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.resources import CPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.api.status import TaskStatus, status_of
+from gpuconsole.scheduling.volcano.config import parse_flag
 
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.api.dra import DraResource
+GROUP_NAME = "scheduling.k8s.io/group-name"
+TASK_SPEC = "volcano.sh/task-spec"
+TASK_PRIORITY = "volcano.sh/task-priority"
+PREEMPTABLE = "volcano.sh/preemptable"
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+NUMA_POLICY = "volcano.sh/numa-topology-policy"
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+SLA_WAITING_TIME = "sla-waiting-time"
+SLA_WAITING_TIMES = ("volcano.sh/sla-waiting-time", SLA_WAITING_TIME)
+"""Both keys are read; the first with a valid time counts."""
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+HIERARCHY = "volcano.sh/hierarchy"
+HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
+OVERSUBSCRIPTION = "volcano.sh/oversubscription"
+OVERSUBSCRIPTION_CPU = "volcano.sh/oversubscription-cpu"
+OVERSUBSCRIPTION_MEMORY = "volcano.sh/oversubscription-memory"
+OFFLINE_JOB_EVICTING = "volcano.sh/offline-job-evicting"
+
+
+def group_of(pod: Pod) -> str:
+    """`namespace/name` of the pod's PodGroup; empty if it names none (getJobID)."""
+    group = pod.annotations.get(GROUP_NAME)
+    return f"{pod.namespace}/{group}" if group else ""
+
+
+def role_of(pod: Pod) -> str:
+    """The task of the Volcano Job that the pod belongs to; empty if it names none."""
+    return pod.annotations.get(TASK_SPEC) or pod.labels.get(TASK_SPEC, "")
+
+
+def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], otherwise: bool) -> bool:
+    """The value of the annotation, else of the label; False if it is invalid, `otherwise` if both are missing."""
+    for place in (annotations, labels):
+        if PREEMPTABLE in place:
+            return parse_flag(place[PREEMPTABLE]) or False
+    return otherwise
+
+
+def revocable_zone(annotations: Mapping[str, str]) -> str:
+    """`*` if the pod may run on revocable nodes, else empty; without an annotation a preemptable one decides."""
+    if REVOCABLE_ZONE in annotations:
+        return "*" if annotations[REVOCABLE_ZONE] == "*" else ""
+    return "*" if parse_flag(annotations.get(PREEMPTABLE, "")) else ""
+
+
+class TaskStatus(IntEnum):
+    """Status of a task. Its name, capitalised as Volcano does, is `label`."""
+
+    PENDING = 1
+    """It has no node."""
+    ALLOCATED = 2
+    """The session gave it a node; its gang may not be ready yet."""
+    PIPELINED = 4
+    """The session reserved resources for it that are being released."""
+    BINDING = 8
+    """Its binding was requested."""
+    BOUND = 16
+    RUNNING = 32
+    RELEASING = 64
+    """It is being deleted."""
+    SUCCEEDED = 128
+    FAILED = 256
+    UNKNOWN = 512
+
+    @property
+    def label(self) -> str:
+        return self.name.capitalize()
+
+
+ALLOCATED_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
+"""Statuses of tasks that hold what they requested (AllocatedStatus)."""
+PREEMPTABLE_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.RUNNING))
+"""Statuses of tasks that can be evicted."""
+READY_STATUS = ALLOCATED_STATUS | {TaskStatus.SUCCEEDED}
+"""Statuses of tasks that count for their gang."""
+VALID_STATUS = READY_STATUS | {TaskStatus.PIPELINED, TaskStatus.PENDING}
+"""Statuses of tasks that count, or may still count, for their gang."""
+
+
+def status_of(pod: Pod) -> TaskStatus:
+    """Task status by the pod's phase, node and deletion timestamp (getTaskStatus)."""
+    match pod.phase:
+        case PodPhase.SUCCEEDED:
+            return TaskStatus.SUCCEEDED
+        case PodPhase.FAILED:
+            return TaskStatus.FAILED
+        case PodPhase.RUNNING:
+            return TaskStatus.RELEASING if pod.deleted else TaskStatus.RUNNING
+        case PodPhase.PENDING:
+            if pod.deleted:
+                return TaskStatus.RELEASING
+            return TaskStatus.BOUND if pod.node else TaskStatus.PENDING
+
 
 NO_DEVICES: "Mapping[str, DraResource]" = {}
 NO_CLAIMS: "Mapping[str, Mapping[str, DraResource]]" = {}
@@ -141,3 +242,52 @@ def _number(name: str) -> int | None:
 def _priority(pod: Pod) -> int:
     text = pod.annotations.get(TASK_PRIORITY, "")
     return int(text) if text.lstrip("+-").isdecimal() and len(text) < 12 else pod.priority
+
+
+class Qos(IntEnum):
+    """QoS classes in eviction order."""
+
+    BEST_EFFORT = 0
+    BURSTABLE = 1
+    GUARANTEED = 2
+
+
+def qos_of(template: PodTemplate) -> Qos:
+    """QoS class of a pod (GetPodQOS).
+
+    Guaranteed if every container limits cpu and memory to what it requests, best effort if none has requests or limits.
+    """
+    containers = (*template.containers, *template.init_containers)
+    pairs = [(one.effective.get(name, 0), one.limits.get(name, 0)) for one in containers for name in (CPU, MEMORY)]
+    if not any(requested or limited for requested, limited in pairs):
+        return Qos.BEST_EFFORT
+    firm = all(limited and requested == limited for requested, limited in pairs)
+    return Qos.GUARANTEED if firm else Qos.BURSTABLE
+
+
+class DraResource(Struct):
+    """Devices of one class (api.DRAResource). Mutates by `add` and `sub`."""
+
+    count: int = 0
+    capacity: dict[str, int] = field(default_factory=dict)
+    """Amounts by dimension, in base units (bytes for memory)."""
+
+    def clone(self) -> "DraResource":
+        """An independent copy."""
+        return DraResource(self.count, dict(self.capacity))
+
+    def add(self, other: "DraResource", times: int = 1) -> None:
+        """Add the other, multiplied by `times`."""
+        self.count += other.count * times
+        for name, amount in other.capacity.items():
+            self.capacity[name] = self.capacity.get(name, 0) + amount * times
+
+    def sub(self, other: "DraResource") -> None:
+        """Subtract, never below zero."""
+        self.count = max(self.count - other.count, 0)
+        for name in self.capacity.keys() & other.capacity.keys():
+            self.capacity[name] = max(self.capacity[name] - other.capacity[name], 0)
+
+
+Devices = Mapping[str, DraResource]
+"""Claimed devices by device class."""

@@ -1,14 +1,32 @@
-"""Requests to the job controller: events of jobs, pods and PodGroups, and commands."""
+"""Requests to the job controller, and the lifecycle policies that choose the action, at once or after a timeout.
 
-from collections.abc import Collection
+Requests to the job controller: events of jobs, pods and PodGroups, and commands.
+
+Lifecycle policies: the action that follows an event, at once or after a timeout (Volcano 1.15 applyPolicies).
+
+Delayed actions of lifecycle policies: they run after a timeout unless another event or action cancels them (Volcano
+1.15).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
-from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup
-from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, OUT_OF_SYNC, PARTITION, TASK_SPEC
-from gpuconsole.scheduling.volcano.jobs.tasks import task_replicas
+from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy, PodGroup
+from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
+from gpuconsole.scheduling.volcano.jobs.tasks import (
+    JOB_NAME,
+    JOB_VERSION,
+    OUT_OF_SYNC,
+    PARTITION,
+    TASK_SPEC,
+    spec_of,
+    task_replicas,
+    tasks_of,
+)
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,3 +125,140 @@ def is_completed(job: Job, task: str, pods: Collection[Pod]) -> bool:
     replicas = task_replicas(job, task)
     done = sum(pod.annotations.get(TASK_SPEC) == task and pod.phase is PodPhase.SUCCEEDED for pod in pods)
     return 0 < replicas <= done
+
+
+_INTERNAL = (JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING)
+
+
+class Reaction(Struct, frozen=True):
+    """The action to take, and its delay."""
+
+    action: JobAction = JobAction.SYNC_JOB
+    delay: Span = 0
+
+
+SYNC = Reaction()
+
+
+def react(job: Job, request: JobRequest) -> Reaction:
+    """Choose the action for a request: a command's, else that of the task's first matching policy, else of the job's,
+    else SyncJob.
+
+    Internal events, requests for another job of the same name and pods of an older job version only cause SyncJob.
+    """
+    if request.action is not None:
+        return Reaction(request.action)
+    if request.event in _INTERNAL:
+        return SYNC
+    if (request.job_uid and request.job_uid != job.uid) or request.version < job.volcano_status.version:
+        return SYNC
+    task = next((task for task in tasks_of(job) if request.task and task.name == request.task), None)
+    found = _first(task.policies, request) if task is not None else None
+    return found or _first(spec_of(job).policies, request) or SYNC
+
+
+def _first(policies: Iterable[LifecyclePolicy], request: JobRequest) -> Reaction | None:
+    """The first policy that matches by exit code, whatever its events are, or by event."""
+    for policy in policies:
+        by_exit = policy.exit_code is not None and policy.exit_code == request.exit_code
+        if by_exit or _fits(policy, request.event):
+            return Reaction(policy.action, policy.timeout or 0)
+    return None
+
+
+def _fits(policy: LifecyclePolicy, event: JobEvent | None) -> bool:
+    """True if the policy lists the event; PodPending matches only policies with a timeout."""
+    if event is None or (event is JobEvent.POD_PENDING and policy.timeout is None):
+        return False
+    return event in policy.events or JobEvent.ANY in policy.events
+
+
+_POD_EVENTS = (JobEvent.POD_PENDING, JobEvent.POD_RUNNING, JobEvent.POD_FAILED, JobEvent.POD_EVICTED)
+_INTERNAL_ACTIONS = (
+    JobAction.SYNC_JOB,
+    JobAction.ENQUEUE_JOB,
+    JobAction.SYNC_QUEUE,
+    JobAction.OPEN_QUEUE,
+    JobAction.CLOSE_QUEUE,
+)
+_TARGETS = {
+    JobAction.RESTART_TASK: TargetType.TASK,
+    JobAction.RESTART_POD: TargetType.POD,
+    JobAction.RESTART_PARTITION: TargetType.PARTITION,
+}
+
+
+class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An action that runs at `due` unless it is cancelled."""
+
+    request: JobRequest
+    action: JobAction
+    due: Time
+
+
+Delays = Mapping[str, Delayed]
+"""Delayed action by the name of the pod whose event caused it; the key is empty for an event of the whole job."""
+
+
+def target_of(action: JobAction, request: JobRequest) -> PodTarget | None:
+    """The pods that an action targets; None for an action on the whole job."""
+    kind = _TARGETS.get(action)
+    match kind:
+        case None:
+            return None
+        case TargetType.TASK:
+            return PodTarget(kind, request.task)
+        case TargetType.POD:
+            return PodTarget(kind, request.task, request.pod)
+        case TargetType.PARTITION:
+            return PodTarget(kind, request.task, request.pod, request.partition)
+
+
+def added(delays: Delays, delayed: Delayed) -> Delays:
+    """Add a delayed action; if the pod already has the same action, that one keeps its due time."""
+    known = delays.get(delayed.request.pod)
+    if known is not None and known.action is delayed.action:
+        return delays
+    return {**delays, delayed.request.pod: delayed}
+
+
+def outlived(delays: Delays, request: JobRequest) -> Delays:
+    """Cancel a pod's delayed action that a new event of the pod makes obsolete.
+
+    An action for PodPending is obsolete when that pod (by uid) runs, fails or is evicted; one for PodFailed or
+    PodEvicted when a pod of this name runs.
+    """
+    known = delays.get(request.pod)
+    if known is None or request.event not in _POD_EVENTS or request.event is JobEvent.POD_PENDING:
+        return delays
+    waited = known.request.event is JobEvent.POD_PENDING and known.request.pod_uid == request.pod_uid
+    failed = known.request.event in (JobEvent.POD_FAILED, JobEvent.POD_EVICTED)
+    if waited or (failed and request.event is JobEvent.POD_RUNNING):
+        return {pod: delayed for pod, delayed in delays.items() if pod != request.pod}
+    return delays
+
+
+def settled(delays: Delays, action: JobAction, request: JobRequest) -> Delays:
+    """Cancel the delayed actions that have the same kind of target, and the same target, as an action that was carried
+    out.
+
+    Internal actions such as SyncJob cancel nothing.
+    """
+    if action in _INTERNAL_ACTIONS:
+        return delays
+    return {pod: delayed for pod, delayed in delays.items() if not _same(delayed, action, request)}
+
+
+def _same(delayed: Delayed, action: JobAction, request: JobRequest) -> bool:
+    kind = _TARGETS.get(action)
+    if _TARGETS.get(delayed.action) is not kind:
+        return False
+    match kind:
+        case None:
+            return True
+        case TargetType.TASK:
+            return delayed.request.task == request.task
+        case TargetType.POD:
+            return delayed.request.pod == request.pod
+        case TargetType.PARTITION:
+            return delayed.request.partition == request.partition

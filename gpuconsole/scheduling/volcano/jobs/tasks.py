@@ -1,4 +1,7 @@
-"""Tasks of a Volcano Job, each a number of pods with one template, and the names and indices of their pods."""
+"""Tasks of a Volcano Job, each a number of pods with one template, and the names and indices of their pods.
+
+Labels and annotations that Volcano's controllers set on pods.
+"""
 
 from msgspec import Struct
 
@@ -6,7 +9,27 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import DependsOn, LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec
-from gpuconsole.scheduling.volcano.jobs.labels import DEFAULT_TASK, TASK_INDEX, TASK_SPEC
+
+JOB_NAME = "volcano.sh/job-name"
+JOB_NAMESPACE = "volcano.sh/job-namespace"
+JOB_VERSION = "volcano.sh/job-version"
+JOB_RETRY_COUNT = "volcano.sh/job-retry-count"
+QUEUE_NAME = "volcano.sh/queue-name"
+TASK_SPEC = "volcano.sh/task-spec"
+TASK_INDEX = "volcano.sh/task-index"
+TEMPLATE = "volcano.sh/template-uid"
+PARTITION = "volcano.sh/partition-id"
+OUT_OF_SYNC = "volcano.sh/controller-out-of-sync"
+"""Annotation of a pod that will be deleted or recreated; its events are ignored."""
+GROUP_NAME = "scheduling.k8s.io/group-name"
+NUMA_POLICY = "volcano.sh/numa-topology-policy"
+PREEMPTABLE = "volcano.sh/preemptable"
+COOLDOWN = "volcano.sh/cooldown-time"
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+BUDGET_LEAST = "volcano.sh/jdb-min-available"
+BUDGET_MOST = "volcano.sh/jdb-max-unavailable"
+DEFAULT_TASK = "default"
+
 
 NOTHING = VolcanoSpec()
 

@@ -1,27 +1,450 @@
-"""capacity plugin: deserved resources and capability of each queue; with hierarchy, queues form a tree."""
+"""capacity plugin: deserved resources and capability of each queue; with hierarchy, queues form a tree.
 
-from typing import TYPE_CHECKING, ClassVar
+Device quotas: how many devices of each class a queue may claim, and its current claims.
 
+Victims of the capacity plugin: tasks of other queues that a queue below its deserved resources reclaims.
+
+Queues of the capacity plugin: flat, or as a tree whose parents sum up their children.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gpuconsole.model.resources import MAX, Resources
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.queue import QueueInfo
-from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EventHandler
-from gpuconsole.scheduling.volcano.plugins.capacity_devices import least_devices, merge
-from gpuconsole.scheduling.volcano.plugins.capacity_reclaim import Reclaiming, above
-from gpuconsole.scheduling.volcano.plugins.capacity_tree import (
-    ROOT,
-    CapacityQueueAttributes,
-    CapacityQueues,
-    grow,
-    side_by_side,
-)
-from gpuconsole.scheduling.volcano.plugins.overcommit import overused
+from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, dominant_share, larger
+from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, counted, exceeded_part, shared_names
+from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, Devices, DraResource, TaskInfo
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EvictionContext, VictimRequester, Victims
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.plugins.job_enqueueing import overused
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler
+
+COUNT = "deviceclass/"
+"""`deviceclass/CLASS` counts devices of a class."""
+CAPACITY = ".deviceclass/"
+"""`DIMENSION.deviceclass/CLASS` sums up a capacity dimension of the devices of a class."""
+
+
+class DeviceQuota:
+    """The device quota of one queue, and its claims. Mutates as tasks come and go."""
+
+    __slots__ = ("allocated", "by_amount", "capability", "inqueue", "references")
+
+    def __init__(self, capability: Resources, *, by_amount: bool) -> None:
+        self.capability = read(capability)
+        self.by_amount = by_amount
+        """True if capacity dimensions count besides the number of devices (DRAConsumableCapacity)."""
+        self.allocated: dict[str, DraResource] = {}
+        self.inqueue: dict[str, DraResource] = {}
+        """Devices that enqueued jobs will claim."""
+        self.references: dict[str, int] = {}
+        """How many tasks use each claim, which counts only once."""
+
+    def clone(self) -> "DeviceQuota":
+        """An independent copy; `inqueue` is shared."""
+        twin = DeviceQuota({}, by_amount=self.by_amount)
+        twin.capability = self.capability
+        twin.allocated = {name: request.clone() for name, request in self.allocated.items()}
+        twin.inqueue, twin.references = self.inqueue, dict(self.references)
+        return twin
+
+    def add(self, task: TaskInfo) -> None:
+        """Count the claims of a task that got a node."""
+        if not task.claim_dra:
+            merge(self.allocated, task.dra)
+            return
+        for key in task.claim_keys:
+            claimed = task.claim_dra.get(key)
+            if claimed:
+                if not self.references.get(key):
+                    merge(self.allocated, claimed)
+                self.references[key] = self.references.get(key, 0) + 1
+
+    def sub(self, task: TaskInfo) -> None:
+        """Stop counting the claims of a task that lost its node."""
+        if not task.claim_dra:
+            self._give_back(task.dra)
+            return
+        for key in task.claim_keys:
+            claimed = task.claim_dra.get(key)
+            if not claimed:
+                continue
+            left = self.references.get(key, 0) - 1
+            if left > 0:
+                self.references[key] = left
+            else:
+                self.references.pop(key, None)
+                self._give_back(claimed)
+
+    def _give_back(self, claimed: Devices) -> None:
+        for name, request in claimed.items():
+            if name in self.allocated:
+                self.allocated[name].sub(request)
+
+    def takes(self, task: TaskInfo) -> bool:
+        """True if the quota allows the claims of the task that no counted task uses already."""
+        if not task.claim_dra:
+            return self.has_room(task.dra, promised=False)
+        new: dict[str, DraResource] = {}
+        for key in task.claim_keys:
+            if not self.references.get(key):
+                merge(new, task.claim_dra.get(key, {}))
+        return self.has_room(new, promised=False)
+
+    def has_room(self, claimed: Devices, *, promised: bool) -> bool:
+        """True if no quota is exceeded; with `promised`, devices of enqueued jobs count as used."""
+        return all(self._fits(name, request, promised) for name, request in claimed.items() if name in self.capability)
+
+    def _fits(self, name: str, request: DraResource, promised: bool) -> bool:
+        limit, used = self.capability[name], self.allocated.get(name, DraResource()).clone()
+        if promised:
+            used.add(self.inqueue.get(name, DraResource()))
+        used.add(request)
+        if 0 < limit.count < used.count:
+            return False
+        return not self.by_amount or all(
+            dimension in limit.capacity and used.capacity[dimension] <= limit.capacity[dimension]
+            for dimension in request.capacity
+        )
+
+
+def read(amounts: Resources) -> dict[str, DraResource]:
+    """Parse the device quotas in a list of resources, by device class."""
+    found: dict[str, DraResource] = {}
+    for name, amount in amounts.items():
+        dimension, separator, device_class = name.partition(CAPACITY)
+        if separator and dimension:
+            if device_class:
+                found.setdefault(device_class, DraResource()).capacity[dimension] = amount
+        elif name.startswith(COUNT) and name != COUNT:
+            found.setdefault(name.removeprefix(COUNT), DraResource()).count = amount
+    return found
+
+
+def merge(into: dict[str, DraResource], claimed: Devices, times: int = 1) -> None:
+    """Add claims, multiplied by `times`."""
+    for name, request in claimed.items():
+        into.setdefault(name, DraResource()).add(request, times)
+
+
+def least_devices(job: JobInfo) -> Devices:
+    """The devices that a job's gang needs: for each role its first task's claims times its minimum.
+
+    Without minimums by role, those of the job's first minAvailable tasks by name (GetMinDRAResources).
+    """
+    found: dict[str, DraResource] = {}
+    tasks = sorted(
+        (task for task in job.tasks.values() if task.dra), key=lambda task: (task.namespace, task.name, task.uid)
+    )
+    if not job.task_min_available:
+        for task in tasks[: max(job.min_available, 0)]:
+            merge(found, task.dra)
+        return found
+    first_of = {task.role: task for task in reversed(tasks)}
+    for role, task in sorted(first_of.items()):
+        merge(found, task.dra, max(job.task_min_available.get(role, 0), 0))
+    return {name: request for name, request in found.items() if request.count or request.capacity}
+
+
+ROOT = "root"
+
+
+class CapacityQueueAttributes(QueueAttributes):
+    """A queue with its place in the tree. Mutates as tasks come and go."""
+
+    __slots__ = ("ancestors", "children", "devices")
+
+    def __init__(self, queue: QueueInfo, *, devices: bool, by_amount: bool) -> None:
+        super().__init__(queue)
+        self.deserved = Resource.of(queue.queue.deserved)
+        self.ancestors: tuple[str, ...] = ()
+        """From the root down to the parent."""
+        self.children: list[str] = []
+        self.devices = DeviceQuota(queue.queue.capability, by_amount=by_amount) if devices else None
+        """None if claims are not counted, or the queue names no device class."""
+
+    def clone(self) -> "CapacityQueueAttributes":
+        """A copy whose allocated resources and device claims are independent."""
+        twin = CapacityQueueAttributes.__new__(CapacityQueueAttributes)
+        self.copy_into(twin)
+        twin.ancestors, twin.children = self.ancestors, self.children
+        twin.devices = None if self.devices is None else self.devices.clone()
+        return twin
+
+    def weigh(self) -> None:
+        """Set the share; 1 if the queue deserves nothing, so that it comes after queues below what they deserve."""
+        self.share = 1.0 if self.deserved.is_empty() else dominant_share(self.allocated, self.deserved)
+
+    def gain(self, task: TaskInfo) -> None:
+        """Count a task that got a node."""
+        self.allocated.add(task.request)
+        if self.devices is not None:
+            self.devices.add(task)
+
+    def lose(self, task: TaskInfo) -> None:
+        """Stop counting a task that lost its node."""
+        self.allocated.sub(task.request)
+        if self.devices is not None:
+            self.devices.sub(task)
+
+
+class CapacityQueues:
+    """All queues by name. Mutates as tasks come and go."""
+
+    def __init__(self, attrs: dict[str, CapacityQueueAttributes], *, tree: bool) -> None:
+        self.attributes = attrs
+        self.tree = tree
+
+    def clone(self) -> "CapacityQueues":
+        """Copies of all queues, for a trial."""
+        return CapacityQueues({name: attr.clone() for name, attr in self.attributes.items()}, tree=self.tree)
+
+    def line(self, queue: str) -> list[CapacityQueueAttributes]:
+        """The queue and its ancestors, up to the root."""
+        attr = self.attributes[queue]
+        return [attr, *(self.attributes[name] for name in reversed(attr.ancestors))]
+
+    def gain(self, queue: str, task: TaskInfo) -> None:
+        """Count a task that got a node in its queue and all ancestors."""
+        for attr in self.line(queue):
+            attr.gain(task)
+        self.attributes[queue].weigh()
+
+    def lose(self, queue: str, task: TaskInfo) -> None:
+        """Stop counting a task that lost its node in its queue and all ancestors."""
+        for attr in self.line(queue):
+            attr.lose(task)
+        self.attributes[queue].weigh()
+
+
+def side_by_side(
+    attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
+) -> None:
+    """Set the attributes of queues without hierarchy; queues without jobs are removed."""
+    guaranteed = Resource()
+    for queue in queues.values():
+        guaranteed.add(Resource.of(queue.queue.guarantee))
+    used = set()
+    for job in jobs:
+        attr = attrs[job.queue]
+        if job.queue not in used:
+            used.add(job.queue)
+            attr.limit(total, guaranteed, queues[job.queue].queue.capability)
+        _count(attr, job)
+    for name in attrs.keys() - used:
+        del attrs[name]
+    for attr in attrs.values():
+        attr.deserved = larger(attr.deserved.set_min(attr.real_capability, INFINITY), attr.guarantee)
+        attr.weigh()
+
+
+def grow(
+    attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
+) -> bool:
+    """Arrange the queues as a tree and set their attributes; False if that is impossible, and nothing is scheduled
+    then.
+
+    It is impossible without a root, with a missing parent or a cycle, and if a queue with children has jobs.
+    """
+    placed: set[str] = set()
+    if not all(_place(attrs, queues, name, placed, ()) for name in sorted(queues)):
+        return False
+    for job in jobs:
+        attr = attrs[job.queue]
+        if attr.children:
+            return False
+        _count_upwards(attrs, attr, job)
+    root = attrs.get(ROOT)
+    if root is None:
+        return False
+    # The root limits nothing unless its capability is set.
+    if root.capability.is_empty():
+        root.capability = Resource.infinite()
+        for name in total.scalars or ():
+            root.capability.set_scalar(name, float(MAX))
+    root.real_capability = root.capability
+    _inherit(attrs, root)
+    for attr in attrs.values():
+        attr.weigh()
+    return True
+
+
+def _count(attr: CapacityQueueAttributes, job: JobInfo) -> None:
+    attr.count(job)
+    if attr.devices is not None:
+        for task in job.tasks.values():
+            if task.status in ALLOCATED_STATUS and task.dra:
+                attr.devices.add(task)
+
+
+def _count_upwards(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes, job: JobInfo) -> None:
+    """Count a job in its queue, and add the difference to all ancestors."""
+    fields = ("allocated", "request", "inqueue", "elastic")
+    before = {field: getattr(attr, field).clone() for field in fields}
+    had = {} if attr.devices is None else attr.devices.clone().allocated
+    _count(attr, job)
+    for name in attr.ancestors:
+        for field in fields:
+            getattr(attrs[name], field).add(getattr(attr, field).clone().sub(before[field]))
+        above = attrs[name].devices
+        if above is None or attr.devices is None:
+            continue
+        for device_class, now in attr.devices.allocated.items():
+            if device_class in above.capability:
+                more = now.clone()
+                if device_class in had:
+                    more.sub(had[device_class])
+                merge(above.allocated, {device_class: more})
+
+
+def _place(
+    attrs: dict[str, CapacityQueueAttributes],
+    queues: Mapping[str, QueueInfo],
+    name: str,
+    placed: set[str],
+    chain: tuple[str, ...],
+) -> bool:
+    """Add a queue below its parent; False if there is no such parent, or it would be its own ancestor."""
+    if name in chain:
+        return False
+    if name in placed or name == ROOT:
+        return True
+    placed.add(name)
+    parent = queues[name].queue.parent or ROOT
+    if parent not in queues or parent in (*chain, name) or not _place(attrs, queues, parent, placed, (*chain, name)):
+        return False
+    attrs[parent].children.append(name)
+    attrs[name].ancestors = (*attrs[parent].ancestors, parent)
+    return True
+
+
+def _inherit(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes) -> None:
+    """Set deserved resources, capability and limit of a queue's children, and of all below them."""
+    children = [attrs[name] for name in sorted(attr.children)]
+    guaranteed, deserved = Resource(), Resource()
+    for child in children:
+        child.deserved = larger(child.deserved, child.guarantee)
+        deserved.add(child.deserved)
+        guaranteed.add(child.guarantee)
+        capability = child.capability
+        capability.cpu = capability.cpu if capability.cpu > 0 else attr.capability.cpu
+        capability.memory = capability.memory if capability.memory > 0 else attr.capability.memory
+        for name, value in (attr.capability.scalars or {}).items():
+            if name not in (capability.scalars or {}):
+                capability.set_scalar(name, value)
+    if attr.name == ROOT:
+        attr.guarantee, attr.deserved = guaranteed, deserved
+    for child in children:
+        limit = exceeded_part(attr.real_capability, guaranteed).add(child.guarantee)
+        child.real_capability = limit.set_min(child.capability, INFINITY)
+    for child in children:
+        _inherit(attrs, child)
+
+
+class Reclaiming:
+    """Selects victims in other queues."""
+
+    def __init__(self, session: "VolcanoSession", attrs: CapacityQueues, level: int, *, ready: bool) -> None:
+        self._session = session
+        self._queues = attrs
+        self._level = level if attrs.tree else 0
+        """How many ancestors of a victim's queue must exceed their deserved resources, too."""
+        self._ready = ready
+
+    def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+        """Victims for one task, in order of eviction; each reduces what its queue has left."""
+        mine = self._attributes_of(reclaimer)
+        if not self._ready or mine is None:
+            return [], REJECT
+        left: dict[str, Resource] = {}
+        victims = []
+        order = self._session.victims_heap(candidates, reclaimer)
+        while order:
+            task = order.pop()
+            attr = self._attributes_of(task)
+            if attr is None or not counted(shared_names(task.request, reclaimer.init_request)):
+                continue
+            chain = self._chain(reclaimer, mine, task, attr)
+            if chain is None or not _keeps_guarantee(_left(left, attr), task, attr):
+                continue
+            if all(_has_too_much(_left(left, one), task, one) for one in chain):
+                for one in chain:
+                    _left(left, one).sub(task.request)
+                victims.append(task)
+        return victims, PERMIT
+
+    def evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
+        """Victims for a gang that reclaims from other queues; if it preempts in its own queue, all candidates."""
+        if context.kind is VictimRequester.GANG_PREEMPT:
+            return candidates, PERMIT
+        if not self._ready:
+            return [], REJECT
+        left: dict[str, Resource] = {}
+        victims = []
+        for task in candidates:
+            attr = self._queues.attributes[self._session.jobs[task.job].queue]
+            allocated = _left(left, attr)
+            if _keeps_guarantee(allocated, task, attr) and _has_too_much(allocated, task, attr):
+                allocated.sub(task.request)
+                victims.append(task)
+        return victims, PERMIT
+
+    def _chain(
+        self, reclaimer: TaskInfo, mine: CapacityQueueAttributes, task: TaskInfo, attr: CapacityQueueAttributes
+    ) -> list[CapacityQueueAttributes] | None:
+        """The queues that must exceed what they deserve before the task can be a victim.
+
+        None if it is no victim: the queues are related, and neither deserves any of the resources in question.
+        """
+        if self._level and not _relevant(task, attr) and not _relevant(reclaimer, mine) and self._kin(mine, attr):
+            return None
+        names = [above(attr, level) for level in range(1, self._level + 1)]
+        others = [above(mine, level) for level in range(1, self._level + 1)]
+        wanted = [name for name, other in zip(names, others, strict=True) if name not in ("", ROOT, other)]
+        return [attr, *(self._queues.attributes[name] for name in wanted)]
+
+    def _kin(self, left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> bool:
+        """True if they share an ancestor other than the root within the level."""
+        ours, theirs = ({above(attr, level) for level in range(1, self._level + 1)} for attr in (left, right))
+        return bool(ours & theirs - {"", ROOT})
+
+    def _attributes_of(self, task: TaskInfo) -> CapacityQueueAttributes | None:
+        job = self._session.jobs.get(task.job)
+        return None if job is None else self._queues.attributes.get(job.queue)
+
+
+def above(attr: CapacityQueueAttributes, level: int) -> str:
+    """The ancestor `level` steps above a queue; empty if there is none."""
+    return attr.ancestors[-level] if level <= len(attr.ancestors) else ""
+
+
+def _left(left: dict[str, Resource], attr: CapacityQueueAttributes) -> Resource:
+    """What a queue has after the victims so far."""
+    if attr.name not in left:
+        left[attr.name] = attr.allocated.clone()
+    return left[attr.name]
+
+
+def _keeps_guarantee(allocated: Resource, task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
+    return attr.guarantee.less_equal(allocated.clone().sub(task.request), ZERO)
+
+
+def _relevant(task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
+    """True if the queue deserves anything of what the task requests."""
+    return bool(shared_names(task.request, attr.deserved))
+
+
+def _has_too_much(allocated: Resource, task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
+    """True if the queue deserves nothing of what the task requests, or exceeds what it deserves of some of it."""
+    return not _relevant(task, attr) or bool(allocated.greater_where_relevant(attr.deserved, task.request))
+
 
 OPEN = "Open"
 

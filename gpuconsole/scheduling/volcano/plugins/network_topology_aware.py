@@ -1,25 +1,51 @@
 """network-topology-aware plugin: places gangs in the smallest possible domain, and other tasks where domains are
 fullest.
+
+Location of a gang's tasks in the network topology.
+
+Resource sums over a set of nodes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo, ancestors, lowest_common
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
-from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.functions import EventHandler, Gradients, Purpose
-from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
-from gpuconsole.scheduling.volcano.plugins.network_distance import tasks_within
-from gpuconsole.scheduling.volcano.plugins.node_set_idle import NodeSetIdle
-from gpuconsole.scheduling.volcano.plugins.resource_weights import resource_weights
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, resource_weights
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, Gradients, Purpose, VolcanoPlugin
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
+
+
+def tasks_within(domain: str, tasks: Iterable[TaskInfo], real_nodes: Mapping[str, Collection[str]]) -> int:
+    """How many of the tasks are on nodes of the domain (FindJobTaskNumOfHyperNode)."""
+    nodes = real_nodes.get(domain, ())
+    return sum(task.node_name in nodes for task in tasks if task.node_name)
+
+
+class NodeSetIdle:
+    """Sums over nodes as they are when a session opens; `used` also follows the session's placements. Mutates."""
+
+    __slots__ = ("allocatable", "future_idle", "idle", "used")
+
+    def __init__(self) -> None:
+        self.allocatable, self.used, self.idle, self.future_idle = Resource(), Resource(), Resource(), Resource()
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeInfo]) -> "NodeSetIdle":
+        """The sums over these nodes."""
+        room = cls()
+        for node in nodes:
+            room.allocatable.add(node.allocatable)
+            room.used.add(node.used)
+            room.idle.add(node.idle)
+            room.future_idle.add(node.future_idle())
+        return room
+
 
 MAX_SCORE = 100.0
 FADING = 0.8

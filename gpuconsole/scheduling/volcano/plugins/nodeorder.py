@@ -11,11 +11,10 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, dislikes, least_allocated, most_allocated, preference
-from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.node_pods import NodePods
-from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession

@@ -1,22 +1,195 @@
-"""numa-aware plugin: aligns the exclusive CPUs of guaranteed pods by the topology policy of the node's kubelet."""
+"""numa-aware plugin: aligns the exclusive CPUs of guaranteed pods by the topology policy of the node's kubelet.
 
+CPU assignment to containers with exclusive CPUs: NUMA hints, and which CPUs are taken (kubelet's static policy).
+
+NUMA hints, and the choice among them by the kubelet's topology policy (kubelet's topologymanager).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cmp_to_key
+from itertools import combinations, product
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec import Struct
+
+from gpuconsole.model.pod_template import Container
 from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
-from gpuconsole.scheduling.volcano.api.labels import NUMA_POLICY
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.qos import Qos, qos_of
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.functions import EventHandler
-from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
-from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints
-from gpuconsole.scheduling.volcano.plugins.numa_hints import decide
+from gpuconsole.scheduling.volcano.api.task import NUMA_POLICY, Qos, TaskInfo, qos_of
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
+
+
+class Hint(Struct, frozen=True):
+    """NUMA nodes that satisfy a request; `nodes` is a bit mask, None for any nodes."""
+
+    nodes: int | None = None
+    preferred: bool = False
+
+
+Hints = Mapping[str, Sequence[Hint] | None]
+"""One provider's hints by resource; None is no preference, an empty list means that no nodes suffice."""
+
+
+def decide(policy: str, numa: Iterable[int], providers: Iterable[Hints]) -> tuple[Hint, bool]:
+    """The best hint for all resources together, and whether the policy admits the container."""
+    if policy not in ("best-effort", "restricted", "single-numa-node"):
+        return Hint(), True
+    wishes = list(_wishes(providers))
+    if policy == "single-numa-node":
+        wishes = [[hint for hint in listed if _is_single(hint)] for listed in wishes]
+    best = merged(numa, wishes)
+    return best, policy == "best-effort" or best.preferred
+
+
+def _wishes(providers: Iterable[Hints]) -> Iterable[Sequence[Hint]]:
+    for hints in providers:
+        if not hints:
+            yield [Hint(None, True)]
+        for _, listed in sorted(hints.items()):
+            yield [Hint(None, True)] if listed is None else listed or [Hint(None, False)]
+
+
+def _is_single(hint: Hint) -> bool:
+    return hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)
+
+
+def merged(numa: Iterable[int], wishes: Sequence[Sequence[Hint]]) -> Hint:
+    """The best combination of one hint per request: preferred before others, then the fewest NUMA nodes.
+
+    If no combination has common nodes, all nodes, not preferred.
+    """
+    every = sum(1 << number for number in numa)
+    best = Hint(every, False)
+    for choice in product(*wishes):
+        nodes, preferred = every, True
+        for hint in choice:
+            nodes &= every if hint.nodes is None else hint.nodes
+            preferred = preferred and hint.preferred
+        found = Hint(nodes, preferred)
+        if nodes and (found.preferred, _narrowness(nodes)) > (best.preferred, _narrowness(best.nodes or 0)):
+            best = found
+    return best
+
+
+def _narrowness(nodes: int) -> tuple[int, int]:
+    """Greater for fewer nodes, and among equals for lower numbers (bitmask.IsNarrowerThan)."""
+    return -nodes.bit_count(), -nodes
+
+
+def whole_cpus(container: Container) -> int:
+    """How many exclusive CPUs the container gets: its request if that is a whole number, else 0."""
+    amount = container.effective.get(CPU, 0)
+    return 0 if amount % 1000 else amount // 1000
+
+
+def hints(container: Container, topology: Numatopology, free: Set[int]) -> list[Hint] | None:
+    """Sets of NUMA nodes with enough free CPUs; preferred are those of the fewest nodes that have enough CPUs at all.
+
+    None if the container gets no exclusive CPUs.
+    """
+    wanted = whole_cpus(container)
+    if not wanted:
+        return None
+    available = free - reserved(topology)
+    numa = sorted({place.numa for place in topology.cpus.values()})
+    least, found = len(numa), []
+    for size in range(1, len(numa) + 1):
+        for chosen in combinations(numa, size):
+            inside = {cpu for cpu, place in topology.cpus.items() if place.numa in chosen}
+            if len(inside) >= wanted:
+                least = min(least, size)
+            if len(inside & available) >= wanted:
+                found.append(sum(1 << number for number in chosen))
+    return [Hint(nodes, nodes.bit_count() == least) for nodes in found]
+
+
+def assign(container: Container, topology: Numatopology, free: Set[int], best: Hint) -> frozenset[int]:
+    """The CPUs that the container gets: in the hinted NUMA nodes first, then elsewhere; none if there are too few."""
+    wanted, available = whole_cpus(container), free - reserved(topology)
+    taken: frozenset[int] = frozenset()
+    if best.nodes is not None:
+        aligned = {cpu for cpu in available if best.nodes >> topology.cpus[cpu].numa & 1}
+        taken = take(topology, aligned, min(wanted, len(aligned))) or frozenset()
+    rest = take(topology, available - taken, wanted - len(taken))
+    return frozenset() if rest is None else taken | rest
+
+
+def reserved(topology: Numatopology) -> frozenset[int]:
+    """CPUs that are reserved for the node, rounded up to whole ones."""
+    return take(topology, set(topology.cpus), -(-topology.reserved_cpu // 1000)) or frozenset()
+
+
+def take(topology: Numatopology, available: Set[int], count: int) -> frozenset[int] | None:
+    """`count` CPUs: whole sockets, then whole cores, then threads of cores that are in use; None if there are too few.
+
+    takeByTopology of Volcano's cpumanager, which takes a socket or core as free if its number is also that of a free
+    CPU.
+    """
+    if count > len(available):
+        return None
+    taken: set[int] = set()
+    places = topology.cpus
+    per_socket = len(places) // max(1, len({place.socket for place in places.values()}))
+    per_core = len(places) // max(1, len({(place.socket, place.core) for place in places.values()}))
+
+    def fill(groups: Iterable[set[int]], size: int) -> None:
+        for group in groups:
+            if count - len(taken) < max(1, size):
+                return
+            taken.update(group - taken)
+
+    def left() -> set[int]:
+        return set(available) - taken
+
+    fill(_sockets(topology, left()), per_socket)
+    fill(_cores(topology, left()), per_core)
+    while len(taken) < count:
+        fill(_threads(topology, left(), taken), 1)
+    return frozenset(taken)
+
+
+def _sockets(topology: Numatopology, free: set[int]) -> list[set[int]]:
+    numbers = {topology.cpus[cpu].socket for cpu in free} & free
+    return [{cpu for cpu in free if topology.cpus[cpu].socket == number} for number in sorted(numbers)]
+
+
+def _cores(topology: Numatopology, free: set[int]) -> list[set[int]]:
+    by_socket: dict[int, set[int]] = {}
+    for cpu in free:
+        by_socket.setdefault(topology.cpus[cpu].socket, set()).add(topology.cpus[cpu].core)
+    whole = {socket: sorted(cores & free) for socket, cores in by_socket.items()}
+    order = sorted(whole, key=lambda socket: (len(whole[socket]), socket))
+    return [{cpu for cpu in free if topology.cpus[cpu].core == core} for socket in order for core in whole[socket]]
+
+
+def _threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[set[int]]:
+    """Single CPUs: on sockets with CPUs that are taken, then of fuller sockets and cores."""
+    cores = sorted({topology.cpus[cpu].core for cpu in free})
+
+    socket_of = {topology.cpus[cpu].core: topology.cpus[cpu].socket for cpu in sorted(topology.cpus, reverse=True)}
+    near = Counter(topology.cpus[cpu].socket for cpu in taken)
+    room = Counter(topology.cpus[cpu].socket for cpu in free)
+    threads = Counter(topology.cpus[cpu].core for cpu in free)
+
+    def before(left: int, right: int) -> bool:
+        ours, theirs = socket_of[left], socket_of[right]
+        # One of these is enough, as upstream.
+        closer = near[ours] > near[theirs] or room[ours] < room[theirs]
+        return closer or threads[left] < threads[right] or ours < theirs or left < right
+
+    def order(left: int, right: int) -> int:
+        return -1 if before(left, right) else int(before(right, left))
+
+    cores.sort(key=cmp_to_key(order))
+    return [{cpu} for core in cores for cpu in sorted(free) if topology.cpus[cpu].core == core]
+
 
 MAX_SCORE = 100
 NONE = ("", "none")

@@ -10,30 +10,27 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, FitError, PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.functions import EventHandler
-from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
-from gpuconsole.scheduling.volcano.plugins.device_filters import DynamicResourcesFilter
-from gpuconsole.scheduling.volcano.plugins.mig_filter import MigInstances
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.node_filters import (
+    DynamicResourcesFilter,
     InterPodAffinity,
+    MigInstances,
     NodeAffinity,
     NodeFilter,
     NodePorts,
     NodeUnschedulable,
+    NodeVolumeLimits,
     PodTopologySpread,
     Prepares,
     RemovedPods,
     Reserves,
     Scores,
     TaintToleration,
-)
-from gpuconsole.scheduling.volcano.plugins.volume_filters import (
-    NodeVolumeLimits,
     VolumeBinding,
     VolumeBindingArguments,
     VolumeZone,
 )
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession

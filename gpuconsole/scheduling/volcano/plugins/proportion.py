@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, dominant_share, larger
 from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, exceeded_part
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EventHandler, Victims
-from gpuconsole.scheduling.volcano.plugins.overcommit import overused
-from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes, dominant_share, larger
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.plugins.job_enqueueing import overused
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EventHandler, Victims
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession

@@ -1,18 +1,212 @@
-"""task-topology plugin: places tasks of roles with affinity on one node, and those with anti-affinity apart."""
+"""task-topology plugin: places tasks of roles with affinity on one node, and those with anti-affinity apart.
 
+Buckets of tasks that should share a node, from the role affinities in a job's annotations.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.resource import ZERO
-from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
-from gpuconsole.scheduling.volcano.functions import EventHandler
-from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
-from gpuconsole.scheduling.volcano.plugins.buckets import Buckets, TaskTopology, role_of, topology_of
+from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
+
+
+AFFINITY = "volcano.sh/task-topology-affinity"
+ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
+TASK_ORDER = "volcano.sh/task-topology-task-order"
+
+Groups = tuple[tuple[str, ...], ...]
+
+
+class TaskTopology(Struct, frozen=True):
+    """Roles to place together, roles to keep apart, and the order in which roles are placed."""
+
+    affinity: Groups = ()
+    """A group of a single role keeps the tasks of that role together."""
+    anti_affinity: Groups = ()
+    order: tuple[str, ...] = ()
+
+
+def topology_of(job: JobInfo) -> TaskTopology | str | None:
+    """Parse the PodGroup's annotations; None without any, a text with the problem if they are invalid."""
+    annotations = job.pod_group.annotations if job.pod_group is not None else {}
+    if not any(key in annotations for key in (AFFINITY, ANTI_AFFINITY, TASK_ORDER)):
+        return None
+    read = [_groups(annotations[key]) if key in annotations else () for key in (AFFINITY, ANTI_AFFINITY)]
+    order = tuple(annotations[TASK_ORDER].split(",")) if TASK_ORDER in annotations else ()
+    for groups in (*read, (order,)):
+        problem = _problem(job, groups)
+        if problem:
+            return problem
+    return TaskTopology(read[0], read[1], order)
+
+
+def _groups(text: str) -> Groups:
+    return tuple(tuple(group.split(",")) for group in text.split(";"))
+
+
+def _problem(job: JobInfo, groups: Groups) -> str:
+    roles = {task.role for task in job.tasks.values()}
+    where = f"job <{job.namespace}/{job.name}>"
+    for group in groups:
+        seen: set[str] = set()
+        for role in filter(None, group):
+            if role not in roles:
+                return f"task {role} do not exist in {where}"
+            if role in seen:
+                return f"task {role} is duplicate in {where}"
+            seen.add(role)
+    return ""
+
+
+class Bucket:
+    """Tasks to place together. Mutates: a task that gets a node leaves `tasks` and is counted in `nodes`."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.tasks: dict[str, TaskInfo] = {}
+        """Tasks without a node, by uid."""
+        self.roles: Counter[str] = Counter()
+        self.nodes: Counter[str] = Counter()
+        """Number of its tasks on each node."""
+        self.request = Resource()
+        """Total request of the tasks without a node."""
+
+    @property
+    def size(self) -> int:
+        return len(self.tasks) + self.nodes.total()
+
+    @property
+    def weight(self) -> float:
+        """Size of the request of tasks without a node: a core, a GPU and 1000 MiB of memory weigh the same."""
+        return self.request.cpu + self.request.memory / 1024 / 1024 + sum((self.request.scalars or {}).values())
+
+    def add(self, role: str, task: TaskInfo) -> None:
+        """Add a task, with or without a node."""
+        self.roles[role] += 1
+        if task.node_name:
+            self.nodes[task.node_name] += 1
+            return
+        self.tasks[task.uid] = task
+        self.request.add(task.request)
+
+    def bind(self, task: TaskInfo) -> None:
+        """Count a task that got its node."""
+        self.nodes[task.node_name] += 1
+        if self.tasks.pop(task.uid, None) is not None:
+            self.request.sub(task.request)
+
+
+class Buckets:
+    """The buckets of one job. Mutates as its tasks get nodes."""
+
+    def __init__(self, topology: TaskTopology, tasks: Iterable[TaskInfo]) -> None:
+        self._likes = _pairs(topology.affinity)
+        self._shuns = _pairs(topology.anti_affinity)
+        self._rank = _ranks(topology)
+        length = len(topology.order)
+        self._order = {role: length - index for index, role in enumerate(topology.order)}
+        self.buckets: list[Bucket] = []
+        self.largest = 0
+        """The largest size of a bucket."""
+        self.on_nodes: dict[str, Counter[str]] = {}
+        """Number of tasks by role that this session put on each node."""
+        self._bucket_of: dict[str, Bucket] = {}
+        self._fill(task for task in tasks if role_of(task) in self._rank)
+
+    def of(self, task: TaskInfo) -> Bucket | None:
+        """The bucket of a task; None if its role has no topology."""
+        return self._bucket_of.get(task.uid)
+
+    def precedence(self, task: TaskInfo) -> tuple[int, int]:
+        """Sort key of a task: the configured order of roles, then how strict the role's topology is."""
+        role = role_of(task)
+        return -self._order.get(role, 0), -self._rank.get(role, 0)
+
+    def affinity(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
+        """How many of these tasks the role has affinity to, less those with anti-affinity; `only_shuns` counts only the
+        latter.
+        """
+        if not role:
+            return 0
+        total = 0
+        for other, count in roles.items():
+            total += count * ((role, other) in self._likes and not only_shuns)
+            total -= count * ((role, other) in self._shuns)
+        return total
+
+    def bind(self, task: TaskInfo) -> None:
+        """Count a task that got a node."""
+        role = role_of(task)
+        if role:
+            self.on_nodes.setdefault(task.node_name, Counter())[role] += 1
+        bucket = self.of(task)
+        if bucket is not None:
+            bucket.bind(task)
+
+    def _fill(self, tasks: Iterable[TaskInfo]) -> None:
+        by_node: dict[str, Bucket] = {}
+        for task in sorted(tasks, key=self._turn):
+            role = role_of(task)
+            bucket = by_node.get(task.node_name) if task.node_name else self._best(role)
+            if bucket is None:
+                bucket = Bucket(len(self.buckets))
+                self.buckets.append(bucket)
+                if task.node_name:
+                    by_node[task.node_name] = bucket
+            bucket.add(role, task)
+            self._bucket_of[task.uid] = bucket
+            self.largest = max(self.largest, bucket.size)
+
+    def _turn(self, task: TaskInfo) -> tuple[bool, str, tuple[int, int], str]:
+        """Sort key: tasks with a node first, by node; then by precedence and name."""
+        return not task.node_name, task.node_name, self.precedence(task), task.name
+
+    def _best(self, role: str) -> Bucket | None:
+        """The bucket with the highest affinity to the role, of equals the lightest; None if all have a negative one."""
+        best, most = None, 0
+        for bucket in self.buckets:
+            affinity = self.affinity(role, bucket.roles)
+            lighter = best is None or bucket.weight < best.weight
+            if affinity > most or (affinity == most and lighter):
+                best, most = bucket, affinity
+        return best
+
+
+def role_of(task: TaskInfo) -> str:
+    """The task's role as its annotation names it; a label does not count here."""
+    return task.pod.annotations.get("volcano.sh/task-spec", "")
+
+
+def _pairs(groups: Groups) -> set[tuple[str, str]]:
+    pairs = set()
+    for group in groups:
+        if len(group) == 1:
+            pairs.add((group[0], group[0]))
+        pairs |= {(one, other) for one in group for other in group if one != other}
+    return pairs
+
+
+def _ranks(topology: TaskTopology) -> dict[str, int]:
+    """Strictness of each role's topology: apart from its own tasks 4, near other roles 3, near its own 2, apart from
+    others 1.
+    """
+    ranks: dict[str, int] = {}
+    for groups, alone, together in ((topology.affinity, 2, 3), (topology.anti_affinity, 4, 1)):
+        for group in groups:
+            for role in filter(None, group):
+                ranks[role] = max(ranks.get(role, 0), alone if len(group) == 1 else together)
+    return ranks
+
 
 MAX_SCORE = 100
 

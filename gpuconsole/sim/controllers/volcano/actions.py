@@ -7,15 +7,21 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, added, outlived, settled, target_of
-from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
-from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC
-from gpuconsole.scheduling.volcano.jobs.messages import action_message
-from gpuconsole.scheduling.volcano.jobs.policies import SYNC, react
-from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, request_of_job
+from gpuconsole.scheduling.volcano.jobs.controller_actions import action_message, initial, kill, sync
+from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing
+from gpuconsole.scheduling.volcano.jobs.requests import (
+    SYNC,
+    Delayed,
+    JobRequest,
+    added,
+    outlived,
+    react,
+    request_of_job,
+    settled,
+    target_of,
+)
 from gpuconsole.scheduling.volcano.jobs.states import ActionPlan, ControllerCall, course
-from gpuconsole.scheduling.volcano.jobs.syncing import initial, sync
-from gpuconsole.scheduling.volcano.jobs.volumes import VolumeClaimMissing
+from gpuconsole.scheduling.volcano.jobs.tasks import OUT_OF_SYNC
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.volcano import claims, groups, phases

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from gpuconsole.model.job import Job
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import VolcanoPhase
+from gpuconsole.scheduling.volcano.jobs.pods import with_claims
 from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
-from gpuconsole.scheduling.volcano.jobs.volumes import with_claims
 from gpuconsole.sim.world import World
 
 _SUFFIX = 12

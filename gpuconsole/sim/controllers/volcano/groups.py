@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import PriorityClass
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.volcano.jobs.group import group_name, group_of, updated
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name, group_of, updated
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.sim.controllers.volcano import queues
 from gpuconsole.sim.engines import first_group_phase

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.sim.controllers.pods import create
 from gpuconsole.sim.controllers.priorities import pod_priority

@@ -6,8 +6,8 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.volcano import JobAction, VolcanoQueue
+from gpuconsole.scheduling.volcano.jobs.states import CLOSING, queue_command, queue_refusal
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
-from gpuconsole.scheduling.volcano.queue_states import CLOSING, queue_command, queue_refusal
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.world import World
 

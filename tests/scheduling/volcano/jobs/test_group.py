@@ -5,9 +5,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import JobAction, NetworkTopology, PartitionPolicy, SubGroupPolicy, TaskSpec
-from gpuconsole.scheduling.volcano.jobs.group import group_of, min_resources, updated
-from gpuconsole.scheduling.volcano.jobs.messages import action_message
-from gpuconsole.scheduling.volcano.jobs.quota import quota_usage
+from gpuconsole.scheduling.volcano.jobs.controller_actions import action_message
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_of, min_resources, quota_usage, updated
 from tests.scheduling.volcano.jobs.making import GPU, job, template
 
 SIZES = {"master": template(cpu=50), "worker": template(cpu=100)}

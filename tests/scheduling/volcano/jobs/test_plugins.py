@@ -10,10 +10,8 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.scheduling.volcano.jobs.job_plugins import NoHead, OwnedObjects, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
-from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
-from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
-from gpuconsole.scheduling.volcano.jobs.plugins.ray import NoHead
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from tests.scheduling.volcano.jobs.making import job

@@ -5,9 +5,19 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, Delays, added, outlived, settled, target_of
-from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
-from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, event_of_change, request_of
+from gpuconsole.scheduling.volcano.jobs.requests import (
+    Delayed,
+    Delays,
+    JobRequest,
+    Reaction,
+    added,
+    event_of_change,
+    outlived,
+    react,
+    request_of,
+    settled,
+    target_of,
+)
 from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
 from tests.scheduling.volcano.jobs.making import job, pods
 

@@ -3,6 +3,6 @@
 Volcano runs them in the random order of a Go map; here they run by name. `registry` lists them.
 """
 
-from gpuconsole.scheduling.volcano.jobs.plugins.registry import PLUGINS, UnknownPlugin, on_pod, resources_of
+from gpuconsole.scheduling.volcano.jobs.job_plugins import PLUGINS, UnknownPlugin, on_pod, resources_of
 
 __all__ = ["PLUGINS", "UnknownPlugin", "on_pod", "resources_of"]

@@ -1,0 +1,200 @@
+"""Volcano's scheduler configuration: options of the engine, actions in order, tiers of plugins with their arguments.
+
+Volcano's scheduler configuration: actions in order, tiers of plugins with their flags and arguments.
+
+Arguments of plugins and actions in volcano-scheduler.conf, parsed leniently by type.
+
+Options of the Volcano engine.
+
+Go durations in annotations and arguments of Volcano (`1h30m`); unreadable ones count as missing.
+
+Weights of resources in arguments of the form `PREFIX.cpu`, `PREFIX.resources: a, b` and `PREFIX.resources.a`.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct, field
+
+from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.model.resources import CPU, MEMORY
+
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def parse_flag(text: str) -> bool | None:
+    """Parse a boolean; None if it is not one (Go's strconv.ParseBool)."""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+class VolcanoArguments(Mapping[str, object]):
+    """Arguments of one plugin or action; a value of another type counts as missing.
+
+    Volcano 1.15 framework.Arguments: only integers convert to floats, and strings to booleans.
+    """
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __getitem__(self, key: str) -> object:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def integer(self, key: str, base: int) -> int:
+        """GetInt: an integer; `base` for a fraction or a string."""
+        value = self._values.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else base
+
+    def number(self, key: str, base: float) -> float:
+        """GetFloat64: an integer or a fraction, else `base`."""
+        value = self._values.get(key)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else base
+
+    def flag(self, key: str, base: bool) -> bool:
+        """GetBool: true or false, also as a string, else `base`."""
+        value = self._values.get(key)
+        if isinstance(value, bool):
+            return value
+        parsed = parse_flag(value) if isinstance(value, str) else None
+        return base if parsed is None else parsed
+
+    def text(self, key: str, base: str) -> str:
+        """GetString: a string, else `base`."""
+        value = self._values.get(key)
+        return value if isinstance(value, str) else base
+
+
+NONE = VolcanoArguments()
+
+
+class Flag(StrEnum):
+    """Extension points that a plugin can enable, as volcano-scheduler.conf spells them."""
+
+    JOB_ORDER = "enableJobOrder"
+    HIERARCHY = "enableHierarchy"
+    JOB_READY = "enableJobReady"
+    JOB_PIPELINED = "enableJobPipelined"
+    TASK_ORDER = "enableTaskOrder"
+    PREEMPTABLE = "enablePreemptable"
+    RECLAIMABLE = "enableReclaimable"
+    PREEMPTIVE = "enablePreemptive"
+    QUEUE_ORDER = "enableQueueOrder"
+    CLUSTER_ORDER = "EnabledClusterOrder"
+    PREDICATE = "enablePredicate"
+    BEST_NODE = "enableBestNode"
+    NODE_ORDER = "enableNodeOrder"
+    TARGET_JOB = "enableTargetJob"
+    RESERVED_NODES = "enableReservedNodes"
+    JOB_ENQUEUED = "enableJobEnqueued"
+    VICTIM = "enabledVictim"
+    JOB_STARVING = "enableJobStarving"
+    OVERUSED = "enabledOverused"
+    ALLOCATABLE = "enabledAllocatable"
+    HYPER_NODE_ORDER = "enabledHyperNodeOrder"
+    SUB_JOB_READY = "enabledSubJobReady"
+    SUB_JOB_PIPELINED = "enabledSubJobPipelined"
+    SUB_JOB_ORDER = "enabledSubJobOrder"
+    HYPER_NODE_GRADIENT = "enabledHyperNodeGradient"
+
+
+DEFAULTS: Final = frozenset(Flag) - {Flag.HIERARCHY, Flag.CLUSTER_ORDER}
+"""Flags that hold where the configuration does not name them (ApplyPluginConfDefaults)."""
+ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
+
+
+class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
+    """A plugin in a tier."""
+
+    name: str
+    enabled: frozenset[Flag] = DEFAULTS
+    arguments: VolcanoArguments = NONE
+
+
+Tier = tuple[VolcanoPluginOption, ...]
+"""Plugins that vote together; the next tier is asked if this one does not decide."""
+
+
+def tier(*names: str) -> Tier:
+    """A tier of plugins with all extension points enabled."""
+    return tuple(VolcanoPluginOption(name=name) for name in names)
+
+
+class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
+    """The scheduler's configuration: actions and tiers of plugins. The default is Volcano's own, which never
+    preempts.
+    """
+
+    actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
+    tiers: tuple[Tier, ...] = (
+        tier("priority", "gang", "conformance"),
+        tier("overcommit", "drf", "predicates", "proportion", "nodeorder"),
+    )
+    arguments: Mapping[str, VolcanoArguments] = field(default_factory=dict)
+    """Arguments of actions, by the action's name."""
+
+    def arguments_of(self, action: str) -> VolcanoArguments:
+        """The arguments of an action; empty if none are configured."""
+        return self.arguments.get(action, NONE)
+
+
+HELM_CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+"""The configuration in Volcano's Helm chart."""
+
+
+GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")
+"""Feature gates of Kubernetes that change vc-scheduler's predicates: ResourceClaims, and scores of volumes."""
+
+
+class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field="engine"):
+    """Options of the Volcano engine, which then places pods."""
+
+    conf: str = HELM_CONF
+    """Text of volcano-scheduler.conf."""
+    devices: str = ""
+    """Text of device-config.yaml: the MIG instances into which Volcano's device plugin can divide GPUs."""
+    feature_gates: Mapping[str, bool] = {}
+    """Feature gates that differ from Kubernetes' defaults (vc-scheduler --feature-gates)."""
+    default_queue: str = "default"
+    """The queue of PodGroups that name none; it is assumed to exist."""
+    scheduler: str = ""
+    """The schedulerName of the pods that Volcano places; empty if it places all pods."""
+
+
+def span_of(text: str) -> Span | None:
+    """A duration in microseconds; None if it is invalid. Days are no unit here (Go's time.ParseDuration)."""
+    try:
+        return None if "d" in text else parse_span(text)
+    except ValueError:
+        return None
+
+
+def resource_weights(arguments: VolcanoArguments, prefix: str) -> dict[str, int]:
+    """The weight of cpu, memory and each listed resource; 1 if it is missing or negative."""
+    listed = [name.strip() for name in arguments.text(f"{prefix}.resources", "").split(",")]
+    keys = {name: f"{prefix}.resources.{name}" for name in listed if name}
+    keys |= {CPU: f"{prefix}.cpu", MEMORY: f"{prefix}.memory"}
+    weights = {name: arguments.integer(key, 1) for name, key in keys.items()}
+    return {name: weight if weight >= 0 else 1 for name, weight in weights.items()}

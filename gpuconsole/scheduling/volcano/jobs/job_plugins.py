@@ -1,0 +1,366 @@
+"""Job plugins: their changes to pods of a Volcano Job, and the objects that they create for it (Volcano 1.15).
+
+All job plugins by name.
+
+env job plugin: sets each pod's index in its task.
+
+Arguments of a job plugin, parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`.
+
+hcclrank job plugin: sets the rank of an Ascend pod as an annotation.
+
+Host names under which pods of a job reach each other.
+
+mpi job plugin: gives the master the hosts of all workers.
+
+Objects that job plugins create for a job; they are deleted when the job is killed.
+
+pytorch job plugin: sets the master's address, the world size and each pod's rank.
+
+ray job plugin: creates the head's service and sets the start commands of head and workers.
+
+ssh job plugin: shares one key and an ssh configuration between all pods of a job.
+
+svc job plugin: creates a headless service, sets pod host names, and lists hosts in the environment.
+
+tensorflow job plugin: sets TF_CONFIG with the addresses of all roles and the pod's own role.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
+from gpuconsole.scheduling.volcano.jobs.tasks import (
+    JobTask,
+    index_in_name,
+    index_of_pod,
+    pod_name,
+    spec_of,
+    task_of_pod,
+    task_replicas,
+    tasks_of,
+)
+
+
+def apply_env(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set VC_TASK_INDEX and its older name VK_TASK_INDEX."""
+    index = index_in_name(pod.name)
+    return replace(pod, env={**pod.env, "VK_TASK_INDEX": index, "VC_TASK_INDEX": index})
+
+
+Value = str | int | bool
+Flags = Mapping[str, Value]
+"""Default by flag name; its type is the type of the flag."""
+_TRUTHS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
+def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
+    """The value of each known flag; parsing stops at the first unknown or invalid one, as in Go."""
+    values, rest = dict(defaults), list(arguments)
+    while rest:
+        head = rest.pop(0)
+        name, given, text = _split(head)
+        if name not in values:
+            return values
+        if isinstance(values[name], bool) and not given:
+            text = "true"
+        elif not given:
+            if not rest:
+                return values
+            text = rest.pop(0)
+        value = _value(text, values[name])
+        if value is None:
+            return values
+        values[name] = value
+    return values
+
+
+def _split(head: str) -> tuple[str, bool, str]:
+    """(name, True if a value follows `=`, that value); the name is empty if the argument is not a flag."""
+    if not head.startswith("-") or head in ("-", "--"):
+        return "", False, ""
+    name, equals, text = head.removeprefix("-").removeprefix("-").partition("=")
+    return name, bool(equals), text
+
+
+def _value(text: str, like: Value) -> Value | None:
+    if isinstance(like, bool):
+        return _TRUTHS.get(text)
+    if isinstance(like, int):
+        try:
+            return int(text, 0)
+        except ValueError:
+            return None
+    return text
+
+
+RANK = "hccl/rankIndex"
+_FLAGS = {"master": "master", "worker": "worker"}
+
+
+def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set the rank from the variable RANK, else from the pod's index, masters before workers; an existing rank
+    stays.
+    """
+    if pod.annotations.get(RANK):
+        return pod
+    flags = read_flags(arguments, _FLAGS)
+    rank, mine = pod.env.get("RANK", ""), task_of_pod(pod)
+    if not rank and mine == flags["master"]:
+        rank = str(index_of_pod(pod))
+    elif not rank and mine == flags["worker"]:
+        rank = str(task_replicas(job, str(flags["master"])) + index_of_pod(pod))
+    return replace(pod, annotations={**pod.annotations, RANK: rank}) if rank else pod
+
+
+def host(job: Job, task: JobTask, index: int) -> str:
+    """A pod's DNS name: the template's hostname or the pod's name, then the template's subdomain or the job's name."""
+    name = task.template.hostname or pod_name(job.name, task.name, index)
+    return f"{name}.{task.template.subdomain or job.name}"
+
+
+def hosts(job: Job, task: JobTask) -> list[str]:
+    """The DNS names of a task's pods; at most one if the template sets the hostname."""
+    count = min(task.replicas, 1) if task.template.hostname else task.replicas
+    return [host(job, task, index) for index in range(count)]
+
+
+FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
+
+
+def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set MPI_HOST for the master; other pods stay as they are."""
+    flags = read_flags(arguments, FLAGS)
+    workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)
+    if workers is None or task_of_pod(pod) != flags["master"]:
+        return pod
+    return replace(pod, env={**pod.env, "MPI_HOST": ",".join(hosts(job, workers))})
+
+
+class OwnedObjects(Struct, frozen=True, omit_defaults=True):
+    """Names of the objects that belong to a job besides its pods."""
+
+    services: tuple[str, ...] = ()
+    config_maps: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    network_policies: tuple[str, ...] = ()
+
+    def and_also(self, other: "OwnedObjects") -> "OwnedObjects":
+        """The objects of both."""
+        return OwnedObjects(
+            (*self.services, *other.services),
+            (*self.config_maps, *other.config_maps),
+            (*self.secrets, *other.secrets),
+            (*self.network_policies, *other.network_policies),
+        )
+
+
+NOTHING = OwnedObjects()
+
+
+_PYTORCH_FLAGS: Flags = {
+    "master": "master",
+    "worker": "worker",
+    "port": 23456,
+    "wait-master-enabled": False,
+    "wait-master-timeout": 300,
+    "wait-master-image": "busybox:1.36.1",
+}
+
+
+def apply_pytorch(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (0 for the master, then the workers); nothing without a master
+    task.
+    """
+    flags = read_flags(arguments, _PYTORCH_FLAGS)
+    tasks = {task.name: task for task in tasks_of(job)}
+    master = tasks.get(str(flags["master"]))
+    if master is None:
+        return pod
+    taking_part = {str(flags["master"]), str(flags["worker"])}
+    added = {
+        "MASTER_ADDR": host(job, master, 0),
+        "MASTER_PORT": str(flags["port"]),
+        "WORLD_SIZE": str(sum(task.replicas for name, task in tasks.items() if name in taking_part)),
+    }
+    mine = task_of_pod(pod)
+    if mine == flags["worker"]:
+        added["RANK"] = str(int(index_in_name(pod.name)) + 1)
+    elif mine == flags["master"]:
+        added["RANK"] = "0"
+    return replace(pod, env={**pod.env, **added})
+
+
+_RAY_FLAGS: Flags = {
+    "head": "head",
+    "headContainer": "head",
+    "worker": "worker",
+    "workerContainer": "worker",
+    "port": 6379,
+    "dashboardPort": 8265,
+    "clientPort": 10001,
+}
+
+
+class NoHead(ValueError):
+    """The job has no head task, so none of its pods can be created."""
+
+
+def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set the `ray start` command if the template has the container of the pod's role.
+
+    Raises:
+        NoHead: the job has no head task.
+    """
+    flags = read_flags(arguments, _RAY_FLAGS)
+    head = next((task for task in tasks_of(job) if task.name == flags["head"]), None)
+    if head is None:
+        raise NoHead(f"job {job.name} doesn't have head task {flags['head']}")
+    names, mine, command = {container.name for container in pod.template.containers}, task_of_pod(pod), ""
+    if mine == flags["head"] and flags["headContainer"] in names:
+        command = (
+            f"ray start --head --block --dashboard-host=0.0.0.0 --port={flags['port']}"
+            f" --dashboard-port={flags['dashboardPort']} --ray-client-server-port={flags['clientPort']}"
+        )
+    if mine == flags["worker"] and flags["workerContainer"] in names:
+        command = f"ray start --block --address={host(job, head, 0)}:{flags['port']}"
+    return replace(pod, command=command) if command else pod
+
+
+def ray_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+    """The service of the head."""
+    return OwnedObjects(services=(f"{job.name}-head-svc",))
+
+
+def apply_ssh(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """The same pod: the plugin only mounts the secret, which is not simulated."""
+    return pod
+
+
+def ssh_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+    """The secret with the key."""
+    return OwnedObjects(secrets=(f"{job.name}-ssh",))
+
+
+_SVC_FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
+
+
+def apply_svc(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set hostname, subdomain (by default the names of pod and job) and the variables of `host_environment`."""
+    return replace(
+        pod,
+        hostname=pod.template.hostname or pod.name,
+        subdomain=pod.template.subdomain or job.name,
+        env={**pod.env, **host_environment(job)},
+    )
+
+
+def host_environment(job: Job) -> dict[str, str]:
+    """`VC_<TASK>_HOSTS` and `VC_<TASK>_NUM` of each task."""
+    found = {}
+    for task in tasks_of(job):
+        name, listed = task.name.replace("-", "_").upper(), hosts(job, task)
+        found[f"VC_{name}_HOSTS"] = ",".join(listed)
+        found[f"VC_{name}_NUM"] = str(len(listed))
+    return found
+
+
+def svc_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+    """The service, its ConfigMap and, unless disabled, a NetworkPolicy that admits only the job's own pods."""
+    closed = not read_flags(arguments, _SVC_FLAGS)["disable-network-policy"]
+    return OwnedObjects(
+        services=(job.name,),
+        config_maps=(f"{job.name}-svc",),
+        network_policies=(job.name,) if closed else (),
+    )
+
+
+_ROLES = ("ps", "worker", "chief", "evaluator")
+_TENSORFLOW_FLAGS: Flags = {**{role: role for role in _ROLES}, "port": 2222}
+
+
+def apply_tensorflow(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Set TF_CONFIG, unless the job has a single pod."""
+    tasks, flags = tasks_of(job), read_flags(arguments, _TENSORFLOW_FLAGS)
+    if len(tasks) == 1 and tasks[0].replicas == 1:
+        return pod
+    roles = {flags[role]: role for role in reversed(_ROLES)}
+    cluster = {
+        roles[task.name]: [f"{host(job, task, index)}:{flags['port']}" for index in range(task.replicas)]
+        for task in tasks
+        if task.name in roles and task.replicas
+    }
+    ordered = {role: cluster[role] for role in _ROLES if role in cluster}
+    mine = task_of_pod(pod)
+    own = {"type": roles.get(mine, mine), "index": int(index_in_name(pod.name))}
+    configuration = json.dumps({"cluster": ordered, "task": own}, separators=(",", ":"))
+    return replace(pod, env={**pod.env, "TF_CONFIG": configuration})
+
+
+OnPod = Callable[[Job, Pod, tuple[str, ...]], Pod]
+OwnedObjectsFunction = Callable[[Job, tuple[str, ...]], OwnedObjects]
+
+
+class UnknownPlugin(ValueError):
+    """A job names a plugin that does not exist: none of its objects can be created."""
+
+
+def _nothing(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+    return NOTHING
+
+
+class JobPlugin(Struct, frozen=True):
+    """A plugin's change to a new pod, and the objects that it creates for the job."""
+
+    on_pod: OnPod
+    owned_objects: OwnedObjectsFunction = _nothing
+
+
+PLUGINS: Mapping[str, JobPlugin] = {
+    "env": JobPlugin(apply_env),
+    "hcclrank": JobPlugin(apply_hcclrank),
+    "mpi": JobPlugin(apply_mpi),
+    "pytorch": JobPlugin(apply_pytorch),
+    "ray": JobPlugin(apply_ray, ray_objects),
+    "ssh": JobPlugin(apply_ssh, ssh_objects),
+    "svc": JobPlugin(apply_svc, svc_objects),
+    "tensorflow": JobPlugin(apply_tensorflow),
+}
+
+
+def on_pod(job: Job, pod: Pod) -> Pod:
+    """The pod as changed by all plugins of the job.
+
+    Raises:
+        UnknownPlugin: the job names a plugin that does not exist. A plugin can raise other ValueErrors.
+    """
+    for plugin, arguments in _plugins(job):
+        pod = plugin.on_pod(job, pod, arguments)
+    return pod
+
+
+def resources_of(job: Job) -> OwnedObjects:
+    """The objects that the job's plugins create for it.
+
+    Raises:
+        UnknownPlugin: the job names a plugin that does not exist.
+    """
+    made = NOTHING
+    for plugin, arguments in _plugins(job):
+        made = made.and_also(plugin.owned_objects(job, arguments))
+    return made
+
+
+def _plugins(job: Job) -> list[tuple[JobPlugin, tuple[str, ...]]]:
+    found = []
+    for name, arguments in sorted(spec_of(job).plugins.items()):
+        if name not in PLUGINS:
+            raise UnknownPlugin(f"failed to get plugin {name}")
+        found.append((PLUGINS[name], arguments))
+    return found

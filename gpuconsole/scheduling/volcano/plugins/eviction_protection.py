@@ -1,0 +1,147 @@
+"""Plugins that protect tasks from eviction: cdp, conformance and pdb, with disruption budgets and quotas.
+
+cdp plugin: protects pods that started recently from eviction (cooldown protection).
+
+conformance plugin: protects critical pods, and those in kube-system, from eviction.
+
+pdb plugin: forbids evictions that violate a PodDisruptionBudget.
+
+Limits outside Volcano that a session observes: disruption budgets and namespace quotas.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.model.clock import Span
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.config import span_of
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, Victims, VolcanoPlugin
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import PodDisruptionBudget
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+
+COOLDOWN_TIME = "volcano.sh/cooldown-time"
+
+
+class CdpPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/cdp."""
+
+    name: ClassVar[str] = "cdp"
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        def unprotected(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+            return [task for task in candidates if not _protected(task.pod, session.now)], PERMIT
+
+        session.functions.preemptable[self.name] = session.functions.reclaimable[self.name] = unprotected
+
+
+def cooldown(pod: Pod) -> Span | None:
+    """How long the pod is protected after it was bound, by its label or else its annotation; None if not at all."""
+    text = pod.labels.get(COOLDOWN_TIME, pod.annotations.get(COOLDOWN_TIME))
+    return None if text is None else span_of(text)
+
+
+def _protected(pod: Pod, now: int) -> bool:
+    span = cooldown(pod)
+    return span is not None and pod.phase is PodPhase.RUNNING and (pod.bound or pod.started) + span > now
+
+
+CRITICAL = frozenset(("system-cluster-critical", "system-node-critical"))
+SYSTEM_NAMESPACE = "kube-system"
+
+
+class ConformancePlugin:
+    """Volcano 1.15 plugins/conformance."""
+
+    name: ClassVar[str] = "conformance"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        pass
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        functions, name = session.functions, self.name
+        functions.preemptable[name] = functions.reclaimable[name] = _dispensable
+        functions.unified_evictable[name] = _dispensable
+
+    def on_session_close(self, session: "VolcanoSession") -> None:
+        pass
+
+
+def _dispensable(_: object, candidates: list[TaskInfo]) -> Victims:
+    return [
+        task
+        for task in candidates
+        if task.pod.template.priority_class not in CRITICAL and task.namespace != SYSTEM_NAMESPACE
+    ], PERMIT
+
+
+class OpenBudget(Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget, and how many of its pods may be disrupted now."""
+
+    namespace: str
+    selector: LabelSelector | None = None
+    allowed: int = 0
+    """status.disruptionsAllowed."""
+    disrupted: frozenset[str] = frozenset()
+    """Names of pods whose disruption is under way (status.disruptedPods)."""
+
+    def covers(self, pod: Pod) -> bool:
+        """True if the budget selects this pod and its disruption is not under way; an empty selector selects no pod
+        here.
+        """
+        if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
+            return False
+        asks = self.selector.match_labels or self.selector.match_expressions
+        return bool(asks) and self.selector.matches(pod.labels)
+
+
+def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
+    """Allowed disruptions of a budget: healthy pods above the required number, as the disruption controller counts.
+
+    `pods` are those of the cluster, `healthy` the keys of those that are ready.
+    """
+    covered = [
+        pod
+        for pod in pods
+        if pod.namespace == budget.namespace and budget.selector is not None and budget.selector.matches(pod.labels)
+    ]
+    ready = set(healthy)
+    allowed = budget.allowed(len(covered), sum(pod.key in ready for pod in covered))
+    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=allowed)
+
+
+class PdbPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/pdb. Each vote starts from the budgets as of the session's opening."""
+
+    name: ClassVar[str] = "pdb"
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        def allowed(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+            return within(session.budgets, candidates), PERMIT
+
+        session.functions.preemptable[self.name] = session.functions.reclaimable[self.name] = allowed
+        session.functions.victim_tasks[self.name] = [lambda tasks: within(session.budgets, tasks)]
+
+
+def within(budgets: list[OpenBudget], tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+    """The tasks that can be evicted together within the budgets, in order; tasks without labels are never among
+    them.
+    """
+    left = [budget.allowed for budget in budgets]
+    victims = []
+    for task in tasks:
+        if not task.pod.labels:
+            continue
+        covering = [number for number, budget in enumerate(budgets) if budget.covers(task.pod)]
+        for number in covering:
+            left[number] -= 1
+        if all(left[number] >= 0 for number in covering):
+            victims.append(task)
+    return victims

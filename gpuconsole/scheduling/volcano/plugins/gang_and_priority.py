@@ -1,0 +1,170 @@
+"""gang and priority plugins: minimum members of a gang, and the order of jobs and tasks by priority.
+
+gang plugin: a job starts when enough of its tasks can, and is not preempted below its gang's minimum.
+
+priority plugin: orders jobs and tasks by priority; victims have a lower priority than the preemptor.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.job import Gang, JobInfo
+from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session_plugins import (
+    PERMIT,
+    REJECT,
+    EvictionContext,
+    Invalid,
+    PodGroupStatusCondition,
+    Victims,
+)
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.api.job import SubJobInfo
+from gpuconsole.scheduling.volcano.session_plugins import VictimRequester
+
+NOT_ENOUGH_PODS_OF_TASK = "NotEnoughPodsOfTask"
+NOT_ENOUGH_PODS = "NotEnoughTasks"
+NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+
+
+class GangPlugin:
+    """Volcano 1.15 plugins/gang."""
+
+    name: ClassVar[str] = "gang"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        pass
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        functions, name = session.functions, self.name
+
+        def spared(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+            return _spared(session, candidates), PERMIT
+
+        functions.job_valid[name] = _valid
+        functions.preemptable[name] = functions.reclaimable[name] = spared
+        functions.unified_evictable[name] = _anyone
+        functions.job_order[name] = functions.sub_job_order[name] = _unready_first
+        functions.job_ready[name] = _ready
+        functions.sub_job_ready[name] = Gang.is_ready
+        functions.job_pipelined[name] = lambda job: PERMIT if _pipelined(job) else REJECT
+        functions.sub_job_pipelined[name] = lambda sub_job: PERMIT if sub_job.is_pipelined() else REJECT
+        functions.job_starving[name] = JobInfo.is_starving
+
+    def on_session_close(self, session: "VolcanoSession") -> None:
+        """Set a condition on each job with tasks: Scheduled if its gang is ready, else Unschedulable."""
+        for job in session.jobs.values():
+            if not job.tasks:
+                continue
+            if job.is_ready():
+                reason = "tasks in gang are ready to be scheduled"
+                session.conditions[job.uid] = PodGroupStatusCondition("Scheduled", reason, "")
+                continue
+            lacking = job.min_available - job.ready_task_num - _placed_on_trial(job)
+            message = f"{lacking}/{len(job.tasks)} tasks in gang unschedulable: {job.fit_message}"
+            session.conditions[job.uid] = PodGroupStatusCondition("Unschedulable", NOT_ENOUGH_RESOURCES, message)
+
+
+def _valid(job: JobInfo) -> Invalid | None:
+    if not job.roles.valid():
+        return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
+    if not job.check_sub_job_valid():
+        return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid subGroups of each task for gang-scheduling")
+    if job.valid_task_num < job.min_available:
+        return Invalid(
+            NOT_ENOUGH_PODS,
+            f"Not enough valid tasks for gang-scheduling, valid: {job.valid_task_num}, min: {job.min_available}",
+        )
+    return None
+
+
+def _spared(session: "VolcanoSession", candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
+    """Candidates above their gangs' minimum, in order."""
+    left: dict[str, int] = {}
+    spared = []
+    for task in candidates:
+        job = session.jobs.get(task.job)
+        if job is None:
+            continue
+        ready = left.setdefault(job.uid, job.ready_task_num)
+        if ready > job.min_available:
+            left[job.uid] = ready - 1
+            spared.append(task)
+    return spared
+
+
+def _anyone(_: EvictionContext, candidates: list[TaskInfo]) -> Victims:
+    # Bundles of victims already respect the minimum of their gangs.
+    return candidates, PERMIT
+
+
+def _unready_first(left: Gang, right: Gang) -> int:
+    return int(left.is_ready()) - int(right.is_ready())
+
+
+def _ready(job: JobInfo) -> bool:
+    return job.is_ready() and job.roles.ready() and job.check_sub_job_ready()
+
+
+def _pipelined(job: JobInfo) -> bool:
+    return job.is_pipelined() and job.roles.pipelined() and job.check_sub_job_pipelined()
+
+
+def _placed_on_trial(job: JobInfo) -> int:
+    """Pending tasks that had a node until the rest of the gang was found not to fit."""
+    pending = job.of_status(TaskStatus.PENDING).values()
+    return sum(
+        task.last_transaction is not None and task.last_transaction.status in ALLOCATED_STATUS for task in pending
+    )
+
+
+class PriorityPlugin:
+    """Volcano 1.15 plugins/priority."""
+
+    name: ClassVar[str] = "priority"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        pass
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        functions, name = session.functions, self.name
+        functions.task_order[name] = _higher_first
+        functions.job_order[name] = _higher_first
+        functions.sub_job_order[name] = _higher_first
+
+        def less_important(preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+            job = session.jobs.get(preemptor.job)
+            return [task for task in candidates if job and _below(session, task, preemptor, job)], PERMIT
+
+        def evictable(context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
+            if context.kind is VictimRequester.GANG_RECLAIM:
+                # Between queues, shares decide instead of priorities.
+                return candidates, PERMIT
+            ours = context.job.priority
+            return [task for task in candidates if session.jobs[task.job].priority < ours], PERMIT
+
+        functions.preemptable[name] = less_important
+        functions.unified_evictable[name] = evictable
+        functions.job_starving[name] = _wants_more
+
+    def on_session_close(self, session: "VolcanoSession") -> None:
+        pass
+
+
+def _higher_first(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJobInfo | TaskInfo) -> int:
+    return (left.priority < right.priority) - (left.priority > right.priority)
+
+
+def _below(session: "VolcanoSession", task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
+    """True if the task's job has a lower priority or, within one job, the task itself."""
+    other = session.jobs.get(task.job)
+    if other is None:
+        return False
+    return task.priority < preemptor.priority if other is job else other.priority < job.priority
+
+
+def _wants_more(job: JobInfo) -> bool:
+    return job.ready_task_num + job.waiting_task_num < len(job.tasks)
