@@ -33,7 +33,7 @@ from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus

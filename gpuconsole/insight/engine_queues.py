@@ -21,7 +21,7 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import GPU, MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.kai.api.amounts import mig_profile
+from gpuconsole.scheduling.kai.api.resources import mig_profile
 from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.plugins.proportion import divide

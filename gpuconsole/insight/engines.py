@@ -9,7 +9,7 @@ from gpuconsole.model.gpus.mig_resources import MigStrategy
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy

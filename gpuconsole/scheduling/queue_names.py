@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
+from gpuconsole.scheduling.kai.config import POD_GROUP, QUEUE_LABEL
 from gpuconsole.scheduling.volcano.api.task import group_of
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
 

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.multi_scheduler import MultiScheduler

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.prices import Prices
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy

@@ -6,8 +6,7 @@ from pathlib import Path
 from gpuconsole.model.clock import parse_span
 from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.scheduling.kai.conf import BadArgument, parse_configuration
-from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kai.config import BadArgument, KaiPolicy, UsagePolicy, parse_configuration
 from gpuconsole.scheduling.kube import configuration as kube
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy

@@ -17,8 +17,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, QueueingStrategy
-from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Parameters
-from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kai.config import DEFAULT_TIERS, KaiPolicy, Parameters, UsagePolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.insight.engines import Engine, engines, sharing
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.sharing import STRATEGY
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, KarpenterPolicy
 from gpuconsole.sim.policy import SimPolicy

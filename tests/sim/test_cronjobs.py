@@ -8,7 +8,7 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Delete, SetActive
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.clock import HOUR, SECOND
-from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy, UsagePolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, build, load_scenario

@@ -12,7 +12,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation

@@ -9,7 +9,7 @@ from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.kai import SchedulingShard, ShardSetting
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.scheduling.kai.conf import Parameters
+from gpuconsole.scheduling.kai.config import Parameters
 from gpuconsole.scheduling.kai.shards import configuration_of, parameters_of, sees
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario

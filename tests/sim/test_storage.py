@@ -12,7 +12,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy

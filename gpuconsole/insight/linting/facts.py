@@ -22,7 +22,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -9,15 +9,13 @@ from gpuconsole.insight.linting.findings import LintFinding, LintLevel
 from gpuconsole.model.cluster import Pod, default_class
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.kai.api.errors import OVER_LIMIT
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.cluster_info import group_priority, job_of, preemptible, template_task
-from gpuconsole.scheduling.kai.conf import Parameters
-from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity, over_capacity, requested_by
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
-from gpuconsole.scheduling.kai.fair_share.tree import shares_of
-from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kai.queues import queues_of
+from gpuconsole.scheduling.kai.cluster_info import group_priority, job_of, preemptible, queues_of, template_task
+from gpuconsole.scheduling.kai.config import KaiPolicy, Parameters
+from gpuconsole.scheduling.kai.fair_share.division import shares_of
+from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity, over_capacity, requested_by
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueShares
+from gpuconsole.scheduling.kai.messages import OVER_LIMIT
 
 DEFAULTS = KaiPolicy()
 

@@ -8,7 +8,7 @@ from gpuconsole.model.cluster import SYSTEM_PRIORITIES
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.workloads import PRIORITY_CLASS, QUEUE
-from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
+from gpuconsole.scheduling.kai.config import QUEUE_LABEL
 
 
 def lint_names(facts: LintFacts) -> Iterator[LintFinding]:

@@ -1,6 +1,14 @@
 """Conversion of the cluster's objects to KAI's: pods to tasks, gangs and owners to pod groups, and nodes.
 
 KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper.
+
+DRA claims in a session: the GPUs that they count as, and the devices that they get on a node.
+
+Devices come from the allocator that all engines share (devices/claims.py), as KAI uses Kubernetes' DRA plugin.
+
+Sub-group tree of a pod group in a session (KAI 0.13 subgroup_info FromPodGroup).
+
+The tree of KAI's queues, as a session has it (KAI 0.13 cache/cluster_info).
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,21 +17,182 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
-from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.devices import AllocatedDevice, Allocation, ResourceClaim, ResourceSlice
 from gpuconsole.model.documents.reader import INT64
-from gpuconsole.model.kai import KaiPodGroup
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiSubGroup, KaiTopology, QueueResource
+from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, PODS, Resources
-from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, ResourceAmounts
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.devices.allocator import grant
+from gpuconsole.scheduling.devices.dra_inventory import Stock, claim_keys
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, one_pod_set
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo, Sort, Spec
-from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
-from gpuconsole.scheduling.kai.dra import claimed_gpus, references
-from gpuconsole.scheduling.kai.trees import root_of
+from gpuconsole.scheduling.kai.api.resources import MIG_PREFIX, ResourceAmounts, ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import (
+    ALLOCATED,
+    DEFAULT_POD_SET,
+    ClaimDeviceRequest,
+    ClaimIndex,
+    ClaimInfo,
+    ClaimRef,
+    KaiPodStatus,
+    OfferedDevice,
+    PodInfo,
+    Sort,
+    Spec,
+    gpu_class,
+)
+from gpuconsole.scheduling.kai.config import POD_GROUP, QUEUE_LABEL
+from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
+
+
+class InventoryClaimIndex(ClaimIndex):
+    """Claims over the published inventory: classes, selectors, counters. Mutates."""
+
+    def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
+        super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
+        unallocated = {key: replace(claim, allocation=None) for key, claim in stock.claims.items()}
+        self._stock = Stock(classes=stock.classes, slices=stock.slices, claims=unallocated)
+        """The inventory with all claims unallocated; `find` adds the allocations that claims hold now."""
+        self._nodes = nodes
+        self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
+        """The latest allocation of each claim, in this session or before."""
+
+    def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
+        """Devices of the node that Kubernetes' allocator picks for the claim; None if it finds none."""
+        if claim.key not in self._stock.claims or node not in self._nodes:
+            return None
+        self._stock.given = {
+            key: self.allocations[key]
+            for key, known in self.claims.items()
+            if known.devices is not None and key in self.allocations
+        }
+        found = grant(_user(claim), self._nodes[node], self._stock)
+        allocation = found.allocations.get(claim.key)
+        if found.reason or allocation is None:
+            return None
+        self.allocations[claim.key] = allocation
+        return devices_of(allocation, node)
+
+
+def _user(claim: ClaimInfo) -> Pod:
+    """A pod that uses only this claim."""
+    template = PodTemplate(resource_claims=(PodClaim(name="claim", claim=claim.name),))
+    return Pod(namespace=claim.namespace, name="trial", template=template)
+
+
+def claim_of(claim: ResourceClaim) -> ClaimInfo:
+    """KAI's claim for a ResourceClaim object."""
+    return ClaimInfo(
+        namespace=claim.namespace,
+        name=claim.name,
+        labels=claim.labels,
+        requests=tuple(ClaimDeviceRequest(request.device_class, request.count) for request in claim.requests),
+        reserved=claim.reserved,
+        devices=None if claim.allocation is None else devices_of(claim.allocation),
+    )
+
+
+def devices_of(allocation: Allocation, node: str = "") -> tuple[OfferedDevice, ...]:
+    """Devices of an allocation, on `node` or else on the only node that it permits."""
+    return tuple(_device(given, node or _node(allocation)) for given in allocation.devices)
+
+
+def _device(given: AllocatedDevice, node: str) -> OfferedDevice:
+    return OfferedDevice(node, given.driver, given.pool, given.device)
+
+
+def _node(allocation: Allocation) -> str:
+    """The only node on which the devices can be used; empty if there are several."""
+    fields = [field for term in allocation.nodes or () for field in term.fields]
+    return fields[0].values[0] if len(fields) == 1 and len(fields[0].values) == 1 else ""
+
+
+def references(pod: Pod) -> tuple[ClaimRef, ...]:
+    """The claims that the pod names, or that are created for it from templates."""
+    named = zip(pod.template.resource_claims, claim_keys(pod), strict=True)
+    return tuple(ClaimRef(one.name, key.partition("/")[2], not one.claim) for one, key in named)
+
+
+def claimed_gpus(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, int]:
+    """GPUs that the pod requests through its claims, by device class."""
+    counts: dict[str, int] = {}
+    for key in claim_keys(pod):
+        for request in claims[key].requests if key in claims else ():
+            if gpu_class(request.device_class):
+                counts[request.device_class] = counts.get(request.device_class, 0) + request.count
+    return counts
+
+
+def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
+    """GPUs that drivers offer, by node; KAI recognizes them by the driver's name."""
+    counts: dict[str, int] = {}
+    for part in slices:
+        if part.node and gpu_class(part.driver):
+            counts[part.node] = counts.get(part.node, 0) + len(part.devices)
+    return counts
+
+
+def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
+    """(claim key, allocation) of the task's claims; empty without a device inventory."""
+    if not isinstance(index, InventoryClaimIndex):
+        return ()
+    keys = {f"{task.namespace}/{reference.claim}" for reference in task.spec.claims}
+    return tuple((key, index.allocations[key]) for key in sorted(keys) if key in index.allocations)
+
+
+class BadTree(ValueError):
+    """The sub-groups do not form a tree."""
+
+
+def root_of(group: KaiPodGroup) -> SubGroup:
+    """The tree with its pod sets; without sub-groups one pod set with the group's minimum.
+
+    If the sub-groups do not form a tree, one pod set with a minimum of 1.
+    """
+    try:
+        root = tree_of(group)
+    except BadTree:
+        return one_pod_set(1)
+    if not root.all_pod_sets():
+        root.add(PodSetInfo("default", max(group.min_member, 1)))
+    return root
+
+
+def tree_of(group: KaiPodGroup) -> SubGroup:
+    """The sub-groups as a tree: those that others name as parent hold groups, the others pods. Raises BadTree."""
+    constraint = group.constraint if group.constraint is not None and group.constraint.topology else None
+    root = SubGroup("", constraint_of(constraint))
+    inner = {found.parent.lower() for found in group.sub_groups if found.parent}
+    made: dict[str, SubGroup | PodSetInfo] = {}
+    for found in group.sub_groups:
+        if found.name in made:
+            raise BadTree(f"subgroup <{found.name}> already exists")
+        made[found.name] = _made(found, found.name in inner)
+    for found in sorted(group.sub_groups, key=lambda found: found.name not in inner):
+        _parent(found, root, made).add(made[found.name])
+    return root
+
+
+def _made(found: KaiSubGroup, inner: bool) -> SubGroup | PodSetInfo:
+    constraint = constraint_of(found.constraint)
+    return SubGroup(found.name, constraint) if inner else PodSetInfo(found.name, max(found.min_member, 1), constraint)
+
+
+def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSetInfo]) -> SubGroup:
+    """The parent of a sub-group, which KAI looks up in lower case. Raises BadTree."""
+    name = found.parent.lower()
+    parent = made.get(name) if name else root
+    if not isinstance(parent, SubGroup):
+        raise BadTree(f"parent subgroup <{name}> of <{found.name}> not found")
+    return parent
+
+
+def constraint_of(said: KaiTopology | None) -> TopologyConstraint | None:
+    """KAI's topology constraint for one in the PodGroup; None without one."""
+    if said is None:
+        return None
+    return TopologyConstraint(topology=said.topology, required=said.required, preferred=said.preferred)
+
 
 SUB_GROUP_LABEL = "kai.scheduler/subgroup-name"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
@@ -251,3 +420,49 @@ def _constraint(pod: Pod) -> TopologyConstraint | None:
 def template_task(template: PodTemplate, number: int, scheduler: str) -> PodInfo:
     """Create the task of a hypothetical pod of this template, to check whether it would fit."""
     return task_of(Pod(name=f"trial-{number}", template=template, priority=template.priority or 0), scheduler)
+
+
+def queues_of(
+    queues: Mapping[str, KaiQueue], default: str, usage: Mapping[str, Mapping[str, float]]
+) -> list[QueueState]:
+    """The queues with their children; those without a complete path to a top queue are left out.
+
+    If `default` names a queue that does not exist, it is added without limits.
+    """
+    known = dict(queues)
+    if default and default not in known:
+        bound = QueueResource(quota=-1, over_quota_weight=1, limit=-1)
+        known[default] = KaiQueue(name=default, gpu=bound, cpu=bound, memory=bound)
+    reachable = {name: queue for name, queue in known.items() if _has_root(queue, known)}
+    return [
+        QueueState(
+            uid=queue.name,
+            name=queue.display_name or queue.name,
+            parent=queue.parent,
+            children=tuple(sorted(child.name for child in reachable.values() if child.parent == queue.name)),
+            gpu=_quota(queue.gpu),
+            cpu=_quota(queue.cpu),
+            memory=_quota(queue.memory),
+            usage=usage.get(queue.name, {}),
+            priority=queue.priority,
+            created=queue.created,
+            preempt_min_runtime=queue.preempt_min_runtime,
+            reclaim_min_runtime=queue.reclaim_min_runtime,
+        )
+        for queue in reachable.values()
+    ]
+
+
+def _has_root(queue: KaiQueue, queues: Mapping[str, KaiQueue]) -> bool:
+    """True if the way up ends at a queue without a parent."""
+    seen: set[str] = set()
+    while queue.parent:
+        if queue.name in seen or queue.parent not in queues:
+            return False
+        seen.add(queue.name)
+        queue = queues[queue.parent]
+    return True
+
+
+def _quota(resource: QueueResource) -> KaiQueueQuota:
+    return KaiQueueQuota(quota=resource.quota, over_quota_weight=resource.over_quota_weight, limit=resource.limit)

@@ -2,41 +2,149 @@
 
 Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of whole GPUs to the device
 plugin: here a pod gets GPUs close to each other (devices/gpu_topology.py). A pod that shares gets its group's GPU.
+
+Messages for unschedulable pods and pod groups (KAI 0.13 cache/status_updater).
+
+Next time at which KAI's decisions change without an event.
+
+Number of equal pods that fit on a node now, ignoring queues.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
+from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.kai import NODE_POOL_LABEL, SchedulingShard
+from gpuconsole.model.kai import NODE_POOL_LABEL, UNSCHEDULABLE_ON_NODE_POOL, KaiPodGroup, SchedulingShard
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.conf import KaiConfiguration, parse_configuration
-from gpuconsole.scheduling.kai.dra import granted
-from gpuconsole.scheduling.kai.fair_share.quantities import Quantities, of_request, plus, quantities
-from gpuconsole.scheduling.kai.fair_share.tree import total_of
-from gpuconsole.scheduling.kai.node_fit import count_fitting_pods
-from gpuconsole.scheduling.kai.opening import run_actions
-from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, node_matches, ready, untolerated
+from gpuconsole.scheduling.kai.api.resources import accommodates, plain_part_fits
+from gpuconsole.scheduling.kai.api.tasks import ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.cluster_info import granted
+from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPolicy, UsagePolicy, parse_configuration
+from gpuconsole.scheduling.kai.fair_share.division import Stretch, UsageHistory, total_of
+from gpuconsole.scheduling.kai.fair_share.resource_share import Quantities, of_request, plus, quantities
+from gpuconsole.scheduling.kai.messages import UNABLE, UNABLE_POD, summary
+from gpuconsole.scheduling.kai.plugins.minruntime import path_to
 from gpuconsole.scheduling.kai.scoring_table import score_table
 from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession
 from gpuconsole.scheduling.kai.shards import configuration_of, parameters_of, sees
-from gpuconsole.scheduling.kai.status_updater import words
-from gpuconsole.scheduling.kai.store import KaiStore
-from gpuconsole.scheduling.kai.timing import next_change
-from gpuconsole.scheduling.kai.usage import Stretch, UsageHistory
+from gpuconsole.scheduling.kai.store import KaiStore, run_actions
 from gpuconsole.scheduling.placement import ScoreTable, SessionPlacement
+
+DEFAULT_NODE_POOL = "default"
+
+
+def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None, pool: str) -> list[PlacementDecision]:
+    """New messages for the job's pending pods and for its PodGroup; unchanged ones are left out."""
+    waiting = [task for task in job.tasks() if task.status in (KaiPodStatus.PENDING, KaiPodStatus.GATED)]
+    if not waiting:
+        return _mark(group, "", job) if group is not None and job.active_allocated else []
+    prefix = f"Node-Pool '{pool or DEFAULT_NODE_POOL}': " if group is not None and group.backoff == 1 else ""
+    story = prefix + (group_text(job) if job.ready else not_ready(job))
+    texts = group is None or group.mark_unschedulable is not False
+    said: list[PlacementDecision] = []
+    for task in waiting:
+        pod = pods[task.uid]
+        text = prefix + pod_text(job, task) if job.ready else story
+        if texts and task.status is KaiPodStatus.PENDING and pod.message != text:
+            said.append(Unschedulable(task.uid, text, pod.gang, story))
+    if group is not None and job.ready and not job.active_allocated:
+        said += _mark(group, story, job)
+    return said
+
+
+def pod_text(job: PodGroupInfo, task: PodInfo) -> str:
+    """Why nodes do not fit the pod, else why its group was not placed."""
+    errors = job.task_errors.get(task.uid)
+    if errors is not None:
+        return errors.message
+    return summary(job.errors) if job.errors else UNABLE_POD
+
+
+def group_text(job: PodGroupInfo) -> str:
+    """Why the group was not placed."""
+    return summary(job.errors) if job.errors else UNABLE
+
+
+def not_ready(job: PodGroupInfo) -> str:
+    """The message of a group that has too few pods, by pod set."""
+    text = "Job is not ready for scheduling."
+    for name, pod_set in sorted(job.pod_sets.items()):
+        if pod_set.ready:
+            continue
+        counts = f"currently {pod_set.alive} exist, {pod_set.gated} are gated"
+        if name == DEFAULT_POD_SET:
+            text += f" Waiting for {pod_set.minimum} pods, {counts}"
+        else:
+            text += f" Waiting for {pod_set.minimum} pods for SubGroup {name}, {counts}."
+    return text
+
+
+def _mark(group: KaiPodGroup, text: str, job: PodGroupInfo) -> list[PlacementDecision]:
+    known = next((c.message for c in group.conditions if c.type == UNSCHEDULABLE_ON_NODE_POOL), "")
+    if known == text:
+        return []
+    return [MarkGroup(group.key, text, tuple((e.reason, ", ".join(e.messages)) for e in job.errors) if text else ())]
+
+
+def next_change(session: KaiSession) -> Time | None:
+    """The next end of a stale gang's grace period or, with pending jobs, of a queue's minimum runtime, if any."""
+    waiting = any(job.pending for job in session.jobs.values())
+    moments = (moment for job in session.jobs.values() for moment in _moments(session, job, waiting))
+    return min((moment for moment in moments if moment > session.now), default=None)
+
+
+def _moments(session: KaiSession, job: PodGroupInfo, waiting: bool) -> Iterator[Time]:
+    grace = session.parameters.staleness_grace
+    if job.stale_since is not None and grace >= 0:
+        yield job.stale_since + grace
+    if waiting and job.started is not None:
+        for span in _protections(session, job):
+            yield job.started + span
+
+
+def _protections(session: KaiSession, job: PodGroupInfo) -> Iterator[Span]:
+    """The minimum runtimes of the job's queue and of those above it."""
+    queue = session.queues.get(job.queue)
+    for above in path_to(session.queues, queue) if queue is not None else ():
+        for span in (above.preempt_min_runtime, above.reclaim_min_runtime):
+            if span is not None:
+                yield span
+
+
+MOST = 1_000_000
+
+
+def count_fitting_pods(node: KaiNodeInfo, task: PodInfo) -> int:
+    """How many such pods could start on the node now, all at once."""
+    if not ready(node.node) or untolerated(task.spec, node.node) or not node_matches(task.spec, node.node):
+        return 0
+    if not node.valid_portion(task.request):
+        return 0
+    by_gpus = _by_parts(node, task) if task.shares else MOST
+    free, count = node.idle.clone(), 0
+    while count < by_gpus and (plain_part_fits if task.shares else accommodates)(free, task.request):
+        free.add_request(task.request, -1)
+        count += 1
+    return count
+
+
+def _by_parts(node: KaiNodeInfo, task: PodInfo) -> int:
+    """Pods that fit by GPU portions: on GPUs already shared, and on idle ones."""
+    each = node.memory_of(task.request)
+    rests = [node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0]
+    rests += [node.gpu_memory] * int(node.idle.gpus)
+    return sum(rest // each for rest in rests) // max(1, task.request.count) if each else 0
 
 
 class KaiEngineState(Struct, frozen=True):

@@ -1,17 +1,25 @@
-"""Extension points of a session: functions that plugins register, in the order of the tiers (KAI 0.13 framework)."""
+"""Extension points of a session: functions that plugins register, in the order of the tiers (KAI 0.13 framework).
+
+Interface of plugins: a plugin is made with its arguments and registers functions when a session opens.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.errors import NodeError
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.queues import QueueState
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
+from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
+from gpuconsole.scheduling.kai.messages import NodeError
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.kai.session import KaiSession
+
 
 NodeSet = list[KaiNodeInfo]
 
@@ -110,3 +118,10 @@ class KaiFunctions:
         self.before_job: list[Callable[[PodGroupInfo], None]] = []
         self.allocated: list[Callable[[PodInfo], None]] = []
         self.deallocated: list[Callable[[PodInfo], None]] = []
+
+
+class KaiPlugin(Protocol):
+    """A plugin of KAI."""
+
+    def open(self, session: KaiSession) -> None:
+        """Register the plugin's functions with the session."""

@@ -1,6 +1,21 @@
-"""Messages of KAI 0.13, word for word (api/unschedule_info)."""
+"""Reasons why a job or a task does not fit, and messages about it, in KAI's wording (KAI 0.13).
 
-from gpuconsole.scheduling.kai.api.queues import UNLIMITED
+Messages of KAI 0.13, word for word (api/unschedule_info).
+
+Reasons why a job or a task does not fit, in KAI's wording (KAI 0.13 api/common_info job_errors, pod_errors).
+
+Fit errors for insufficient node resources, in KAI's wording (KAI 0.13 NewFitErrorInsufficientResource).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements, accommodates
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.fair_share.resource_share import UNLIMITED
 
 _GB, _CORE = 1_000_000_000, 1000
 
@@ -91,3 +106,156 @@ def insufficient(obj: str, requested: str, used: str, capacity: str, gang: bool)
     if gang:
         return f"Node didn't have enough resources: {obj}, taking all considerations into account"
     return f"Node didn't have enough resources: {obj}, requested: {requested}, used: {used}, capacity: {capacity}"
+
+
+NO_NODES = "no nodes with enough resources were found"
+UNABLE = "Unable to schedule podgroup"
+UNABLE_POD = "Unable to schedule pod"
+NO_QUEUE = "QueueDoesNotExist"
+TOO_FEW = "Not enough resources for the workload"
+POD_ERRORS = "PodSchedulingErrors"
+OVER_LIMIT = "OverLimit"
+OVER_QUOTA = "NonPreemptibleOverQuota"
+
+
+class JobError(Struct, frozen=True, kw_only=True):
+    """One reason why a job does not fit, with short messages and details."""
+
+    reason: str
+    messages: tuple[str, ...]
+    details: tuple[str, ...] = ()
+    sub_group: str = ""
+    domain: str = ""
+
+    @property
+    def detail(self) -> str:
+        """The details, else the messages, with the sub-group and the topology domain that they concern."""
+        text = ", ".join(self.details or self.messages)
+        if self.sub_group not in ("", "default"):
+            text = f"subgroup {self.sub_group}: {text}"
+        return f"<{self.domain}>: {text}" if self.domain else text
+
+
+def explain(errors: Sequence[JobError]) -> str:
+    """All reasons with their details, as in KAI's events."""
+    reason = errors[0].reason if len(errors) == 1 else UNABLE
+    return f"\n{reason}." + "".join(sorted(f"\n{error.detail}." for error in errors))
+
+
+def summary(errors: Sequence[JobError]) -> str:
+    """All messages in one text, with the number of equal ones."""
+    reason = errors[0].reason if len(errors) == 1 else UNABLE
+    counted = Counter(message for error in errors for message in error.messages)
+    lines = sorted(f"{n} {message}" if n > 1 else message for message, n in counted.items())
+    text = ". \n".join(lines)
+    return f"{reason}: {text}." if lines else reason
+
+
+class NodeError(Struct, frozen=True):
+    """Why one node does not take a task."""
+
+    reasons: tuple[str, ...]
+    details: tuple[str, ...] = ()
+
+
+class TaskErrors:
+    """Why a task was not placed: for the task as a whole, or node by node. Mutates."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.nodes: dict[str, NodeError] = {}
+
+    @property
+    def message(self) -> str:
+        """The reasons, each with the number of nodes that gave it."""
+        lines = histogram(error.reasons for error in self.nodes.values())
+        text = self.text or NO_NODES
+        return f"{text}: {lines}." if lines else text
+
+    @property
+    def detail(self) -> str:
+        """The reason, and the details of every node."""
+        lines = [f"\n{self.text or NO_NODES}."]
+        lines += (f"\n<{node}>: {', '.join(e.details or e.reasons)}." for node, e in self.nodes.items())
+        return "".join(sorted(lines))
+
+
+def histogram(reasons: Iterable[Sequence[str]]) -> str:
+    """Reasons with their counts, in text order."""
+    counted = Counter(reason for group in reasons for reason in group)
+    return ". \n".join(sorted(f"{n} {reason}" for reason, n in counted.items()))
+
+
+_SHORT = "node(s) didn't have enough resources: "
+
+
+def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
+    """What the node lacks for the task; None if its idle resources fit the request when shared GPUs are left aside."""
+    if node.valid_portion(task.request) and accommodates(node.idle, task.request):
+        return None
+    used = node.used.clone()
+    used.gpus += node.shared.count
+    return lacking(task.request, used, node.allocatable, node.gpu_memory, gang)
+
+
+def lacking(
+    request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
+) -> NodeError:
+    """Every resource of which less is left than requested, with short reasons and details."""
+    found = [*_gpus(request, used, capacity, gpu_memory, gang), *_others(request, used, capacity, gang)]
+    return NodeError(tuple(short for short, _ in found), tuple(full for _, full in found))
+
+
+def _gpus(
+    request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
+) -> Iterator[tuple[str, str]]:
+    if request.mig:
+        for name, count in request.mig.items():
+            has, taken = capacity.scalars.get(name, 0), used.scalars.get(name, 0)
+            if has - taken < count:
+                yield f"node(s) didn't have enough of mig profile: {name}", _counted(name, count, taken, has, gang)
+        return
+    if request.gpus > capacity.gpus - used.gpus:
+        numbers = (gpu_text(request), f"{used.gpus:.3g}", f"{capacity.gpus:.3g}")
+        yield f"{_SHORT}GPUs", insufficient("GPUs", *numbers, gang)
+    if request.gpu_memory > gpu_memory:
+        yield f"{_SHORT}GPU memory", _gpu_memory(request.gpu_memory, gpu_memory, gang)
+
+
+def _others(
+    request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gang: bool
+) -> Iterator[tuple[str, str]]:
+    if int(request.cpu) > int(capacity.cpu - used.cpu):
+        cores = [digits(value / 1000) for value in (request.cpu, used.cpu, capacity.cpu)]
+        yield f"{_SHORT}CPU cores", insufficient("CPU cores", cores[0], cores[1], cores[2], gang)
+    if request.memory > capacity.memory - used.memory:
+        sizes = [digits(value / 1e9) for value in (request.memory, used.memory, capacity.memory)]
+        yield f"{_SHORT}memory", insufficient("memory", sizes[0], sizes[1], sizes[2], gang)
+    for name, count in request.scalars.items():
+        has, taken = capacity.scalars.get(name, 0), used.scalars.get(name, 0)
+        if has - taken < count:
+            yield f"{_SHORT}{name}", _counted(name, count, taken, has, gang)
+
+
+def _counted(name: str, count: int, used: int, capacity: int, gang: bool) -> str:
+    if gang:
+        return insufficient(name, "", "", "", gang)
+    return f"Node didn't have enough resource: {name}, requested: {count}, used: {used}, capacity: {capacity}"
+
+
+def _gpu_memory(asked: int, each: int, gang: bool) -> str:
+    if gang:
+        return insufficient("GPU memory", "", "", "", gang)
+    return (
+        f"Node didn't have enough resources: Each gpu on the node has a gpu memory capacity of {each} Mib."
+        f" {asked} Mib of gpu memory has been requested."
+    )
+
+
+def gpu_text(request: ResourceRequirements) -> str:
+    """GPUs of a request as KAI prints them."""
+    if request.fractional and request.count > 1:
+        return f"{request.count} X {request.portion:.3g}"
+    if request.claims:
+        return f"{request.claimed:.3g} as DRA gpu claims "
+    return f"{request.gpus:.3g}"

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
 
 

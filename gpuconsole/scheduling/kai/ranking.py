@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.errors import NodeError
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.functions import Measure, NodeSet, NoScore
-from gpuconsole.scheduling.kai.misfits import misfit
+from gpuconsole.scheduling.kai.messages import NodeError, misfit
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.kai.session import KaiSession

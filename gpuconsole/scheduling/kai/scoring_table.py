@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.kai.api.errors import UNABLE_POD, NodeError, summary
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
-from gpuconsole.scheduling.kai.misfits import misfit
+from gpuconsole.scheduling.kai.messages import UNABLE_POD, NodeError, misfit, summary
 from gpuconsole.scheduling.kai.plugins.predicates import PREDICATES
 from gpuconsole.scheduling.kai.ranking import span
 from gpuconsole.scheduling.kai.session import KaiSession

@@ -11,22 +11,23 @@ from typing import TypeVar, Union
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.kai.api import node_sharing
-from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
-from gpuconsole.scheduling.kai.api.claims import ClaimIndex
-from gpuconsole.scheduling.kai.api.errors import NodeError, TaskErrors
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api import nodes as node_sharing
+from gpuconsole.scheduling.kai.api.jobs import (
+    PodGroupInfo,
+    PodSetInfo,
+    SubGroup,
+    TopologyInfo,
+    sum_to_allocate,
+    tasks_to_allocate,
+)
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
-from gpuconsole.scheduling.kai.choosing import sum_to_allocate, tasks_to_allocate
-from gpuconsole.scheduling.kai.conf import KaiConfiguration, Parameters
-from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
+from gpuconsole.scheduling.kai.api.tasks import ClaimIndex, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.config import KaiConfiguration, Parameters
+from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
 from gpuconsole.scheduling.kai.functions import KaiFunctions, NodeSet, SolverScenario
-from gpuconsole.scheduling.kai.misfits import misfit
+from gpuconsole.scheduling.kai.messages import NodeError, TaskErrors, misfit
 from gpuconsole.scheduling.kai.ranking import Ranking, Rankings
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.kai import NODE_POOL_LABEL, SPREAD, SchedulingShard, ShardSetting
-from gpuconsole.scheduling.kai.conf import (
+from gpuconsole.scheduling.kai.config import (
     ACTIONS,
     BadArgument,
     KaiConfiguration,
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kai.conf import (
     Parameters,
     Tier,
 )
-from gpuconsole.scheduling.kai.conf import duration as span_of
+from gpuconsole.scheduling.kai.config import duration as span_of
 from gpuconsole.scheduling.kai.plugins import PLUGINS
 
 PLUGIN_PRIORITIES = {

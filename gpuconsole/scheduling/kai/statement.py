@@ -5,8 +5,7 @@ from enum import Enum, auto
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo, Sort
 from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession, Pipelined
 
 

@@ -1,6 +1,11 @@
-"""Objects relevant to KAI, and GPU owners, from which every session is built. Mutates."""
+"""Objects relevant to KAI, and GPU owners, from which every session is built. Mutates.
 
-from collections.abc import Mapping
+GPU owners by node and index; shared GPUs have several owners. Mutates.
+
+Opening and running of sessions: plugins by the configured tiers, then actions (KAI 0.13 framework).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,22 +20,94 @@ from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
 from gpuconsole.scheduling.devices.gpu_allocation import give
 from gpuconsole.scheduling.kai import cluster_info
-from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
-from gpuconsole.scheduling.kai.api.errors import NO_QUEUE, JobError
+from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import TopologyInfo as Levels
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
-from gpuconsole.scheduling.kai.api.topologies import TopologyInfo as Levels
-from gpuconsole.scheduling.kai.conf import KaiConfiguration
-from gpuconsole.scheduling.kai.dra import InventoryClaimIndex, offered_gpus
-from gpuconsole.scheduling.kai.gpu_owners import KaiGpuOwners
-from gpuconsole.scheduling.kai.opening import open_session
-from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kai.queues import queues_of
-from gpuconsole.scheduling.kai.session import KaiSession
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.cluster_info import InventoryClaimIndex, offered_gpus, queues_of
+from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPolicy
+from gpuconsole.scheduling.kai.messages import NO_QUEUE, JobError
+from gpuconsole.scheduling.kai.plugins import PLUGINS
+from gpuconsole.scheduling.kai.session import Decided, KaiSession
 from gpuconsole.scheduling.kai.shards import sees
 from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
+
+
+class KaiGpuOwners:
+    """GPUs of every node, and those of every placed pod."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        self._homes: dict[str, str] = {}
+        self._owned: dict[str, tuple[int, ...]] = {}
+        self._owners: dict[str, dict[int, int]] = {}
+        """Node → index → how many pods own it."""
+
+    def describe(self, node: str, gpus: int | None) -> None:
+        """Set a node's GPU count; None if the node was deleted."""
+        if gpus is None:
+            self._sizes.pop(node, None)
+        else:
+            self._sizes[node] = gpus
+
+    def seat(self, pod: str, node: str, gpus: Iterable[int]) -> None:
+        """Assign exactly these GPUs of the node to the pod."""
+        self.leave(pod)
+        self._homes[pod], self._owned[pod] = node, tuple(gpus)
+        owners = self._owners.setdefault(node, {})
+        for gpu in self._owned[pod]:
+            owners[gpu] = owners.get(gpu, 0) + 1
+
+    def leave(self, pod: str) -> None:
+        """Release all GPUs of the pod."""
+        node = self._homes.pop(pod, None)
+        for gpu in self._owned.pop(pod, ()):
+            owners = self._owners[node or ""]
+            owners[gpu] -= 1
+            if not owners[gpu]:
+                del owners[gpu]
+
+    def of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the pod's GPUs; none if it is not placed."""
+        return self._owned.get(pod, ())
+
+    def home(self, pod: str) -> str:
+        """The pod's node; empty if it has none."""
+        return self._homes.get(pod, "")
+
+    def free_on(self, node: str) -> list[int]:
+        """Indices of unassigned GPUs, in rising order."""
+        owners = self._owners.get(node, {})
+        return [gpu for gpu in range(self._sizes.get(node, 0)) if gpu not in owners]
+
+    def free(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of unassigned GPUs by node."""
+        return {node: tuple(self.free_on(node)) for node in self._sizes}
+
+    def fork(self) -> "KaiGpuOwners":
+        """An independent copy."""
+        twin = KaiGpuOwners()
+        twin._sizes, twin._homes, twin._owned = dict(self._sizes), dict(self._homes), dict(self._owned)
+        twin._owners = {node: dict(owners) for node, owners in self._owners.items()}
+        return twin
+
+
+def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
+    """Let every configured plugin, except skipped ones, register its functions."""
+    for tier in session.configuration.tiers:
+        for option in tier.plugins:
+            make = PLUGINS.get(option.name)
+            if make is not None and option.name not in skipped:
+                make(option.read).open(session)
+
+
+def run_actions(session: KaiSession) -> list[Decided]:
+    """Run the configured actions in order; returns the decisions in order."""
+    for name in session.configuration.actions:
+        ACTIONS[name](session)
+    return session.decided
 
 
 class KaiStore:

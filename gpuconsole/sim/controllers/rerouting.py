@@ -9,7 +9,7 @@ from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
+from gpuconsole.scheduling.kai.config import QUEUE_LABEL
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
 from gpuconsole.sim.controllers.priorities import workload_priority
 from gpuconsole.sim.policy import Substitute

@@ -13,7 +13,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.volcano import RayGroup
 from gpuconsole.model.workloads import PodSetAssignment, Workload
-from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
+from gpuconsole.scheduling.kai.config import QUEUE_LABEL
 from gpuconsole.scheduling.kube.pod_groups import POD_GROUP_LABELS
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge

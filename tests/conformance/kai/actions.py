@@ -6,10 +6,9 @@ from copy import deepcopy
 from typing import Any
 
 from gpuconsole.scheduling.kai.actions import ACTIONS
-from gpuconsole.scheduling.kai.api.errors import explain
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, KaiPodStatus, PodInfo, Sort
+from gpuconsole.scheduling.kai.messages import explain
 from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
 from tests.conformance.kai.sessions import NOW, SECOND, STATUSES, Document, build
 from tests.conformance.tables import Case, Check, Table, compare

@@ -8,16 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements, asking
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, asking
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
-from gpuconsole.scheduling.kai.solving.victims import Scenarios, victim_queue
+from gpuconsole.scheduling.kai.solving.scenario_filters import GrowingScenario
+from gpuconsole.scheduling.kai.solving.solver import Scenarios, victim_queue
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
 NODE = "node-1"

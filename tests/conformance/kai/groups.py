@@ -8,11 +8,9 @@ from gpuconsole.model.cluster import PriorityClass
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai import cluster_info
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.queues import queues_of
-from gpuconsole.scheduling.kai.trees import BadTree, tree_of
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.cluster_info import BadTree, queues_of, tree_of
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
 from tests.conformance.kai import values
 from tests.conformance.kai.searching import queue_states
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
-from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.api.jobs import TopologyInfo
+from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
 from gpuconsole.scheduling.kai.functions import NoNodes, VictimJob
 from gpuconsole.scheduling.kai.plugins.minruntime import (
     MinRuntime,
@@ -13,12 +13,13 @@ from gpuconsole.scheduling.kai.plugins.minruntime import (
     preempt_min_runtime,
     reclaim_min_runtime,
 )
-from gpuconsole.scheduling.kai.plugins.topology import levels_in_question, node_scores
-from gpuconsole.scheduling.kai.plugins.topology_tree import (
+from gpuconsole.scheduling.kai.plugins.topology import (
     TopologyDomainInfo,
     common_domain,
     labelled,
+    levels_in_question,
     narrow_first,
+    node_scores,
     of_level,
 )
 from gpuconsole.scheduling.kai.session import KaiSession

@@ -7,23 +7,17 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kai import cluster_info, messages
-from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts, mig_profile
-from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors, explain, summary
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, tasks_to_allocate, tasks_to_evict
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
-from gpuconsole.scheduling.kai.api.statuses import ALIVE, ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.choosing import tasks_to_allocate, tasks_to_evict
-from gpuconsole.scheduling.kai.misfits import lacking
-from gpuconsole.scheduling.kai.misfits import misfit as misfit_of
+from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, mig_profile
+from gpuconsole.scheduling.kai.api.tasks import ALIVE, ALLOCATED, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.job_placement import choose_gpus
+from gpuconsole.scheduling.kai.messages import JobError, TaskErrors, explain, lacking, summary
+from gpuconsole.scheduling.kai.messages import misfit as misfit_of
 from gpuconsole.scheduling.kai.plugins.dynamicresources import refuse
 from gpuconsole.scheduling.kai.plugins.predicates import wrong_sort
-from gpuconsole.scheduling.kai.plugins.topology_fit import misfit
-from gpuconsole.scheduling.kai.plugins.topology_tree import TopologyDomainInfo
+from gpuconsole.scheduling.kai.plugins.topology import TopologyDomainInfo, misfit
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
 from tests.conformance.kai import values
 from tests.conformance.kai.sessions import build
 from tests.conformance.kai.values import STATUSES

@@ -4,26 +4,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api.amounts import CPU, GPU, ResourceAmounts
+from gpuconsole.scheduling.kai.api.jobs import PodSetInfo
 from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo
-from gpuconsole.scheduling.kai.api.requests import asking
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.conf import BadArgument, KaiPluginArguments
-from gpuconsole.scheduling.kai.plugin import KaiPlugin
-from gpuconsole.scheduling.kai.plugins import (
-    elastic,
-    gpu_placement,
-    nodeavailability,
-    nodeplacement,
-    nominatednode,
-    podaffinity,
-    resourcetype,
-    subgrouporder,
-    taskorder,
-)
-from gpuconsole.scheduling.kai.plugins.roles import Kubeflow, Ray
+from gpuconsole.scheduling.kai.api.resources import CPU, GPU, ResourceAmounts, asking
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.config import BadArgument, KaiPluginArguments
+from gpuconsole.scheduling.kai.functions import KaiPlugin
+from gpuconsole.scheduling.kai.plugins import node_scores as gpu_placement
+from gpuconsole.scheduling.kai.plugins import node_scores as nodeavailability
+from gpuconsole.scheduling.kai.plugins import node_scores as nodeplacement
+from gpuconsole.scheduling.kai.plugins import node_scores as nominatednode
+from gpuconsole.scheduling.kai.plugins import node_scores as podaffinity
+from gpuconsole.scheduling.kai.plugins import node_scores as resourcetype
+from gpuconsole.scheduling.kai.plugins import ordering as elastic
+from gpuconsole.scheduling.kai.plugins import ordering as subgrouporder
+from gpuconsole.scheduling.kai.plugins import ordering as taskorder
+from gpuconsole.scheduling.kai.plugins.ordering import Kubeflow, Ray
 from gpuconsole.scheduling.kai.ranking import span
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values

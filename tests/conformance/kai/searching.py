@@ -5,22 +5,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.resources import parse_quantity
+from gpuconsole.scheduling.kai.actions.actions import feasible_nodes
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.api.resources import ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
-from gpuconsole.scheduling.kai.plugins.elastic import Elastic
-from gpuconsole.scheduling.kai.plugins.priority import Priority
+from gpuconsole.scheduling.kai.plugins.ordering import Elastic, Priority
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
-from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
-from gpuconsole.scheduling.kai.solving.gpu_filters import IdleGpus, NotGrown, match_greedily
-from gpuconsole.scheduling.kai.solving.minimal_job_comparison import FailedJobs
-from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
+from gpuconsole.scheduling.kai.solving.scenario_filters import (
+    AffinityFilter,
+    GrowingScenario,
+    IdleGpus,
+    NotGrown,
+    match_greedily,
+)
+from gpuconsole.scheduling.kai.solving.solver import FailedJobs
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, Table, compare
 

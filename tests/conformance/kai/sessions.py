@@ -6,20 +6,27 @@ from typing import Any
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import LabelSelector, NodeTerm, Requirement
 from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
-from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
-from gpuconsole.scheduling.kai.api.claims import ClaimDeviceRequest, ClaimIndex, ClaimInfo, OfferedDevice
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, TopologyInfo
 from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, MIG_ENABLED_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.nodes import MIG_STRATEGY_LABEL as MIG_STRATEGY
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo, Sort, Spec
-from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
-from gpuconsole.scheduling.kai.conf import KaiConfiguration, KaiPluginOption, Parameters, Tier, configuration
-from gpuconsole.scheduling.kai.opening import open_session
+from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import (
+    ACTIVE_USED,
+    ALLOCATED,
+    ClaimDeviceRequest,
+    ClaimIndex,
+    ClaimInfo,
+    ClaimRef,
+    KaiPodStatus,
+    OfferedDevice,
+    PodInfo,
+    Sort,
+    Spec,
+)
+from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Parameters, Tier, configuration
+from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
+from gpuconsole.scheduling.kai.store import open_session
 
 Document = Mapping[str, Any]
 SECOND = 1_000_000

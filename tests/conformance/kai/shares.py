@@ -4,28 +4,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.conf import KaiPluginArguments, Parameters
-from gpuconsole.scheduling.kai.fair_share import quantities as q
-from gpuconsole.scheduling.kai.fair_share.capacity import (
+from gpuconsole.scheduling.kai.config import KaiPluginArguments, Parameters
+from gpuconsole.scheduling.kai.fair_share import resource_share as q
+from gpuconsole.scheduling.kai.fair_share.division import bands, divide, divide_resource, divide_tree, offered
+from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     OverCapacity,
+    Reclaimer,
     exceeds_limit,
     exceeds_quota,
+    guarantees_quota,
+    maintains_fair_share,
+    may_reclaim,
+    may_take_from,
     over_capacity,
     over_limit,
     over_quota,
     requested_by,
     requested_on,
 )
-from gpuconsole.scheduling.kai.fair_share.division import bands, divide, divide_resource
-from gpuconsole.scheduling.kai.fair_share.queue_order import Contender
-from gpuconsole.scheduling.kai.fair_share.queue_order import compare as compare_queues
-from gpuconsole.scheduling.kai.fair_share.reclaimable import Reclaimer, may_reclaim, may_take_from
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
-from gpuconsole.scheduling.kai.fair_share.strategies import guarantees_quota, maintains_fair_share
-from gpuconsole.scheduling.kai.fair_share.tree import divide_tree, offered
-from gpuconsole.scheduling.kai.fair_share.victims import losses_of
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.functions import VictimJob
-from gpuconsole.scheduling.kai.plugins.proportion import Proportion
+from gpuconsole.scheduling.kai.plugins.proportion import Contender, Proportion, losses_of
+from gpuconsole.scheduling.kai.plugins.proportion import compare as compare_queues
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare

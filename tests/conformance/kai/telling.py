@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import MarkGroup, Unschedulable
 from gpuconsole.model.kai import KaiPodGroup
-from gpuconsole.scheduling.kai.api.errors import JobError, NodeError, TaskErrors
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.status_updater import words
+from gpuconsole.scheduling.kai.engine import words
+from gpuconsole.scheduling.kai.messages import JobError, NodeError, TaskErrors
 from tests.conformance.kai import values
 from tests.conformance.kai.groups import group_of
 from tests.conformance.kai.sessions import root_of

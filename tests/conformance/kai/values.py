@@ -6,15 +6,11 @@ from typing import Any
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import NO_OWNERS, PodInfo, Sort, Spec
-from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import NO_OWNERS, KaiPodStatus, PodInfo, Sort, Spec
+from gpuconsole.scheduling.kai.fair_share.resource_share import RESOURCES, Quantities, QueueShares, ResourceShares
 
 Document = Mapping[str, Any]
 STATUSES = {status.name.capitalize(): status for status in KaiPodStatus}

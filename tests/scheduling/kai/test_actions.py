@@ -11,10 +11,9 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
-from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
-from gpuconsole.scheduling.kai.conf import (
+from gpuconsole.scheduling.kai.api.jobs import TopologyConstraint, TopologyInfo
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
+from gpuconsole.scheduling.kai.config import (
     DEFAULT_TIERS,
     BadArgument,
     KaiConfiguration,

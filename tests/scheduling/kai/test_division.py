@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.fair_share.division import divide_resource
-from gpuconsole.scheduling.kai.fair_share.quantities import GPU
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
-from gpuconsole.scheduling.kai.fair_share.tree import divide_tree
+from gpuconsole.scheduling.kai.fair_share.division import divide_resource, divide_tree
+from gpuconsole.scheduling.kai.fair_share.resource_share import GPU, QueueShares, ResourceShares
 
 
 def queue(

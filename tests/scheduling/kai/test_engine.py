@@ -15,8 +15,8 @@ from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.kai.cluster_info import request_of
+from gpuconsole.scheduling.kai.config import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kai.engine import KaiPlacement
-from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 
 GPU = "nvidia.com/gpu"
 FREE = QueueResource(quota=-1, over_quota_weight=1, limit=-1)

@@ -8,8 +8,7 @@ from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, Requireme
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, HostPort, PodAffinity, PodTemplate, PodTerm, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.scheduling.kai.conf import Parameters
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.config import KaiPolicy, Parameters
 from tests.scheduling.kai import test_engine as kai
 
 GI = 1024**3

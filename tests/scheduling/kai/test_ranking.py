@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo, Spec
-from gpuconsole.scheduling.kai.conf import KaiConfiguration, KaiPluginOption, Tier
+from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Tier
 from gpuconsole.scheduling.kai.plugins.predicates import lets_in
 from gpuconsole.scheduling.kai.ranking import span
 from gpuconsole.scheduling.kai.session import KaiSession

@@ -4,19 +4,20 @@ import pytest
 from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR
-from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.choosing import tasks_to_evict
-from gpuconsole.scheduling.kai.fair_share.capacity import over_limit, over_quota
-from gpuconsole.scheduling.kai.fair_share.quantities import quantities
-from gpuconsole.scheduling.kai.fair_share.queue_order import Contender, compare
-from gpuconsole.scheduling.kai.fair_share.reclaimable import Reclaimer, may_reclaim, may_take_from
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
-from gpuconsole.scheduling.kai.fair_share.victims import losses_of
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, one_pod_set, tasks_to_evict
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
+from gpuconsole.scheduling.kai.fair_share.division import UsageHistory
+from gpuconsole.scheduling.kai.fair_share.reclaimable import (
+    Reclaimer,
+    may_reclaim,
+    may_take_from,
+    over_limit,
+    over_quota,
+)
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueShares, ResourceShares, quantities
 from gpuconsole.scheduling.kai.functions import VictimJob
-from gpuconsole.scheduling.kai.usage import UsageHistory
+from gpuconsole.scheduling.kai.plugins.proportion import Contender, compare, losses_of
 from tests.scheduling.kai.worlds import job
 
 

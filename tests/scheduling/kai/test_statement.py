@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
+from gpuconsole.scheduling.kai.job_placement import place_on_shared
 from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
-from gpuconsole.scheduling.kai.sharing_gpus import place_on_shared
 from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.scheduling.kai.worlds import job, node, queue, session
 

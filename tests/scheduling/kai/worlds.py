@@ -5,16 +5,14 @@ from collections.abc import Mapping, Sequence
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.actions import ACTIONS
-from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
 from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
-from gpuconsole.scheduling.kai.conf import KaiConfiguration, Parameters
-from gpuconsole.scheduling.kai.opening import open_session
+from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, KaiPodStatus, PodInfo, Sort
+from gpuconsole.scheduling.kai.config import KaiConfiguration, Parameters
+from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
+from gpuconsole.scheduling.kai.store import open_session
 
 NOW: Time = 1000 * MINUTE
 FREE = KaiQueueQuota(quota=-1, over_quota_weight=1, limit=-1)

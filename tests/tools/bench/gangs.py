@@ -12,8 +12,8 @@ from gpuconsole.model.kai import EVERYTHING, KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import GPU
+from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kai.engine import KaiPlacement
-from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.placement import PlacementEngine

@@ -2,11 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gpuconsole.scheduling.kai.actions.allocate import allocate
-from gpuconsole.scheduling.kai.actions.consolidation import consolidate
-from gpuconsole.scheduling.kai.actions.preempt import preempt
-from gpuconsole.scheduling.kai.actions.reclaim import reclaim
-from gpuconsole.scheduling.kai.actions.stale_gangs import evict_stale_gangs
+from gpuconsole.scheduling.kai.actions.actions import allocate, consolidate, evict_stale_gangs, preempt, reclaim
 from gpuconsole.scheduling.kai.session import KaiSession
 
 ACTIONS: Mapping[str, Callable[[KaiSession], None]] = {

@@ -1,13 +1,118 @@
-"""A pod group in a session: its tasks by status, its gang, and fit errors (KAI 0.13 api/podgroup_info)."""
+"""A pod group in a session: its tasks by status, its gang, and fit errors (KAI 0.13 api/podgroup_info).
 
-from collections.abc import Iterable, Iterator, Sequence
+Sub-groups of a gang: pod sets with a minimum each, in a tree with optional topology constraints (KAI 0.13).
+
+A topology: levels of the cluster as node labels, widest first (kai.scheduler/v1alpha1 Topology).
+
+Selection of the next tasks of a job to place or to evict (KAI 0.13 allocation_info, eviction_info).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
-from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
+from gpuconsole.scheduling.heap import ordered
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, mig_profile
+from gpuconsole.scheduling.kai.api.tasks import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    ALIVE,
+    ALLOCATED,
+    DEFAULT_POD_SET,
+    KaiPodStatus,
+    PodInfo,
+    Sort,
+)
+from gpuconsole.scheduling.kai.messages import JobError, TaskErrors
+
+
+class TopologyConstraint(Struct, frozen=True, kw_only=True):
+    """Pods should share a domain of the preferred level, and must share one of the required level."""
+
+    topology: str = ""
+    required: str = ""
+    preferred: str = ""
+
+
+class PodSetInfo:
+    """Tasks of which at least `minimum` run together. Mutates."""
+
+    def __init__(self, name: str, minimum: int, constraint: TopologyConstraint | None = None) -> None:
+        self.name, self.minimum, self.constraint = name, minimum, constraint
+        self.parent: SubGroup | None = None
+        self.tasks: dict[str, PodInfo] = {}
+        self._counted: dict[str, KaiPodStatus] = {}
+
+    def assign(self, task: PodInfo) -> None:
+        """Add a task, or record its new status."""
+        self.tasks[task.uid] = task
+        self._counted[task.uid] = task.status
+
+    @property
+    def active_allocated(self) -> int:
+        return sum(status in ACTIVE_ALLOCATED for status in self._counted.values())
+
+    @property
+    def active_used(self) -> int:
+        return sum(status in ACTIVE_USED for status in self._counted.values())
+
+    @property
+    def alive(self) -> int:
+        return sum(status in ALIVE for status in self._counted.values())
+
+    @property
+    def gated(self) -> int:
+        return sum(status is KaiPodStatus.GATED for status in self._counted.values())
+
+    @property
+    def ready(self) -> bool:
+        """True if enough tasks for the minimum are alive and not gated."""
+        return self.alive - self.gated >= self.minimum
+
+    @property
+    def satisfied(self) -> bool:
+        return self.active_used >= self.minimum
+
+    @property
+    def elastic(self) -> bool:
+        return self.minimum < len(self.tasks)
+
+
+class SubGroup:
+    """An inner group of sub-groups and pod sets; the root has an empty name."""
+
+    def __init__(self, name: str = "", constraint: TopologyConstraint | None = None) -> None:
+        self.name, self.constraint = name, constraint
+        self.parent: SubGroup | None = None
+        self.groups: list[SubGroup] = []
+        self.pod_sets: list[PodSetInfo] = []
+
+    def add(self, child: "SubGroup | PodSetInfo") -> None:
+        """Add a sub-group or a pod set below this one."""
+        child.parent = self
+        if isinstance(child, PodSetInfo):
+            self.pod_sets.append(child)
+        else:
+            self.groups.append(child)
+
+    def all_pod_sets(self) -> dict[str, PodSetInfo]:
+        """The pod sets below, by name, in the order of their names."""
+        return dict(sorted((pod_set.name, pod_set) for pod_set in self._walk()))
+
+    def _walk(self) -> Iterator[PodSetInfo]:
+        yield from self.pod_sets
+        for group in self.groups:
+            yield from group._walk()
+
+    def bare(self) -> "SubGroup":
+        """The same tree without tasks."""
+        twin = SubGroup(self.name, self.constraint)
+        for group in self.groups:
+            twin.add(group.bare())
+        for pod_set in self.pod_sets:
+            twin.add(PodSetInfo(pod_set.name, pod_set.minimum, pod_set.constraint))
+        return twin
 
 
 class PodGroupInfo:
@@ -154,3 +259,90 @@ def one_pod_set(minimum: int) -> SubGroup:
     root = SubGroup()
     root.add(PodSetInfo(DEFAULT_POD_SET, minimum))
     return root
+
+
+class TopologyInfo(Struct, frozen=True):
+    """A topology, with the node labels of its levels, widest first."""
+
+    name: str
+    levels: tuple[str, ...] = ()
+
+
+PodSetOrder = Callable[[PodSetInfo, PodSetInfo], bool]
+TaskOrder = Callable[[PodInfo, PodInfo], bool]
+
+
+def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
+    """The tasks that must be placed together next: those that the gang's minimums lack, else one more task.
+
+    Cached until a task changes. Without `really`, tasks that a trial evicted count as well.
+    """
+    if job.chosen is None:
+        job.chosen = _choose(job, pod_sets, tasks, really)
+    return job.chosen
+
+
+def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
+    lacking = sum(pod_set.active_allocated < pod_set.minimum for pod_set in job.pod_sets.values())
+    groups_left = lacking or 1
+    chosen: list[PodInfo] = []
+    for pod_set in ordered(list(job.pod_sets.values()), pod_sets):
+        if groups_left == 0:
+            break
+        waiting = [task for task in pod_set.tasks.values() if task.to_allocate(really)]
+        if not waiting:
+            continue
+        placed = pod_set.active_allocated
+        most = 1 if placed >= pod_set.minimum else pod_set.minimum - placed
+        chosen += ordered(waiting, tasks)[:most]
+        groups_left -= 1
+    return chosen
+
+
+def sum_to_allocate(
+    job: PodGroupInfo | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
+) -> ResourceAmounts:
+    """Total request of `tasks_to_allocate`, cached like them; nothing without a job.
+
+    GPU memory counts as a fraction of the cluster's smallest GPU (`least_gpu_memory` in MiB).
+    """
+    if job is None:
+        return ResourceAmounts()
+    if job.chosen_sum is None:
+        job.chosen_sum = _sum(tasks_to_allocate(job, pod_sets, tasks, really), really, least_gpu_memory)
+    return job.chosen_sum
+
+
+def _sum(tasks: list[PodInfo], really: bool, least_gpu_memory: int) -> ResourceAmounts:
+    total = ResourceAmounts()
+    for task in tasks:
+        if task.to_allocate(really):
+            total.add_request(task.request)
+            if task.sort is Sort.MEMORY and least_gpu_memory > 0:
+                total.gpus += task.request.count * (task.request.gpu_memory / least_gpu_memory)
+    return total
+
+
+def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
+    """GPUs and GPU memory in MiB that tasks request; MIG slices count as GPUs, their memory with the number of GB."""
+    gpus, memory = 0.0, 0
+    for task in tasks:
+        gpus += task.request.gpus + task.request.claimed
+        memory += task.request.gpu_memory
+        for name, count in task.request.mig.items():
+            if profile := mig_profile(name):
+                gpus += profile[0] * count
+                memory += profile[1] * count
+    return gpus, memory
+
+
+def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[PodInfo], bool]:
+    """The tasks that are evicted first, and whether the job has more: one task above a minimum, else the whole gang."""
+    sets = list(job.pod_sets.values())
+    spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
+    chosen: list[PodInfo] = []
+    for pod_set in ordered(sets, lambda one, other: pod_sets(other, one))[: 1 if spare else len(sets)]:
+        placed = [task for task in pod_set.tasks.values() if task.status in ACTIVE_ALLOCATED]
+        most = 1 if pod_set.active_allocated > pod_set.minimum else pod_set.active_allocated
+        chosen += ordered(placed, lambda one, other: tasks(other, one))[:most]
+    return chosen, len(chosen) < job.active_allocated

@@ -1,4 +1,13 @@
-"""A node in a session: idle and releasing resources, and its tasks (KAI 0.13 api/node_info)."""
+"""A node in a session: idle and releasing resources, and its tasks (KAI 0.13 api/node_info).
+
+Accounting of shared GPUs on a node, and the check whether one fits another task (KAI 0.13 node_info).
+
+GPUs of a node that several tasks share, by memory in MiB (KAI 0.13 node_info gpu_sharing_node_info).
+
+Node matching by labels, taints and conditions, as in kube-scheduler.
+"""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
@@ -6,12 +15,174 @@ from collections.abc import Hashable, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api import node_sharing
-from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, ResourceAmounts, accommodates, mig_slices, plain_part_fits
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements, asking
-from gpuconsole.scheduling.kai.api.sharing import SharedGpus
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.model.labels import Taint
+from gpuconsole.scheduling.kai.api.resources import (
+    MIG_PREFIX,
+    ResourceAmounts,
+    ResourceRequirements,
+    accommodates,
+    asking,
+    mig_slices,
+    plain_part_fits,
+)
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, KaiPodStatus, PodInfo, Sort, Spec
+
+
+def add_shared(node: KaiNodeInfo, task: PodInfo) -> None:
+    """Allocate a task's portion of each of its shared GPUs; the first user of a GPU takes it from the idle GPUs."""
+    if task.received is not Sort.FRACTION:
+        return
+    memory = node.memory_of(task.request)
+    for group in task.groups:
+        _add(node, task.status, group, memory)
+
+
+def _add(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
+    shared = node.shared
+    shared.shift(shared.used, group, memory)
+    match status:
+        case KaiPodStatus.RELEASING:
+            shared.shift(shared.releasing, group, memory)
+            shared.shift(shared.allocated, group, memory)
+            if shared.used[group] == shared.releasing[group]:
+                if group not in shared.marked:
+                    node.releasing.gpus += 1
+                    shared.marked.add(group)
+                if _overbooked(node):
+                    node.idle.gpus -= 1
+        case KaiPodStatus.PIPELINED:
+            shared.shift(shared.releasing, group, -memory)
+            if shared.used[group] - memory == shared.releasing[group] + memory:
+                node.releasing.gpus -= 1
+        case _:
+            shared.shift(shared.allocated, group, memory)
+            if shared.used[group] <= memory and _overbooked(node):
+                node.idle.gpus -= 1
+            if group in shared.marked:
+                node.releasing.gpus -= 1
+                shared.marked.discard(group)
+
+
+def remove_shared(node: KaiNodeInfo, task: PodInfo) -> None:
+    """Release a task's portion of each of its shared GPUs; the last user of a GPU leaves it idle."""
+    if task.received is not Sort.FRACTION:
+        return
+    memory = node.memory_of(task.request)
+    for group in task.groups:
+        _remove(node, task.status, group, memory)
+
+
+def _remove(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
+    shared = node.shared
+    shared.shift(shared.used, group, -memory)
+    match status:
+        case KaiPodStatus.RELEASING:
+            shared.shift(shared.releasing, group, -memory)
+            shared.shift(shared.allocated, group, -memory)
+            if shared.used[group] <= 0:
+                if not _overbooked(node):
+                    node.idle.gpus += 1
+                if group in shared.marked:
+                    node.releasing.gpus -= 1
+                    shared.marked.discard(group)
+        case KaiPodStatus.PIPELINED:
+            shared.shift(shared.releasing, group, memory)
+            if _waited_for_whole(node, group, memory):
+                node.releasing.gpus += 1
+        case _:
+            shared.shift(shared.allocated, group, -memory)
+            if shared.used[group] <= 0 and not _overbooked(node):
+                node.idle.gpus += 1
+            if shared.leaves(group) and group not in shared.marked:
+                node.releasing.gpus += 1
+                shared.marked.add(group)
+
+
+def _waited_for_whole(node: KaiNodeInfo, group: str, memory: int) -> bool:
+    """True if the pipelined task had the whole GPU's release to itself."""
+    used, releasing = node.shared.used[group], node.shared.releasing[group]
+    return used + memory == releasing - memory or (used == 0 and releasing == 0)
+
+
+def _overbooked(node: KaiNodeInfo) -> bool:
+    """True if idle and used GPUs exceed the node's GPU count."""
+    return node.gpu_count < int(node.idle.gpus) + int(node.used.gpus) + node.shared.count
+
+
+def fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
+    """How many shared GPUs fit the request, at most as many as it needs."""
+    return min(sum(fits_shared(node, request, group) for group in node.shared.used), request.count)
+
+
+def fits_shared(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
+    """True if the shared GPU stays in use and has enough left once all terminating tasks are gone."""
+    shared = node.shared
+    allocated, releasing = shared.allocated.get(group, 0), shared.releasing.get(group, 0)
+    return (
+        shared.used.get(group, 0) != 0
+        and node.gpu_memory - allocated + releasing - node.memory_of(request) >= 0
+        and allocated != releasing
+    )
+
+
+def fits_shared_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
+    """True if the shared GPU has enough left now."""
+    allocated = node.shared.allocated.get(group)
+    return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0
+
+
+def rest_of_shared(node: KaiNodeInfo) -> float:
+    """Unallocated part of the node's shared GPUs, in GPUs."""
+    return sum(1 - node.fraction(memory) for memory in node.shared.allocated.values() if memory > 0)
+
+
+def rest_memory_of_shared(node: KaiNodeInfo) -> int:
+    """Unallocated memory of the node's shared GPUs, in MiB."""
+    return sum(node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0)
+
+
+def releasing_of_shared(node: KaiNodeInfo) -> float:
+    """Releasing part of shared GPUs that stay in use, in GPUs."""
+    return sum(node.fraction(memory) for memory in _leaving(node))
+
+
+def releasing_memory_of_shared(node: KaiNodeInfo) -> int:
+    """Releasing memory of shared GPUs that stay in use, in MiB."""
+    return sum(_leaving(node))
+
+
+def _leaving(node: KaiNodeInfo) -> list[int]:
+    shared = node.shared
+    return [memory for group, memory in shared.releasing.items() if memory > 0 and not shared.leaves(group)]
+
+
+class SharedGpus:
+    """Used, releasing and allocated memory of each shared GPU. Mutates.
+
+    A GPU is identified by the name of its sharing group. `used` counts all its tasks, `allocated` all but pipelined
+    ones, `releasing` the terminating ones less the pipelined ones. `marked` has GPUs that count as wholly releasing.
+    """
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+        self.releasing: dict[str, int] = {}
+        self.allocated: dict[str, int] = {}
+        self.marked: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of shared GPUs in use."""
+        return sum(memory > 0 for memory in self.used.values())
+
+    def leaves(self, group: str) -> bool:
+        """True if everything in use on the GPU is being released."""
+        used = self.used.get(group, 0)
+        return used != 0 and self.releasing.get(group) == used
+
+    def shift(self, ledger: dict[str, int], group: str, memory: int) -> None:
+        """Add memory, perhaps negative, to a GPU's entry in one of the three dictionaries."""
+        ledger[group] = ledger.get(group, 0) + memory
+
 
 DEFAULT_GPU_MEMORY = 100
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -84,21 +255,21 @@ class KaiNodeInfo:
 
     def idle_gpus(self) -> float:
         """Idle GPUs, including MIG slices and the remaining portions of shared GPUs."""
-        return node_sharing.rest_of_shared(self) + self.idle.gpus + mig_slices(self.idle.scalars)
+        return rest_of_shared(self) + self.idle.gpus + mig_slices(self.idle.scalars)
 
     def releasing_gpus(self) -> float:
         """Releasing GPUs, including MIG slices and portions of shared GPUs."""
-        return node_sharing.releasing_of_shared(self) + self.releasing.gpus + mig_slices(self.releasing.scalars)
+        return releasing_of_shared(self) + self.releasing.gpus + mig_slices(self.releasing.scalars)
 
     def idle_gpu_memory(self) -> int:
         """Memory in MiB of the idle GPUs, including MIG slices and the remaining portions of shared GPUs."""
         whole = self.idle.gpus + mig_slices(self.idle.scalars)
-        return node_sharing.rest_memory_of_shared(self) + int(whole) * self.gpu_memory
+        return rest_memory_of_shared(self) + int(whole) * self.gpu_memory
 
     def releasing_gpu_memory(self) -> int:
         """Memory in MiB of the releasing GPUs, including MIG slices and portions of shared GPUs."""
         whole = self.releasing.gpus + mig_slices(self.releasing.scalars)
-        return node_sharing.releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
+        return releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
 
     def fits_idle(self, task: PodInfo) -> bool:
         """True if the task could start now; best-effort tasks always can."""
@@ -119,7 +290,7 @@ class KaiNodeInfo:
         """True if enough devices, whole or shared, have the requested portion free."""
         if not self.valid_portion(request) or not plain_part_fits(free, request):
             return False
-        return math.floor(free.gpus) + node_sharing.fitting_shared(self, request) >= request.count
+        return math.floor(free.gpus) + fitting_shared(self, request) >= request.count
 
     # GPU sizes
 
@@ -182,13 +353,13 @@ class KaiNodeInfo:
         self.tasks.pop(task.uid, None)
         self.tasks[task.uid] = task.clone()
         self._account(task, 1)
-        node_sharing.add_shared(self, task)
+        add_shared(self, task)
 
     def remove(self, uid: str) -> None:
         """Remove a task, with the status and request that it was added with. Raises KeyError if it is not here."""
         task = self.tasks.pop(uid)
         self._account(task, -1)
-        node_sharing.remove_shared(self, task)
+        remove_shared(self, task)
 
     def update(self, task: PodInfo) -> None:
         """Account for a task's new status."""
@@ -263,3 +434,37 @@ def gpu_memory_of(labels: Mapping[str, str]) -> int | None:
     if memory >= _TIB_IN_MIB:
         memory //= _TIB_IN_MIB
     return memory - memory % 100
+
+
+_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+
+
+def node_matches(spec: Spec, node: Node) -> bool:
+    """True if the node has every label of the selector and, where there is an affinity, matches one of its terms."""
+    if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    return spec.affinity is None or any(term.matches(node.labels, node.name) for term in spec.affinity)
+
+
+def untolerated(spec: Spec, node: Node) -> Taint | None:
+    """The first NoSchedule or NoExecute taint that the pod does not tolerate; None if there is none."""
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in spec.tolerations):
+            return taint
+    return None
+
+
+def ready(node: Node) -> bool:
+    """True if the node is ready, not cordoned, and has no pressure or network condition."""
+    return node.ready and not node.unschedulable and not (node.conditions and conditions(node))
+
+
+def conditions(node: Node) -> tuple[str, ...]:
+    """Why the node is not ready for any pod; empty if it is ready."""
+    reasons = []
+    if node.unschedulable:
+        reasons.append("node is unschedulable")
+    if not node.ready:
+        reasons.append("node has NotReady condition")
+    reasons += [f"node has {name} condition" for name in _PRESSURES if node.conditions.get(name)]
+    return tuple(reasons)

@@ -1,15 +1,41 @@
 """Division of an amount over sibling queues: quotas first, then the surplus by weight and past usage.
 
 KAI 0.13 proportion/resource_division. Each resource is divided separately.
+
+Division of the nodes' resources down the queue tree (KAI 0.13 plugins/proportion).
+
+Past usage of queues as a fraction of cluster capacity: the time-based part of the fair share. Mutates.
+
+KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; older usage counts less by
+the half-life.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gpuconsole.scheduling.kai.api.queues import UNLIMITED
-from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.scheduling.kai.api.nodes import RESERVATION, KaiNodeInfo, ready
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, PodInfo
+from gpuconsole.scheduling.kai.config import Parameters
+from gpuconsole.scheduling.kai.fair_share.resource_share import (
+    CPU,
+    GPU,
+    MEMORY,
+    RESOURCES,
+    UNLIMITED,
+    KaiQueueQuota,
+    Quantities,
+    QueueShares,
+    QueueState,
+    ResourceShares,
+    minus,
+    of_amounts,
+    of_request,
+    quantities,
+)
 
 
 def divide(total: Mapping[str, float], k: float, queues: Iterable[QueueShares]) -> None:
@@ -116,3 +142,152 @@ def _give_single_units(total: float, fractions: Mapping[str, tuple[QueueShares, 
         queue.of[name].fair += unit
         total -= unit
     return total
+
+
+_MEGABYTE = 1_000_000
+GPU_WORKER_LABEL = "node-role.kubernetes.io/gpu-worker"
+
+
+def total_of(nodes: Iterable[KaiNodeInfo], parameters: Parameters) -> Quantities:
+    """Resources of all nodes that queues can use."""
+    total = quantities()
+    for node in nodes:
+        for name, amount in offered(node, parameters).items():
+            total[name] += amount
+    return total
+
+
+def offered(node: KaiNodeInfo, parameters: Parameters) -> Quantities:
+    """Allocatable resources of a ready node, less what pods of other schedulers use."""
+    if not ready(node.node):
+        return quantities()
+    amounts = of_amounts(node.allocatable)
+    if parameters.restrict_nodes and GPU_WORKER_LABEL not in node.node.labels:
+        amounts[GPU] = 0
+    for task in node.tasks.values():
+        if task.status in ACTIVE_USED and task.spec.scheduler != parameters.scheduler_name and not _utility(task):
+            amounts = minus(amounts, of_request(task.request))
+    return amounts
+
+
+def _utility(task: PodInfo) -> bool:
+    """True for a pod by which KAI itself reserves a GPU or scales up nodes."""
+    return task.spec.labels.get("app") in (RESERVATION, "scaling-pod")
+
+
+def shares_of(queue: QueueState) -> QueueShares:
+    """Quotas, limits, weights and past usage of a queue, without allocations and requests."""
+    return QueueShares(
+        queue.uid,
+        name=queue.name,
+        parent=queue.parent,
+        children=queue.children,
+        created=queue.created,
+        priority=queue.priority,
+        cpu=_share(queue.cpu, queue.usage.get(CPU, 0)),
+        memory=_share(queue.memory, queue.usage.get(MEMORY, 0), _MEGABYTE),
+        gpu=_share(queue.gpu, queue.usage.get(GPU, 0)),
+    )
+
+
+def _share(quota: KaiQueueQuota, usage: float, unit: int = 1) -> ResourceShares:
+    deserved, limit = quota.quota, quota.limit
+    if unit > 1:
+        deserved, limit = max(UNLIMITED, deserved * unit), max(UNLIMITED, limit * unit)
+    return ResourceShares(deserved=deserved, limit=limit, weight=quota.over_quota_weight, usage=usage)
+
+
+def divide_tree(total: Mapping[str, float], k: float, queues: Mapping[str, QueueShares]) -> None:
+    """Divide the total over the top queues, then each queue's share over its children."""
+    _divide_level(total, k, [queue for queue in queues.values() if not queue.parent], queues)
+
+
+def _divide_level(
+    total: Mapping[str, float], k: float, level: list[QueueShares], queues: Mapping[str, QueueShares]
+) -> None:
+    divide(total, k, level)
+    for queue in level:
+        children = [queues[uid] for uid in queue.children]
+        if children:
+            _divide_level(queue.fair, k, children, queues)
+
+
+class Stretch(Struct, frozen=True):
+    """Allocations of queues and cluster capacity during one interval."""
+
+    start: Time
+    end: Time
+    held: Mapping[str, Mapping[str, float]]
+    capacity: Mapping[str, float]
+
+
+class UsageHistory:
+    """Allocations of queues and cluster capacity over the window, interval by interval."""
+
+    def __init__(self, window: Span, half_life: Span) -> None:
+        self._window, self._half_life = window, half_life
+        self._stretches: list[Stretch] = []
+        self._since: Time | None = None
+        self._held: Mapping[str, Mapping[str, float]] = {}
+        self._capacity: Mapping[str, float] = {}
+
+    def note(self, now: Time, held: Mapping[str, Mapping[str, float]], capacity: Mapping[str, float]) -> None:
+        """Record the queues' allocations from now on."""
+        self._close(now)
+        self._since, self._capacity = now, _floats(capacity)
+        self._held = {queue: _floats(amounts) for queue, amounts in held.items()}
+
+    def _close(self, now: Time) -> None:
+        if self._since is not None and now > self._since:
+            self._stretches.append(Stretch(self._since, now, self._held, self._capacity))
+            self._since = now
+        oldest = now - self._window
+        self._stretches = [stretch for stretch in self._stretches if stretch.end > oldest]
+
+    def usage(self, now: Time) -> dict[str, dict[str, float]]:
+        """Each queue's usage as a fraction of cluster capacity by resource, over the window."""
+        self._close(now)
+        had = dict.fromkeys(RESOURCES, 0.0)
+        used: dict[str, dict[str, float]] = {}
+        for stretch in self._stretches:
+            weight = self._weight(stretch, now)
+            for name in RESOURCES:
+                had[name] += weight * stretch.capacity.get(name, 0)
+            for queue, held in stretch.held.items():
+                sums = used.setdefault(queue, dict.fromkeys(RESOURCES, 0.0))
+                for name in RESOURCES:
+                    sums[name] += weight * held.get(name, 0)
+        return {
+            queue: {name: sums[name] / had[name] if had[name] else 0.0 for name in RESOURCES}
+            for queue, sums in used.items()
+        }
+
+    def _weight(self, stretch: Stretch, now: Time) -> float:
+        """Length of the interval in seconds, decayed by the age of its middle."""
+        start = max(stretch.start, now - self._window)
+        age = now - (start + stretch.end) / 2
+        decay = 0.5 ** (age / self._half_life) if self._half_life else 1.0
+        return float((stretch.end - start) / 1_000_000 * decay)
+
+    def fork(self) -> "UsageHistory":
+        """An independent copy."""
+        twin = UsageHistory(self._window, self._half_life)
+        twin._stretches, twin._since = list(self._stretches), self._since
+        twin._held, twin._capacity = self._held, self._capacity
+        return twin
+
+    def pages(self) -> list[Stretch]:
+        """State to save; the last interval is still open."""
+        last = [] if self._since is None else [Stretch(self._since, self._since, self._held, self._capacity)]
+        return [*self._stretches, *last]
+
+    def take_back(self, pages: list[Stretch]) -> None:
+        """Restore the state from `pages`."""
+        if pages:
+            *self._stretches, last = pages
+            self._since, self._held, self._capacity = last.start, last.held, last.capacity
+
+
+def _floats(amounts: Mapping[str, float]) -> dict[str, float]:
+    """Amounts as floats, as they are read back from a file."""
+    return {name: float(amount) for name, amount in amounts.items()}

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from gpuconsole.model.clock import Span
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
 from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
 from gpuconsole.scheduling.kai.session import KaiSession
 

@@ -1,22 +1,84 @@
-"""predicates plugin: checks whether a node fits a task (KAI 0.13 plugins/predicates)."""
+"""predicates plugin: checks whether a node fits a task (KAI 0.13 plugins/predicates).
+
+Required pod affinity and anti-affinity: kube-scheduler's InterPodAffinity over the tasks of a session.
+
+Volumes of a session's tasks: kube-scheduler's VolumeBinding, and volumes assumed for placed tasks.
+
+KAI's binder binds claims after the session; here no other task of the session gets an assumed volume.
+"""
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
-from gpuconsole.scheduling.kai.api.errors import NodeError
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, request_quota
-from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, conditions, node_matches, request_quota, untolerated
+from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
-from gpuconsole.scheduling.kai.conf import KaiPluginArguments
-from gpuconsole.scheduling.kai.matching import conditions, node_matches, untolerated
-from gpuconsole.scheduling.kai.messages import digits, number
-from gpuconsole.scheduling.kai.plugins import claims, pod_volumes
-from gpuconsole.scheduling.kai.plugins.pod_affinity import Neighbours
+from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.job_placement import choose_gpus
+from gpuconsole.scheduling.kai.messages import NodeError, digits, number
+from gpuconsole.scheduling.kai.plugins import dynamicresources as claims
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
-from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
-from gpuconsole.scheduling.kube import volumes
+from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
+from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, nearness
 from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+
+
+class Neighbours:
+    """Affinity state of a task, recomputed after any node changes. Mutates."""
+
+    def __init__(self, session: KaiSession) -> None:
+        self._session = session
+        self._found: tuple[str, int, InterPodAffinityState] | None = None
+
+    def trouble(self, task: PodInfo, node: KaiNodeInfo) -> str:
+        """Why other pods exclude the node for the task; empty if they do not."""
+        if not self._session.affine:
+            return ""
+        return inter_pod_affinity.refusal(task.spec.pod, node.node, self._near(task))
+
+    def _near(self, task: PodInfo) -> InterPodAffinityState:
+        known, now = self._found, len(self._session.changes)
+        if known is None or known[:2] != (task.uid, now):
+            found = nearness(task.spec.pod, surroundings(self._session, task))
+            known = self._found = task.uid, now, found
+        return known[2]
+
+
+def surroundings(session: KaiSession, task: PodInfo) -> StaticPodLister:
+    """The session's nodes, and the pods on each except the task itself."""
+    seats = session.nodes
+    return StaticPodLister(
+        {name: seat.node for name, seat in seats.items()},
+        lambda name: [other.spec.pod for other in seats[name].tasks.values() if other.uid != task.uid],
+    )
+
+
+def volume_refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
+    """Why the node cannot provide or reach the volumes of the task's claims; empty if it can."""
+    pod = task.spec.pod
+    if not pod.template.volumes:
+        return ()
+    lacking = volumes.trouble(pod, session.storage)
+    return (lacking,) if lacking else volumes.plan(pod, node.node, session.storage).reasons
+
+
+def hold_volumes(session: KaiSession, task: PodInfo) -> None:
+    """Assume the volumes of a placed task."""
+    pod, seat = task.spec.pod, session.nodes.get(task.node)
+    if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
+        return
+    plan = volumes.plan(pod, seat.node, session.storage)
+    if plan.waits:
+        session.promised[task.uid] = plan
+        session.storage.hold(plan)
+
+
+def release_volumes(session: KaiSession, task: PodInfo) -> None:
+    """Release the volumes of a task that lost its node."""
+    plan = session.promised.pop(task.uid, None)
+    if plan is not None:
+        session.storage.release(plan)
+
 
 PREDICATES = (
     *("QueueCapacity", "NodeResourcesType", "GpuMemorySynced", "MaxPods", "NodeConditions", "TaintToleration"),
@@ -43,8 +105,8 @@ class Predicates:
         session.functions.predicates.append(lambda task, job, node: self._check(session, task, job, node))
         session.functions.fixed_predicates.append(lets_in)
         session.functions.verdicts.append(lambda task, job, node: self._all(session, task, job, node))
-        session.functions.allocated.append(lambda task: pod_volumes.hold_volumes(session, task))
-        session.functions.deallocated.append(lambda task: pod_volumes.release_volumes(session, task))
+        session.functions.allocated.append(lambda task: hold_volumes(session, task))
+        session.functions.deallocated.append(lambda task: release_volumes(session, task))
 
     def _refuse(self, session: KaiSession, task: PodInfo) -> str | None:
         """Why the task fits no node at all; None if it may fit one."""
@@ -89,7 +151,7 @@ class Predicates:
             yield "PodAffinity", NodeError((trouble,))
         if task.spec.claims and not claims.claims_fit(session, task, node):
             yield "DynamicResources", NodeError(("cannot allocate all claims",))
-        if reasons := pod_volumes.volume_refusal(session, task, node):
+        if reasons := volume_refusal(session, task, node):
             yield "VolumeBinding", NodeError(reasons)
         if port := ports.host_port_conflict(
             task.spec.pod, (one.spec.pod for one in node.tasks.values() if one.uid != task.uid)

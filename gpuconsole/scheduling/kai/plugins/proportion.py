@@ -1,22 +1,133 @@
-"""proportion plugin: fair shares of queues, and the rules based on them (KAI 0.13 plugins/proportion)."""
+"""proportion plugin: fair shares of queues, and the rules based on them (KAI 0.13 plugins/proportion).
 
-from collections.abc import Sequence
+Order of queues: compares two queues for which one is served first (KAI 0.13 proportion/queue_order).
+
+Victims' losses: tasks above a gang's minimum one by one, those within it together (KAI 0.13 proportion).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
 
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
-from gpuconsole.scheduling.kai.conf import BadArgument, KaiPluginArguments
-from gpuconsole.scheduling.kai.fair_share.capacity import over_capacity, over_quota, requested_by, requested_on
-from gpuconsole.scheduling.kai.fair_share.quantities import GPU, Quantities, of_amounts, of_request
-from gpuconsole.scheduling.kai.fair_share.queue_order import Contender, compare
-from gpuconsole.scheduling.kai.fair_share.reclaimable import Reclaimer, ancestry, may_reclaim, may_take_from
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
-from gpuconsole.scheduling.kai.fair_share.tree import divide_tree, shares_of, total_of
-from gpuconsole.scheduling.kai.fair_share.victims import losses_by_queue
-from gpuconsole.scheduling.kai.functions import SolverScenario
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, KaiPodStatus, PodInfo, Sort
+from gpuconsole.scheduling.kai.config import BadArgument, KaiPluginArguments
+from gpuconsole.scheduling.kai.fair_share.division import divide_tree, shares_of, total_of
+from gpuconsole.scheduling.kai.fair_share.reclaimable import (
+    Reclaimer,
+    ancestry,
+    may_reclaim,
+    may_take_from,
+    over_capacity,
+    over_quota,
+    requested_by,
+    requested_on,
+)
+from gpuconsole.scheduling.kai.fair_share.resource_share import (
+    GPU,
+    RESOURCES,
+    Quantities,
+    QueueShares,
+    QueueState,
+    less,
+    minus,
+    of_amounts,
+    of_request,
+    plus,
+    within,
+)
+from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
 from gpuconsole.scheduling.kai.session import KaiSession
+
+
+class Contender(Struct, frozen=True):
+    """A queue with the request of its next job, and the jobs that would be its victims."""
+
+    queue: QueueShares
+    needed: Quantities
+    victims: Sequence[PodGroupInfo] = ()
+
+    @property
+    def with_job(self) -> Quantities:
+        return plus(self.queue.allocated, self.needed)
+
+    @property
+    def over_fair_share(self) -> bool:
+        return less(self.queue.fair, self.queue.allocated)
+
+    @property
+    def within_quota(self) -> bool:
+        return within(self.with_job, self.queue.deserved)
+
+    @property
+    def without_share(self) -> bool:
+        """True if it would hold a resource of which its share is zero."""
+        held, allowed = self.with_job, self.queue.allocatable
+        return any(allowed[name] == 0 and held[name] > 0 for name in RESOURCES)
+
+    def share(self, total: Quantities) -> float:
+        """Its dominant share with the job and without the victims."""
+        extra = self.needed
+        for victim in self.victims:
+            extra = minus(extra, of_amounts(victim.allocated))
+        return self.queue.dominant(total, extra)
+
+
+def compare(left: Contender, right: Contender, total: Quantities) -> int:
+    """-1 if the left queue comes first, else 1: the first rule in which they differ decides.
+
+    Not above the fair share; within quota with the job; higher priority; not without a share; the smaller dominant
+    share with the job, then without; the smaller allocatable share; older.
+    """
+    for mine, theirs in (
+        (left.over_fair_share, right.over_fair_share),
+        (not left.within_quota, not right.within_quota),
+        (-left.queue.priority, -right.queue.priority),
+        (left.without_share, right.without_share),
+        (left.share(total), right.share(total)),
+        (left.queue.dominant(total), right.queue.dominant(total)),
+    ):
+        if mine != theirs:
+            return -1 if mine < theirs else 1
+    one, other = left.queue.allocatable, right.queue.allocatable
+    if within(one, other) != within(other, one):
+        return -1 if within(one, other) else 1
+    return -1 if left.queue.created < right.queue.created else 1
+
+
+def losses_by_queue(victims: Iterable[VictimJob], *, ignore_placed: bool) -> dict[str, list[ResourceAmounts]]:
+    """Losses by queue, in order; with `ignore_placed`, tasks that were placed again are not lost."""
+    losses: dict[str, list[ResourceAmounts]] = {}
+    for victim in victims:
+        found = list(losses_of(victim, ignore_placed=ignore_placed))
+        if found:
+            losses.setdefault(victim.job.queue, []).extend(found)
+    return losses
+
+
+def losses_of(victim: VictimJob, *, ignore_placed: bool) -> Iterator[ResourceAmounts]:
+    """Losses of one victim: each task above a pod set's minimum, then all others in one sum."""
+    by_set: dict[str, list[PodInfo]] = {}
+    for task in victim.tasks:
+        by_set.setdefault(task.set_name, []).append(task)
+    core: list[PodInfo] = []
+    for name, tasks in by_set.items():
+        minimum = victim.job.pod_sets[name].minimum
+        core += tasks[:minimum]
+        for task in tasks[minimum:]:
+            yield from _sum([task], ignore_placed)
+    yield from _sum(core, ignore_placed)
+
+
+def _sum(tasks: list[PodInfo], ignore_placed: bool) -> Iterator[ResourceAmounts]:
+    lost = [task for task in tasks if not (ignore_placed and task.status in ACTIVE_ALLOCATED)]
+    if lost:
+        total = ResourceAmounts()
+        for task in lost:
+            total.add_request(task.accepted)
+        yield total
 
 
 class Proportion:

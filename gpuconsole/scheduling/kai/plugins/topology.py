@@ -1,30 +1,278 @@
-"""topology plugin: keeps a sub-group's tasks in one domain of a level, or as close as possible (KAI 0.13)."""
+"""topology plugin: keeps a sub-group's tasks in one domain of a level, or as close as possible (KAI 0.13).
+
+Number of tasks that fit a topology domain, and why not all do (KAI 0.13 plugins/topology job_filtering).
+
+Tree of topology domains over the nodes of a session (KAI 0.13 plugins/topology).
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.scheduling.kai.api.errors import POD_ERRORS, JobError
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, TopologyInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.requests import PortionsDiffer
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
-from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
-from gpuconsole.scheduling.kai.conf import KaiPluginArguments
-from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore, Scorer
-from gpuconsole.scheduling.kai.plugins import scores
-from gpuconsole.scheduling.kai.plugins.topology_fit import Counting, countable, misfit, total_of
-from gpuconsole.scheduling.kai.plugins.topology_tree import (
-    ROOT,
-    TopologyDomainInfo,
-    TopologyTree,
-    common_domain,
-    narrow_first,
-    of_level,
-    sort_tree,
+from gpuconsole.scheduling.kai.api.resources import (
+    PODS,
+    PortionsDiffer,
+    ResourceAmounts,
+    ResourceRequirements,
+    largest_request,
 )
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, DEFAULT_POD_SET, PodInfo
+from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore, Scorer
+from gpuconsole.scheduling.kai.messages import POD_ERRORS, TOO_FEW, JobError, digits
+from gpuconsole.scheduling.kai.plugins import node_scores as scores
 from gpuconsole.scheduling.kai.session import KaiSession
+
+ROOT = "root"
+_NOT_THERE = 1000.0
+
+
+class TopologyDomainInfo:
+    """A topology domain such as a rack, or the root: its nodes, the domains below, and how much fits. Mutates."""
+
+    def __init__(self, key: str, level: str) -> None:
+        self.key, self.level = key, level
+        self.children: list[TopologyDomainInfo] = []
+        self.nodes: dict[str, KaiNodeInfo] = {}
+        self.pods: int | None = None
+        """How many of the tasks fit; None if that was not counted."""
+        self.free = ResourceAmounts()
+
+    def add_child(self, child: TopologyDomainInfo) -> None:
+        """Add a domain below, unless it is there."""
+        if all(known.key != child.key for known in self.children):
+            self.children.append(child)
+
+    def forget(self) -> None:
+        """Delete the counted pods and free resources."""
+        self.pods, self.free = None, ResourceAmounts()
+
+    def sum_up(self) -> ResourceAmounts:
+        """Add up idle and releasing resources in the domain and in those below."""
+        if self.children:
+            for child in self.children:
+                self.free.add(child.sum_up())
+        else:
+            for node in self.nodes.values():
+                self.free.add(node.idle)
+                self.free.add(node.releasing)
+        return self.free
+
+
+class TopologyTree:
+    """A topology's domains by level and by key: the labels' values from the widest level down, joined by dots."""
+
+    def __init__(self, topology: TopologyInfo, nodes: Iterable[KaiNodeInfo]) -> None:
+        self.topology = topology
+        self.root = TopologyDomainInfo(ROOT, ROOT)
+        self.levels: dict[str, dict[str, TopologyDomainInfo]] = {ROOT: {ROOT: self.root}}
+        for node in nodes:
+            if labelled(node.node.labels, topology.levels):
+                self._add(node)
+
+    def _add(self, node: KaiNodeInfo) -> None:
+        values = [node.node.labels[level] for level in self.topology.levels]
+        parent = self.root
+        parent.nodes[node.name] = node
+        for depth, level in enumerate(self.topology.levels, start=1):
+            key = ".".join(values[:depth])
+            domain = self.levels.setdefault(level, {}).setdefault(key, TopologyDomainInfo(key, level))
+            domain.nodes[node.name] = node
+            parent.add_child(domain)
+            parent = domain
+
+    def forget(self) -> None:
+        """Delete the counts of every domain."""
+        for domains in self.levels.values():
+            for domain in domains.values():
+                domain.forget()
+
+
+def labelled(labels: Mapping[str, str], levels: Sequence[str]) -> bool:
+    """True if a node has the label of every level."""
+    return all(level in labels for level in levels)
+
+
+def common_domain(
+    nodes: Sequence[KaiNodeInfo], levels: Sequence[str], constraint: TopologyConstraint
+) -> tuple[str, str, dict[str, KaiNodeInfo]]:
+    """Key and level of the narrowest domain that contains all nodes, and the nodes that have the labels of all levels.
+
+    The domain is no narrower than the preferred level.
+    """
+    valid = {node.name: node for node in nodes if labelled(node.node.labels, levels)}
+    parts: list[str] = []
+    for level in levels:
+        values = {node.node.labels[level] for node in valid.values()}
+        if len(values) != 1 or "" in values:
+            break
+        parts += values
+        if constraint.preferred == level:
+            break
+    if not parts:
+        return ROOT, ROOT, valid
+    return ".".join(parts), levels[len(parts) - 1], valid
+
+
+def sort_tree(needs: ResourceAmounts, domain: TopologyDomainInfo, deepest: str) -> None:
+    """Put the domains with the least free resources first, down to a level."""
+    if not deepest:
+        return
+    domain.children.sort(key=lambda child: (-ratio(needs, child), child.key))
+    if domain.level != deepest:
+        for child in domain.children:
+            sort_tree(needs, child, deepest)
+
+
+def ratio(needs: ResourceAmounts, domain: TopologyDomainInfo) -> float:
+    """The largest ratio of needs to free amounts over all resources but pods.
+
+    1000 for a resource of which nothing is free, infinite for GPUs.
+    """
+    if needs.within(ResourceAmounts()):
+        return 0.0
+    free = domain.free
+    most = 0.0
+    if needs.gpus > 0:
+        most = needs.gpus / free.gpus if free.gpus else math.inf
+    asked = {"cpu": needs.cpu, **needs.scalars}
+    for name, amount in asked.items():
+        if name != PODS:
+            most = max(most, _part(math.ceil(amount / 1000), math.ceil(free.get(name) / 1000)))
+    return max(most, _part(int(needs.memory), int(free.memory)))
+
+
+def _part(asked: int, free: int) -> float:
+    if asked == 0:
+        return 0.0
+    return asked / free if free else _NOT_THERE
+
+
+def narrow_first(root: TopologyDomainInfo) -> list[TopologyDomainInfo]:
+    """All domains, level by level from the narrowest up, in the order of the tree."""
+    levels = [[root]]
+    while below := [child for domain in levels[-1] for child in domain.children]:
+        levels.append(below)
+    return [domain for level in reversed(levels) for domain in level]
+
+
+def of_level(domain: TopologyDomainInfo, level: str) -> Iterator[TopologyDomainInfo]:
+    """The domains of a level below, in the order of the tree."""
+    if domain.level == level:
+        yield domain
+        return
+    for child in domain.children:
+        yield from of_level(child, level)
+
+
+_ONE_POD = ResourceRequirements(scalars={PODS: 1})
+
+
+def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
+    """Total request of the tasks."""
+    total = ResourceAmounts()
+    for task in tasks:
+        total.add_request(task.request)
+    return total
+
+
+def countable(tasks: Sequence[PodInfo]) -> bool:
+    """True if the tasks can be counted by the largest request: same resources, and all or none with GPUs."""
+    with_gpus = sum(task.request.gpus > 0 for task in tasks)
+    if with_gpus not in (0, len(tasks)):
+        return False
+    counts = Counter(name for task in tasks for name in task.request.scalars)
+    return all(count == len(tasks) for count in counts.values())
+
+
+class Counting:
+    """Counts how many pods of the largest request fit nodes; caches the total requests of 1, 2, … pods. Mutates."""
+
+    def __init__(self, tasks: Sequence[PodInfo]) -> None:
+        """Raises PortionsDiffer if tasks request different fractions of a GPU."""
+        self._tasks = len(tasks)
+        largest = ResourceRequirements()
+        for task in tasks:
+            largest = largest_request(largest, task.request)
+        self._largest = largest
+        self._of = [largest]
+
+    def count(self, domain: TopologyDomainInfo) -> int:
+        """Count the pods that fit each domain below, and this one."""
+        domain.pods = (
+            sum(map(self.count, domain.children)) if domain.children else sum(map(self.on_node, domain.nodes.values()))
+        )
+        return domain.pods
+
+    def on_node(self, node: KaiNodeInfo) -> int:
+        """How many pods fit the node's free resources; all tasks if they request nothing but a pod."""
+        if self._largest.within(_ONE_POD):
+            return self._tasks
+        free, pods = node.free(), 0
+        while node.fits_by_devices(self._request(pods), free):
+            pods += 1
+        return pods
+
+    def _request(self, more: int) -> ResourceRequirements:
+        while len(self._of) <= more:
+            self._of.append(_together(self._of[-1], self._largest))
+        return self._of[more]
+
+
+def _together(some: ResourceRequirements, one: ResourceRequirements) -> ResourceRequirements:
+    """The request of one more pod on top of some; MIG requests keep their GPU count."""
+    scalars = {name: some.scalars.get(name, 0) + n for name, n in one.scalars.items()}
+    cpu, memory = some.cpu + one.cpu, some.memory + one.memory
+    if some.mig:
+        mig = {name: some.mig.get(name, 0) + n for name, n in one.mig.items()}
+        return ResourceRequirements(
+            cpu=cpu, memory=memory, scalars=scalars, count=some.count, portion=some.portion, mig=mig
+        )
+    count = some.count + one.count
+    return ResourceRequirements(
+        cpu=cpu, memory=memory, scalars=scalars, count=count, portion=some.portion, gpu_memory=some.gpu_memory
+    )
+
+
+def misfit(domain: TopologyDomainInfo, needs: ResourceAmounts, tasks: int, group: str) -> JobError | None:
+    """Why the tasks do not fit the domain; None if they do, by the pods counted, else by the sum of free resources."""
+    if domain.pods is None:
+        return None if ratio(needs, domain) <= 1 else _too_little(domain, needs, group)
+    if domain.pods >= tasks:
+        return None
+    text = f"node-group {domain.key} can allocate only {domain.pods} of {tasks} required pods"
+    return JobError(reason=TOO_FEW, messages=(text,), sub_group=group, domain=domain.key)
+
+
+def _too_little(domain: TopologyDomainInfo, needs: ResourceAmounts, group: str) -> JobError:
+    short, full = [], []
+    where, free = domain.key, domain.free
+    if needs.mig:
+        for name, count in needs.mig.items():
+            if free.scalars.get(name, 0) < count:
+                has = free.scalars.get(name, 0)
+                full.append(f"{where} didn't have enough resource: {name}, requested: {count}, available: {has}")
+                short.append(f"node-group(s) didn't have enough of mig profile: {name}")
+    elif needs.gpus > free.gpus:
+        numbers = f"requested: {needs.gpus:.3g}, available: {free.gpus:.3g}"
+        full.append(f"{where} didn't have enough resource: GPUs, {numbers}")
+        short.append("node-group(s) didn't have enough resources: GPUs")
+    plain = (("CPU cores", needs.cpu, free.cpu, 1000.0), ("memory", needs.memory, free.memory, 1e9))
+    for name, asked, left, unit in plain:
+        if int(asked) > int(left):
+            amounts = f"requested: {digits(asked / unit)}, available: {digits(left / unit)}"
+            full.append(f"{where} didn't have enough resources: {name}, {amounts}")
+            short.append(f"node-group(s) didn't have enough resources: {name}")
+    for name, count in needs.scalars.items():
+        if free.scalars.get(name, 0) < count:
+            has = free.scalars.get(name, 0)
+            full.append(f"{where} didn't have enough resource: {name}, requested: {count}, available: {has}")
+            short.append(f"node-group(s) didn't have enough resources: {name}")
+    return JobError(reason=TOO_FEW, messages=tuple(short), details=tuple(full), sub_group=group, domain=domain.key)
 
 
 class TopologyAware:

@@ -1,21 +1,127 @@
-"""Victim search for a job, task by task; victims of earlier tasks are kept (KAI 0.13 job_solver, by_pod_solver)."""
+"""Victim search for a job, task by task; victims of earlier tasks are kept (KAI 0.13 job_solver, by_pod_solver).
 
-from collections.abc import Callable, Sequence
+Builder of scenarios with more and more victims, in the order of a victim queue (KAI 0.13 pod_scenario_builder).
 
+Eviction messages for victims (KAI 0.13 actions/utils GetMessageOfEviction).
+
+Failed jobs by scheduling constraints, to skip equivalent jobs that request no less (KAI 0.13).
+
+The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import msgspec
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.model.pod_template import PodAffinity
+from gpuconsole.scheduling.kai import messages
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, tasks_to_evict
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.resources import ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALIVE, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.functions import SolverScenario
 from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
 from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
-from gpuconsole.scheduling.kai.solving.reasons import eviction_message
-from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
-from gpuconsole.scheduling.kai.solving.victims import Scenarios
+from gpuconsole.scheduling.kai.solving.scenario_filters import (
+    AffinityFilter,
+    DomainGpus,
+    GrowingScenario,
+    IdleGpus,
+    NotGrown,
+)
 from gpuconsole.scheduling.kai.statement import KaiStatement
+from gpuconsole.scheduling.kube.plugins.pod_plugins import host_ports
+
+
+def victim_queue(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
+    """The jobs in victim order, without those whose live tasks are all on nodes outside the session."""
+    seated = (job for job in jobs if any(_seated(session, job)))
+    return JobsByQueue(session, Wanted(victims=True), seated)
+
+
+def _seated(session: KaiSession, job: PodGroupInfo) -> Iterable[bool]:
+    return (task.status in ALIVE and (not task.node or task.node in session.nodes) for task in job.tasks())
+
+
+class Scenarios:
+    """Adds victims to a scenario until its filters find that the job could fit. Mutates."""
+
+    def __init__(
+        self,
+        session: KaiSession,
+        job: PodGroupInfo,
+        recorded: Sequence[PodGroupInfo],
+        victims: JobsByQueue,
+        feasible: Mapping[str, KaiNodeInfo],
+    ) -> None:
+        self._session, self._victims = session, victims
+        self._recorded = {task.uid for victim in recorded for task in victim.tasks()}
+        self._scenario = GrowingScenario(session, job, recorded)
+        self._filters = [
+            found
+            for found in (
+                AffinityFilter.of(self._scenario, session, feasible),
+                DomainGpus.of(self._scenario, session),
+                IdleGpus.of(self._scenario, session),
+            )
+            if found is not None
+        ]
+
+    def first(self) -> GrowingScenario | None:
+        """The scenario without potential victims if it passes the filters, else the next one."""
+        return self._scenario if self._could_do() else self.next()
+
+    def next(self) -> GrowingScenario | None:
+        """The next scenario that passes the filters; None if there are no more victims."""
+        while self._victims:
+            if self._grow() and self._could_do():
+                return self._scenario
+        return None
+
+    def _could_do(self) -> bool:
+        return all(self._passes(found) for found in self._filters)
+
+    def _passes(self, found: AffinityFilter | DomainGpus | IdleGpus) -> bool:
+        """True also if the filter cannot decide: an unnecessary trial changes nothing."""
+        try:
+            return found.could_do(self._scenario)
+        except NotGrown:
+            return True
+
+    def _grow(self) -> bool:
+        """Add the next victims; False if they were recorded already."""
+        session, job = self._session, self._victims.pop()
+        tasks, more = tasks_to_evict(job, session.pod_set_before, session.task_before)
+        if any(task.uid in self._recorded for task in tasks):
+            rest = [task for task in job.tasks() if task.uid not in self._recorded]
+            if rest:
+                self._victims.push(job.part(rest))
+            return False
+        if more:
+            self._victims.push(job.part([task for task in job.tasks() if task not in tasks]))
+        self._scenario.add(tasks)
+        return True
+
+
+def eviction_message(session: KaiSession, action: str, victim: PodInfo, preemptor: PodGroupInfo) -> str:
+    """The message of the eviction; for a reclaim, with the usage and quota of both queues."""
+    pod, by = f"{victim.namespace}/{victim.name}", f"{preemptor.namespace}/{preemptor.name}"
+    match action:
+        case "preempt":
+            return messages.preempted(pod, by)
+        case "consolidation":
+            return messages.consolidated(pod)
+    return f"{messages.reclaimed(pod, by)}\n{_queues(session, victim, preemptor)}"
+
+
+def _queues(session: KaiSession, victim: PodInfo, preemptor: PodGroupInfo) -> str:
+    queues = session.queues
+    mine, theirs = queues[preemptor.queue], queues[session.jobs[victim.job].queue]
+    if mine.parent != theirs.parent:
+        mine, theirs = queues.get(mine.parent, mine), queues.get(theirs.parent, theirs)
+    return f"{session.queue_use(theirs)}\n{session.queue_use(mine)}"
 
 
 class Solution(Struct, frozen=True):
@@ -162,3 +268,96 @@ def _part(job: PodGroupInfo, tasks: Sequence[PodInfo]) -> PodGroupInfo:
         if pod_set.tasks:
             pod_set.minimum = len(pod_set.tasks)
     return part
+
+
+class FailedJobs:
+    """The smallest failed job by constraints (`signature`); remembers nothing if `used` is False. Mutates."""
+
+    def __init__(self, used: bool) -> None:
+        self._used = used
+        self._smallest: dict[Hashable, PodGroupInfo] = {}
+
+    def would_fail(self, job: PodGroupInfo) -> bool:
+        """True if an equivalent job that requests no more has failed already."""
+        if not self._used or not self._smallest:
+            return False
+        failed = self.smallest_like(job)
+        return failed is not None and not easier(job, failed)
+
+    def smallest_like(self, job: PodGroupInfo) -> PodGroupInfo | None:
+        """The smallest failed job with the same constraints; None if there is none."""
+        return self._smallest.get(signature(job))
+
+    def add(self, job: PodGroupInfo) -> None:
+        """Record that the job failed."""
+        if not self._used:
+            return
+        key = signature(job)
+        failed = self._smallest.get(key)
+        if failed is None or smaller(job, failed):
+            self._smallest[key] = job
+
+
+def easier(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
+    """True if the job has fewer pending tasks than the failed one, or one that requests less."""
+    tasks, others = job.pending, failed.pending
+    if not tasks or not others:
+        return False
+    if len(others) > len(tasks):
+        return True
+    for mine, theirs in zip(_rising(tasks), _rising(others), strict=False):
+        if mine.within(theirs) and not theirs.within(mine):
+            return True
+    return False
+
+
+def smaller(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
+    """True if the job has no more pending tasks than the failed one, and none requests more."""
+    tasks, others = job.pending, failed.pending
+    if not tasks or not others or len(tasks) > len(others):
+        return False
+    return all(mine.within(theirs) for mine, theirs in zip(_rising(tasks), _rising(others), strict=False))
+
+
+def _rising(tasks: Sequence[PodInfo]) -> list[ResourceRequirements]:
+    """Requests from small to large, as far as they can be compared."""
+    rising: list[ResourceRequirements] = []
+    for task in tasks:
+        at = next((i for i, other in enumerate(rising) if task.request.within(other)), len(rising))
+        rising.insert(at, task.request)
+    return rising
+
+
+def signature(job: PodGroupInfo) -> Hashable:
+    """Key of the constraints of the job's tasks that are not placed; equal for jobs that fit the same nodes."""
+    return tuple(sorted(filter(None, (_of_pod_set(pod_set) for pod_set in job.pod_sets.values())), key=repr))
+
+
+def _of_pod_set(pod_set: PodSetInfo) -> tuple[object, ...]:
+    tasks = [task for task in pod_set.tasks.values() if task.status not in ACTIVE_ALLOCATED]
+    if not tasks:
+        return ()
+    constraints: list[object] = [pod_set.constraint]
+    parent: SubGroup | None = pod_set.parent
+    while parent is not None:
+        constraints.append(parent.constraint)
+        parent = parent.parent
+    return (*constraints, *sorted((_of_task(task) for task in tasks), key=repr))
+
+
+def _of_task(task: PodInfo) -> Hashable:
+    spec, template = task.spec, task.spec.pod.template
+    return (
+        tuple(sorted(spec.node_selector.items())),
+        spec.affinity,
+        *(_text(template.pod_affinity), _text(template.pod_anti_affinity)),
+        *(template.volumes, template.resource_claims, host_ports(template)),
+        tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
+        spec.priority_class,
+        spec.priority,
+    )
+
+
+def _text(wish: PodAffinity | None) -> bytes:
+    """A hashable form of pod affinity, whose label selectors are not hashable."""
+    return b"" if wish is None else msgspec.json.encode(wish, order="deterministic")

@@ -1,15 +1,132 @@
-"""Scenario filters by GPU count, per node and per topology domain (KAI 0.13 scenario filters)."""
+"""Scenarios of victims, and filters that reject hopeless ones: node affinity and free GPUs (KAI 0.13 solvers).
+
+A set of victims tried together for a job, by job and by node (KAI 0.13 solvers/scenario).
+
+Scenario filter by node affinity: rejects scenarios in which no candidate node matches a task (KAI 0.13).
+
+Scenario filters by GPU count, per node and per topology domain (KAI 0.13 scenario filters).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.pod_sets import SubGroup
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, SubGroup
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, node_matches
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.functions import VictimJob
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
+
+
+class GrowingScenario:
+    """Recorded victims, needed by earlier tasks of the job, and potential ones. Mutates."""
+
+    def __init__(self, session: KaiSession, preemptor: PodGroupInfo, recorded: Sequence[PodGroupInfo]) -> None:
+        self._session = session
+        self.preemptor = preemptor
+        self.pending: list[PodInfo] = list(preemptor.tasks())
+        self.potential: list[PodInfo] = []
+        self.recorded: list[PodInfo] = [task for job in recorded for task in job.tasks()]
+        self.groups: dict[str, list[PodGroupInfo]] = {}
+        """Job → its victims, one partial job for each set of tasks that was added together."""
+        self._victims: dict[str, VictimJob] = {}
+        self._jobs_on: dict[str, list[str]] = {}
+        for job in recorded:
+            self._take(list(job.tasks()))
+
+    def add(self, tasks: Sequence[PodInfo]) -> None:
+        """Add these tasks, of one job, as potential victims."""
+        if not tasks:
+            return
+        self.potential += tasks
+        self._take(tasks)
+        for task in tasks:
+            jobs = self._jobs_on.setdefault(task.node, [])
+            if task.job not in jobs:
+                jobs.append(task.job)
+
+    def _take(self, tasks: Sequence[PodInfo]) -> None:
+        job = self._session.jobs[tasks[0].job]
+        self.groups.setdefault(job.uid, []).append(job.part(tasks))
+        known = self._victims.get(job.uid)
+        self._victims[job.uid] = VictimJob(job, [*(known.tasks if known else ()), *tasks])
+
+    def victims(self) -> Mapping[str, VictimJob]:
+        """All victims by job."""
+        return self._victims
+
+    @property
+    def latest(self) -> PodGroupInfo | None:
+        """The job whose tasks were added last."""
+        return self._session.jobs[self.potential[-1].job] if self.potential else None
+
+    def victims_on(self, node: str) -> list[PodInfo]:
+        """The victims of every job that has a potential victim on the node, except recorded ones."""
+        recorded = {task.uid for task in self.recorded}
+        return [
+            task
+            for job in sorted(self._jobs_on.get(node, ()))
+            for group in self.groups[job]
+            for task in group.tasks()
+            if task.uid not in recorded
+        ]
+
+    def group_of(self, task: PodInfo) -> PodGroupInfo | None:
+        """The partial job that the victim was added with; None if it is not a victim of the scenario."""
+        return next((g for g in self.groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)
+
+
+class AffinityFilter:
+    """Checks node affinity against the feasible nodes and the nodes of all victims so far. Mutates."""
+
+    def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, KaiNodeInfo]) -> None:
+        self._all = nodes
+        self._open = {name: node.node for name, node in feasible.items()}
+
+    @classmethod
+    def of(
+        cls, scenario: GrowingScenario, session: KaiSession, feasible: Mapping[str, KaiNodeInfo]
+    ) -> AffinityFilter | None:
+        """The filter for a job; None if the job has no node affinity."""
+        if not any(_choosy(task) for task in scenario.pending):
+            return None
+        return cls({name: node.node for name, node in session.nodes.items()}, feasible)
+
+    def could_do(self, scenario: GrowingScenario) -> bool:
+        """False if a pending task with node affinity matches none of these nodes."""
+        for task in (*scenario.potential, *scenario.recorded):
+            if task.node in self._all:
+                self._open.setdefault(task.node, self._all[task.node])
+        return all(
+            any(node_matches(task.spec, node) for node in self._in_question(task))
+            for task in scenario.pending
+            if _choosy(task)
+        )
+
+    def _in_question(self, task: PodInfo) -> Iterable[Node]:
+        """The nodes to check; for a task that selects nodes by name, all of those (as in NodeAffinity's PreFilter)."""
+        named = _named_nodes(task)
+        if named is None:
+            return self._open.values()
+        return [self._all[name] for name in sorted(named) if name in self._all]
+
+
+def _choosy(task: PodInfo) -> bool:
+    return bool(task.spec.node_selector) or task.spec.affinity is not None
+
+
+def _named_nodes(task: PodInfo) -> set[str] | None:
+    """The nodes that the affinity's terms select by metadata.name; None if one of them selects by labels alone."""
+    names: set[str] = set()
+    for term in task.spec.affinity or ():
+        picked = [set(field.values) for field in term.fields if field.key == "metadata.name" and field.operator == "In"]
+        if not picked:
+            return None
+        names |= set.intersection(*picked)
+    return names or None
+
 
 T = TypeVar("T")
 _NOT_GROWN = (

@@ -1,4 +1,9 @@
-"""KAI's scheduler configuration: actions, and tiers of plugins with their arguments (KAI 0.13)."""
+"""KAI's configuration: actions, tiers of plugins with their arguments, and options of the engine (KAI 0.13).
+
+KAI's scheduler configuration: actions, and tiers of plugins with their arguments (KAI 0.13).
+
+KAI options: scheduler configuration and flags, and whether past usage counts.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -167,3 +172,23 @@ def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str,
         if name not in ACTIONS:
             raise BadArgument(f"failed to find Action {name} as given in the config, ignore it")
     return KaiConfiguration(actions=chosen, tiers=tuple(tiers) or DEFAULT_TIERS, queue_depth=queue_depth)
+
+
+class UsagePolicy(Struct, frozen=True, kw_only=True):
+    """Past usage in the division of surplus (usageDBConfig): a sliding window with an optional half-life."""
+
+    window: Span = 168 * HOUR
+    half_life: Span = 0
+    """Age at which usage counts half; 0 counts the whole window in full."""
+
+
+class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"):
+    """Pods are placed by KAI Scheduler."""
+
+    conf: str = ""
+    """Text of the scheduler configuration; empty means KAI's default."""
+    parameters: Parameters = Parameters()
+    default_queue: str = "default-queue"
+    """The queue of pods without a queue label; if there is none, it is created without limits (not in named shards)."""
+    usage: UsagePolicy | None = None
+    """None: past usage does not count, as without a usage database."""

@@ -1,10 +1,102 @@
-"""Quota, limit, fair share and usage of a queue by resource (KAI 0.13 proportion/resource_share)."""
+"""Quota, limit, fair share and usage of a queue by resource (KAI 0.13 proportion/resource_share).
 
-from collections.abc import Callable
+Quota, limit, fair share and usage of a queue by resource (KAI 0.13 proportion/resource_share).
 
-from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.kai.api.queues import UNLIMITED
-from gpuconsole.scheduling.kai.fair_share.quantities import CPU, GPU, MEMORY, RESOURCES, Quantities
+Amounts of the three resources that queues share; -1 is unlimited (KAI 0.13 proportion/resource_share).
+
+A queue in a session, and its configured quotas (KAI 0.13 api/queue_info; scheduling.run.ai/v2 Queue).
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.scheduling.kai.api.nodes import request_quota
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements
+
+UNLIMITED = -1.0
+DEFAULT_PRIORITY = 100
+
+
+class KaiQueueQuota(Struct, frozen=True, kw_only=True):
+    """Quota of a queue for one resource; -1 is unlimited. CPU in milli, memory in megabytes, GPUs."""
+
+    quota: float = 0
+    over_quota_weight: float = 0
+    limit: float = 0
+
+
+NO_QUOTA = KaiQueueQuota()
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """A queue of jobs or of child queues."""
+
+    uid: str
+    name: str = ""
+    parent: str = ""
+    children: tuple[str, ...] = ()
+    gpu: KaiQueueQuota = NO_QUOTA
+    cpu: KaiQueueQuota = NO_QUOTA
+    memory: KaiQueueQuota = NO_QUOTA
+    usage: Mapping[str, float] = {}
+    """Past usage by resource, as a share of the cluster's capacity."""
+    priority: int = DEFAULT_PRIORITY
+    created: Time = 0
+    preempt_min_runtime: Span | None = None
+    reclaim_min_runtime: Span | None = None
+
+    @property
+    def leaf(self) -> bool:
+        return not self.children
+
+
+CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
+RESOURCES = (CPU, MEMORY, GPU)
+Quantities = dict[str, float]
+
+
+def quantities(cpu: float = 0, memory: float = 0, gpu: float = 0) -> Quantities:
+    """Amounts by resource: CPU in milli, memory in bytes, GPUs."""
+    return {CPU: cpu, MEMORY: memory, GPU: gpu}
+
+
+def of_amounts(amounts: ResourceAmounts) -> Quantities:
+    """Amounts that count against a queue; MIG slices count as GPUs."""
+    return quantities(amounts.cpu, amounts.memory, amounts.gpu_quota)
+
+
+def of_request(request: ResourceRequirements) -> Quantities:
+    """Amounts of a request that count against a queue; MIG slices and claimed devices count as GPUs."""
+    return quantities(request.cpu, request.memory, request_quota(request))
+
+
+def plus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
+    """The sum, resource by resource."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in RESOURCES}
+
+
+def minus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
+    """The difference, resource by resource."""
+    return {name: one.get(name, 0) - other.get(name, 0) for name in RESOURCES}
+
+
+def less(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """True if every resource is below the other's; -1 is compared as a number."""
+    return all(one.get(name, 0) < other.get(name, 0) for name in RESOURCES)
+
+
+def within(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """True if no resource exceeds the other's; nothing exceeds an unlimited one."""
+    return all(_at_most(one.get(name, 0), other.get(name, 0)) for name in RESOURCES)
+
+
+def _at_most(one: float, other: float) -> bool:
+    if other == UNLIMITED:
+        return True
+    return one != UNLIMITED and one <= other
+
 
 _NO_SHARE_PENALTY = 1000
 

@@ -1,0 +1,213 @@
+"""The actions: allocate, consolidation, preempt, reclaim and stalegangeviction (KAI 0.13 actions).
+
+allocate action: places pending jobs on idle or releasing resources (KAI 0.13 actions/allocate).
+
+consolidation action: moves preemptible jobs so that a pending job fits; every moved job is placed again (KAI 0.13
+actions/consolidation).
+
+preempt action: evicts jobs of lower priority in the same queue (KAI 0.13 actions/preempt).
+
+reclaim action: reclaims resources that other queues hold above their fair share (KAI 0.13 actions/reclaim).
+
+stalegangeviction action: evicts gangs that run below their minimum for too long (KAI 0.13
+actions/stalegangeviction).
+
+Preselection of nodes for a job (KAI 0.13 actions/common feasible_nodes).
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from gpuconsole.scheduling.kai import messages
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, gpus_of
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, ready
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.functions import SolverScenario
+from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
+from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted, pending_jobs
+from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
+from gpuconsole.scheduling.kai.solving.solver import FailedJobs, Solver, victim_queue
+from gpuconsole.scheduling.kai.statement import KaiStatement
+
+
+def allocate(session: KaiSession) -> None:
+    """Try every pending job; one that was placed and has pending tasks left is queued again."""
+    jobs = pending_jobs(session, "allocate")
+    while jobs:
+        job = jobs.pop()
+        statement = KaiStatement(session)
+        fresh = job.count(ALLOCATED) == 0
+        if not PlacementAttempt(session, statement, job, waiting=False).run(session.all_nodes):
+            statement.discard()
+            continue
+        waits = job.must_pipeline
+        if waits:
+            statement.pipeline_all(job.uid)
+        statement.commit()
+        if fresh and not waits:
+            job.started = session.now
+        if _has_more(job):
+            jobs.push(job)
+
+
+def _has_more(job: PodGroupInfo) -> bool:
+    return any(task.to_allocate(True) for task in job.tasks())
+
+
+def evict_stale_gangs(session: KaiSession) -> None:
+    """Record when gangs became stale, and evict those whose grace period is over."""
+    for job in session.jobs.values():
+        if job.stale:
+            _expire(session, job)
+        else:
+            job.stale_since = None
+
+
+def _expire(session: KaiSession, job: PodGroupInfo) -> None:
+    if job.stale_since is None:
+        job.stale_since = session.now
+    grace = session.parameters.staleness_grace
+    if grace < 0 or session.now - job.stale_since < grace:
+        return
+    going = [task for task in job.tasks() if task.status in ACTIVE_ALLOCATED]
+    for task in going:
+        session.evict(EvictedTask(task=task, message=_reason(job, task), action="stalegangeviction", gang=len(going)))
+
+
+def _reason(job: PodGroupInfo, task: PodInfo) -> str:
+    pod = f"{task.namespace}/{task.name}"
+    if list(job.pod_sets) == [DEFAULT_POD_SET]:
+        return messages.gang_evicted(pod, job.pod_sets[DEFAULT_POD_SET].minimum)
+    return messages.gang_evicted(pod, job.pod_sets[task.set_name].minimum, task.set_name)
+
+
+def feasible_nodes(nodes: list[KaiNodeInfo], job: PodGroupInfo) -> list[KaiNodeInfo]:
+    """All nodes; if every task of the job needs GPUs, only nodes with idle or releasing GPUs."""
+    if any(not task.needs_gpu for task in job.tasks()):
+        return nodes
+    return [node for node in nodes if node.idle_gpus() > 0 or node.releasing_gpus() > 0]
+
+
+def consolidate(session: KaiSession) -> None:
+    """Try every preemptible pending job for which the cluster has enough GPUs in total."""
+    if session.parameters.max_consolidation_victims == 0:
+        return
+    jobs = pending_jobs(session, "consolidation", preemptible=True)
+    failures = FailedJobs(session.parameters.signatures)
+    while jobs:
+        job = jobs.pop()
+        if failures.would_fail(job):
+            continue
+        if not _enough(session, job) or not _solve(session, job):
+            failures.add(job)
+
+
+def _solve(session: KaiSession, job: PodGroupInfo) -> bool:
+    solver = Solver(
+        session,
+        action="consolidation",
+        nodes=feasible_nodes(list(session.nodes.values()), job),
+        allowed=all_placed_again,
+        victims=lambda: _victims(session, job),
+    )
+    return solver.carry_out(job)
+
+
+def all_placed_again(scenario: SolverScenario) -> bool:
+    """True if every task that the scenario evicted was placed again."""
+    return all(task.status is not KaiPodStatus.RELEASING for v in scenario.victims().values() for task in v.tasks)
+
+
+def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
+    return victim_queue(session, _movable(session, job))
+
+
+def _movable(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
+    """Running preemptible jobs, up to one more than the configured limit."""
+    most, found = session.parameters.max_consolidation_victims, 0
+    for other in session.jobs.values():
+        if other.preemptible and other.uid != job.uid and other.active_allocated > 0:
+            if most != -1 and found > most:
+                return
+            found += 1
+            yield other
+
+
+def _enough(session: KaiSession, job: PodGroupInfo) -> bool:
+    """True if all nodes together have the GPUs that the job requests."""
+    gpus, memory = gpus_of(session.choose(job, False))
+    nodes = [node for node in session.nodes.values() if ready(node.node)]
+    return (
+        sum(node.idle_gpus() + node.releasing_gpus() for node in nodes) >= gpus
+        and sum(node.idle_gpu_memory() + node.releasing_gpu_memory() for node in nodes) >= memory
+    )
+
+
+def preempt(session: KaiSession) -> None:
+    """Try every pending job; a non-preemptible one must stay within its queue's quota."""
+    jobs = pending_jobs(session, "preempt")
+    failures: dict[str, FailedJobs] = {}
+    while jobs:
+        job = jobs.pop()
+        known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
+        if known.would_fail(job):
+            continue
+        if session.over_quota(job, session.choose(job, False)) is not None or not _solve_preemption(session, job):
+            known.add(job)
+
+
+def _solve_preemption(session: KaiSession, job: PodGroupInfo) -> bool:
+    solver = Solver(
+        session,
+        action="preempt",
+        nodes=feasible_nodes(list(session.nodes.values()), job),
+        allowed=session.preempt_allowed,
+        victims=lambda: _preemption_victims(session, job),
+    )
+    return solver.carry_out(job)
+
+
+def _preemption_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
+    """Running preemptible jobs of the same queue and of lower priority."""
+    return victim_queue(
+        session,
+        (
+            other
+            for other in session.jobs.values()
+            if other.preemptible
+            and other.priority < job.priority
+            and other.queue == job.queue
+            and other.uid != job.uid
+            and other.active_allocated > 0
+            and session.preempt_victim(job, other)
+        ),
+    )
+
+
+def reclaim(session: KaiSession) -> None:
+    """Try every pending job with which its queue stays within its fair share."""
+    jobs = pending_jobs(session, "reclaim")
+    failures: dict[str, FailedJobs] = {}
+    while jobs:
+        job = jobs.pop()
+        if not session.may_reclaim(job):
+            continue
+        known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
+        if known.would_fail(job):
+            continue
+        session.solution_starts()
+        solver = Solver(
+            session,
+            action="reclaim",
+            nodes=feasible_nodes(list(session.nodes.values()), job),
+            allowed=session.reclaim_allowed,
+            victims=partial(_reclaim_victims, session, job),
+        )
+        if not solver.carry_out(job):
+            known.add(job)
+
+
+def _reclaim_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
+    """Running preemptible jobs of other queues that plugins accept as victims."""
+    others = (o for o in session.jobs.values() if o.queue != job.queue and session.reclaim_victim(job, o))
+    return JobsByQueue(session, Wanted(preemptible=True, active=True, victims=True), others)

@@ -1,0 +1,217 @@
+"""Plugins that score nodes and GPUs, with the weights of their score bands (KAI 0.13 plugins).
+
+Weights of the score bands: each band exceeds the sum of the lower ones (KAI 0.13 plugins/scores).
+
+gpupack and gpuspread plugins: prefer the fullest shared GPU, or unused GPUs and then the emptiest (KAI 0.13).
+
+gpusharingorder plugin: nodes with a shared GPU that fits the task come first (KAI 0.13).
+
+nodeavailability plugin: nodes where the task could start at once come first (KAI 0.13).
+
+nodeplacement plugin: binpack or spread by GPUs or, for tasks without GPUs, by CPU (KAI 0.13).
+
+nominatednode plugin: a pod's nominated node gets the highest score (KAI 0.13).
+
+podaffinity plugin: nodes near pods that the task prefers, or that prefer the task (KAI 0.13).
+
+Not one of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
+plugins; a required affinity of an existing pod counts as a preferred one.
+
+resourcetype plugin: tasks without GPUs prefer nodes without GPUs (KAI 0.13).
+"""
+
+from collections.abc import Hashable, Mapping
+
+from gpuconsole.scheduling.kai.api import nodes as node_sharing
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.resources import CPU, GPU
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.functions import Scorer
+from gpuconsole.scheduling.kai.plugins.predicates import surroundings
+from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
+from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, has_pod_affinity, preferred_weights
+
+DENSITY = 9
+RESOURCE_TYPE = 10
+AVAILABILITY = 100
+GPU_SHARING = 1_000
+TOPOLOGY = 10_000
+POD_AFFINITY = 100_000
+NOMINATED = 1_000_000
+
+
+class GpuPack:
+    """Registers the GPU order of gpupack."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        pass
+
+    def open(self, session: KaiSession) -> None:
+        session.functions.gpu_order.append(gpu_pack_score)
+
+
+class GpuSpread:
+    """Registers the GPU order of gpuspread."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        pass
+
+    def open(self, session: KaiSession) -> None:
+        session.functions.gpu_order.append(gpu_spread_score)
+
+
+def gpu_pack_score(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
+    """Score of a GPU, 0 to 1: its used fraction."""
+    return 0 if group == WHOLE_GPU else used_part(node, group)
+
+
+def gpu_spread_score(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
+    """Score of a GPU, 0 to 1: its unused fraction."""
+    return 1 if group == WHOLE_GPU else 1 - used_part(node, group)
+
+
+def used_part(node: KaiNodeInfo, group: str) -> float:
+    """Used fraction of a GPU's memory. Raises ValueError if the node's GPUs have less than 100 MiB."""
+    if node.gpu_memory < 100:
+        raise ValueError(f"node <{node.name}> has invalid GPU memory")
+    return node.shared.used.get(group, 0) / node.gpu_memory
+
+
+class GpuSharingOrder:
+    """Registers the node score."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        pass
+
+    def open(self, session: KaiSession) -> None:
+        session.functions.node_order.append(Scorer("gpusharingorder", GPU_SHARING, shared_gpu_score))
+
+
+def shared_gpu_score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`GPU_SHARING` if a shared GPU of the node fits the task, else 0."""
+    takes = any(node_sharing.fits_shared(node, task.request, group) for group in node.shared.used)
+    return GPU_SHARING if takes else 0
+
+
+class NodeAvailability:
+    """Registers the node score."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        pass
+
+    def open(self, session: KaiSession) -> None:
+        session.functions.node_order.append(Scorer("nodeavailability", AVAILABILITY, availability_score))
+
+
+def availability_score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`AVAILABILITY` if the task could start on the node now, else 0."""
+    return AVAILABILITY if node.fits_idle(task) else 0
+
+
+SPREAD = "spread"
+
+
+class NodePlacement:
+    """Registers the node score; the arguments cpu and gpu are binpack (the default) or spread."""
+
+    plugin, band = "nodeplacement", DENSITY
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        self._strategies = {CPU: arguments.text("cpu", "binpack"), GPU: arguments.text("gpu", "binpack")}
+
+    def open(self, session: KaiSession) -> None:
+        if SPREAD in self._strategies.values():
+            session.functions.node_order.append(Scorer("nodeplacement", 1, self._spread))
+        session.functions.measures.append(self)
+
+    def _spread(self, task: PodInfo, node: KaiNodeInfo) -> float:
+        name = resource_of(task)
+        return node_spread_score(node, name) if self._strategies[name] == SPREAD else 0
+
+    def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
+        """Free amount of the resource by which the task is packed; None if it is spread or the node has none."""
+        name = resource_of(task)
+        if self._strategies[name] == SPREAD or not node.allocatable.get(name):
+            return None
+        return node.free_of(name)
+
+    def weigh(self, value: float | None, least: float, most: float) -> float:
+        """The binpack score; 0 without a value."""
+        return 0 if value is None else node_pack_score(value, least, most)
+
+
+def resource_of(task: PodInfo) -> str:
+    """The resource by which the task is packed or spread."""
+    return GPU if task.needs_gpu else CPU
+
+
+def node_pack_score(free: float, least: float, most: float) -> float:
+    """0 for the node with the most free, 9 for the one with the least."""
+    if most == 0:
+        return 0
+    if least == most:
+        return DENSITY
+    return DENSITY * (1 - (free - least) / (most - least))
+
+
+def node_spread_score(node: KaiNodeInfo, name: str) -> float:
+    """The free fraction of the node's resource."""
+    has = node.gpu_count if name == GPU else node.allocatable.get(name)
+    return node.free_of(name) / has if has else 0
+
+
+class NominatedNode:
+    """Registers the node score."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        pass
+
+    def open(self, session: KaiSession) -> None:
+        session.functions.node_order.append(Scorer("nominatednode", NOMINATED, nominated_node_score))
+
+
+def nominated_node_score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`NOMINATED` for the pod's nominated node, else 0."""
+    return NOMINATED if task.spec.nominated == node.name else 0
+
+
+class PodAffinityPlugin:
+    """Registers the node score, and caches a task's weights by domain until a node changes. Mutates."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        self._counted: tuple[str, int] = ("", -1)
+        self._counts: Mapping[Domain, int] = {}
+
+    def open(self, session: KaiSession) -> None:
+        self._session = session
+        seated = (task for node in session.nodes.values() for task in node.tasks.values())
+        if session.affine or any(has_pod_affinity(task.spec.pod) for task in seated):
+            session.functions.node_order.append(Scorer("podaffinity", POD_AFFINITY, self._score))
+            session.functions.standing.append(self._standing)
+
+    def _standing(self, task: PodInfo) -> Hashable:
+        return task.uid, len(self._session.changes)
+
+    def _score(self, task: PodInfo, node: KaiNodeInfo) -> float:
+        now = task.uid, len(self._session.changes)
+        if self._counted != now:
+            self._counted = now
+            self._counts = preferred_weights(task.spec.pod, surroundings(self._session, task))
+        labels = node.node.labels
+        return POD_AFFINITY * sum(w for (key, value), w in self._counts.items() if labels.get(key) == value)
+
+
+class ResourceType:
+    """Registers the node score."""
+
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        pass
+
+    def open(self, session: KaiSession) -> None:
+        session.functions.node_order.append(Scorer("resourcetype", RESOURCE_TYPE, resource_type_score))
+
+
+def resource_type_score(task: PodInfo, node: KaiNodeInfo) -> float:
+    """`RESOURCE_TYPE` if neither the task nor the node has GPUs, else 0."""
+    return RESOURCE_TYPE if not task.needs_gpu and node.cpu_only else 0
