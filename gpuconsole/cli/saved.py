@@ -14,7 +14,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.objects import insane_values
 from gpuconsole.model.snapshot import FORMAT, KUEUES, SnapshotFile, decode
 from gpuconsole.model.text import clean
-from gpuconsole.sim.files import policy_of_snapshot
+from gpuconsole.sim.engine import policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
 
 REMEDY = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"

@@ -19,8 +19,7 @@ from gpuconsole.model.clock import Span, Time, format_exactly, format_span, pars
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 from gpuconsole.sim.conformance_run import run_lines
-from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.files import write_snapshot
+from gpuconsole.sim.engine import Simulation, write_snapshot
 
 SLICES = 200
 """Steps of the progress bar."""

@@ -16,7 +16,7 @@ from gpuconsole.model.clock import Span
 from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.model.text import clean
-from gpuconsole.sim.files import write_snapshot
+from gpuconsole.sim.engine import write_snapshot
 
 _REDACT = (
     "Replace names and free text. Sizes, times, reasons and messages of schedulers (with replaced names) are kept, and"

@@ -37,7 +37,7 @@ from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.sim import latencies
+from gpuconsole.sim import distributions as latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

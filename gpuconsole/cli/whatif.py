@@ -25,9 +25,9 @@ from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.scenario_form import ScenarioError
+from gpuconsole.sim.scenario_steps import Changes, read_changes
 from gpuconsole.ui.names import named
 from gpuconsole.workers.forked_future import fork_future
 

@@ -13,9 +13,8 @@ from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQ
 from gpuconsole.model.snapshot import ALWAYS, QueueAssumptions, Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.latencies import MEASURED, Latencies
+from gpuconsole.sim.distributions import MEASURED, Latencies, draw
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.random_streams import draw
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

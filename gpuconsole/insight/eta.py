@@ -20,7 +20,7 @@ from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.random_streams import draw
+from gpuconsole.sim.distributions import draw
 from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:

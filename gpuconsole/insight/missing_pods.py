@@ -14,7 +14,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resource_quota import QuotaRefusal, pod_refusal
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers.solo.progress import next_pieces
+from gpuconsole.sim.controllers.batch_job import next_pieces
 
 
 class RefusedPods(Struct, frozen=True):

@@ -33,7 +33,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, phase
 from gpuconsole.sim.autoscaling.policy import SPOT_INTERRUPTION
-from gpuconsole.sim.random_streams import draw
+from gpuconsole.sim.distributions import draw
 from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import is_spot
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.autoscaling.policy import INTERRUPTED, MONTH, FixedCapacity
+from gpuconsole.sim.distributions import draw
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.random_streams import draw
 
 USUAL = 0.10
 """Fraction of the spot instances of an unlisted type that is interrupted per month: AWS's Spot Instance Advisor gives

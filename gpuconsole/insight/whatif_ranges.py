@@ -15,7 +15,7 @@ from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_ca
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Steps
-from gpuconsole.sim.latencies import Latencies, LatencyDistribution
+from gpuconsole.sim.distributions import Latencies, LatencyDistribution
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

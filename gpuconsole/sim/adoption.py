@@ -1,35 +1,393 @@
-"""Takes over an existing cluster: groups its pods, and resumes running work, evictions, deadlines and other timers."""
+"""Takes over an existing cluster: groups its pods, and resumes running work, evictions, deadlines and other timers.
 
-from collections.abc import Iterable
+Builds running groups from existing pods: the index of each pod, missing pods, completed work.
 
+Indexes of pods within their job, from labels and names, or assigned. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain, count, islice
+from operator import is_
+from typing import TypeAlias
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Steps, run_to_end
-from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import CronRules, FlowRules, Job, MemberRules
+from gpuconsole.model.events import Applied, HistoryEventKind
+from gpuconsole.model.job import BatchRules, CronRules, FlowRules, Job, LaunchRules, MemberRules
+from gpuconsole.model.jobs.batch import count_numbers, lacking, stands_in
+from gpuconsole.model.jobs.services_and_pod_groups import LEADER, ROLE, WORKER, WORKER_INDEX
 from gpuconsole.model.jobs.workloads import POD
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.sim.controllers import (
-    active_checks,
-    creating,
-    deadlines,
-    eviction,
-    jobs,
-    queue_conditions,
-    requeue_after,
-    workloads,
+from gpuconsole.scheduling.volcano.jobs.tasks import TASK_INDEX, TASK_SPEC
+from gpuconsole.sim.controllers import admission_checks as active_checks
+from gpuconsole.sim.controllers import batch_job as progress
+from gpuconsole.sim.controllers import eviction, jobs, pods, work, workloads
+from gpuconsole.sim.controllers import job_lifecycle as deadlines
+from gpuconsole.sim.controllers import jobs as cron
+from gpuconsole.sim.controllers import object_commands as creating
+from gpuconsole.sim.controllers import reconcile as reconciling
+from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import work as running
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.controllers.admission_plugins import pod_priority
+from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.kernel import PodsGone, WorkEnds
+from gpuconsole.sim.world import RunningGroup, World, running_group_key
+
+Place = tuple[str, int]
+"""A pod set, and a pod's index in it."""
+_SET_MARKS = (
+    *("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type", TASK_SPEC, ROLE),
+    "ray.io/group",
 )
-from gpuconsole.sim.controllers.making import cron
-from gpuconsole.sim.controllers.priorities import pod_priority
-from gpuconsole.sim.controllers.volcano import actions
-from gpuconsole.sim.pod_group_adoption import GroupCounts, adopt_group, leave_behind
-from gpuconsole.sim.pod_group_state import running_group_key
-from gpuconsole.sim.world import World
+"""Labels and annotations that name the pod set of a pod."""
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+"""Annotation of pods of Jobs with a backoffLimitPerIndex (Kubernetes' indexed_job_utils.go)."""
+_SAME = {"headgroup": "head"}
+"""Controllers' name of a pod set → Kueue's name."""
+
+
+def with_pod_indexes(
+    pods: Sequence[Pod],
+    sets: Sequence[PodSet],
+    sizes: Mapping[str, int],
+    names: Mapping[str, Place] = {},
+    over: Sequence[str] = (),
+) -> dict[str, Place]:
+    """Pod → its index; no two pods have the same.
+
+    Labels take precedence, then the job's pod names in `names`, then the pods' own fields. Others get the remaining
+    indexes in the order of `pods`: first those of their pod set, then numbers above its size. Indexes in `over` are
+    never assigned.
+    """
+    known = {part.name: part for part in sets}
+    found: dict[str, Place] = {}
+    taken: set[Place] = set()
+
+    def take(pod: Pod, place: Place | None) -> None:
+        if place is not None and place not in taken and not (over and stands_in(place[1], over)):
+            found[pod.key] = place
+            taken.add(place)
+
+    for pod in pods:
+        place = _labelled(pod, known) or names.get(pod.name)
+        if place is not None and 0 <= place[1] < sizes.get(place[0], 0):
+            take(pod, place)
+    for pod in pods:
+        if pod.key not in found:
+            own = _set_of(pod, known)
+            take(pod, (own, pod.index) if own else None)
+    left = {name: _left(name, sizes[name], over, taken) for name in sizes}
+    for pod in pods:
+        if pod.key not in found:
+            own = _set_of(pod, known)
+            places = left[own] if own in left else chain.from_iterable(left.values())
+            take(pod, next(places, None) or _beyond(own or sets[0].name, sizes, taken))
+    return found
+
+
+def _left(name: str, size: int, over: Sequence[str], taken: Set[Place]) -> Iterator[Place]:
+    return ((name, index) for index in lacking(over, size) if (name, index) not in taken)
+
+
+def _beyond(name: str, sizes: Mapping[str, int], taken: Set[Place]) -> Place:
+    return next((name, index) for index in count(sizes.get(name, 0)) if (name, index) not in taken)
+
+
+def labelled_index(pod: Pod, part: PodSet) -> int | None:
+    """The index in its pod set by a pod's labels; None without such labels.
+
+    Pods of several jobs in one pod set count from 0 in each; a leader's workers count from 1, as the leader is 0.
+    """
+    request = part.topology
+    index = _number(pod, TASK_INDEX if request is None else request.index_label)
+    if index is None or request is None:
+        return index
+    if request.index_label == WORKER_INDEX and part.name == WORKER:
+        return index - 1
+    if not request.subgroup_index_label or not request.subgroup_count:
+        return index
+    group = _number(pod, request.subgroup_index_label)
+    return None if group is None else group * max(1, part.count // request.subgroup_count) + index
+
+
+def failures_before(pod: Pod) -> int | None:
+    """The failures of a pod's index before it was created, by the Job controller's annotation; None without it."""
+    return _number(pod, FAILURES)
+
+
+def _labelled(pod: Pod, sets: Mapping[str, PodSet]) -> Place | None:
+    name = _set_of(pod, sets)
+    index = labelled_index(pod, sets[name]) if name else None
+    return None if index is None else (name, index)
+
+
+def _set_of(pod: Pod, sets: Mapping[str, PodSet]) -> str:
+    """The pod set of a pod by its own field or by labels; empty if unknown."""
+    if pod.pod_set in sets or len(sets) == 1:
+        return pod.pod_set if pod.pod_set in sets else next(iter(sets))
+    for mark in _SET_MARKS:
+        said = (pod.labels.get(mark) or pod.annotations.get(mark, "")).lower()
+        if _SAME.get(said, said) in sets:
+            return _SAME.get(said, said)
+    if sets.keys() >= {LEADER, WORKER} and WORKER_INDEX in pod.labels:
+        return LEADER if pod.labels[WORKER_INDEX] == "0" else WORKER
+    return ""
+
+
+def _number(pod: Pod, mark: str) -> int | None:
+    text = pod.labels.get(mark) or pod.annotations.get(mark, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
+
+
+Owners: TypeAlias = tuple[Workload | None, Job | None, Job | None]
+"""The Workload of a group of pods, its job, and the job that its Workload stands for."""
+
+
+class GroupCounts(Struct, frozen=True):
+    """Cached counts of a group, valid while its pods and objects are the same."""
+
+    members: tuple[Pod, ...]
+    owners: Owners
+    group: RunningGroup
+    ready: tuple[Pod, ...]
+    """Pods that have a node and have not ended."""
+    over: bool
+    """True if all of its work is done."""
+    written: tuple[Object, ...]
+    """Objects that the counting changed."""
+
+    def is_of(self, members: Sequence[Pod], owners: Owners) -> bool:
+        """True if the counts are of these same pods and owners."""
+        same = len(self.members) == len(members) and all(map(is_, self.owners, owners))
+        return same and all(map(is_, self.members, members))
+
+
+def adopt_group(world: World, key: str, members: Sequence[Pod], counted: dict[str, GroupCounts]) -> None:
+    """Build a running group from its pods: count them, and set the timers of work under way.
+
+    `counted` is a cache, which is read and updated.
+    """
+    first = members[0]
+    group = RunningGroup(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
+    if work.ended(world, group):
+        return
+    workload = world.workload(group.workload) if group.workload else None
+    if workload is not None and workload.reserved and eviction.starts_before_old_pods_end(world, workload):
+        # Pods that are older than the quota, such as those of an elastic job's earlier slice, are members, too.
+        group = replace(group, formed=min(reserved_at(workload, world.now), *(pod.created for pod in members)))
+    job = world.job(group.job) if group.job else None
+    owners = workload, job, world.job(workload.owner) if workload is not None else None
+    known = counted.get(key)
+    if known is not None and known.is_of(members, owners):
+        for obj in known.written:
+            world.put(obj)
+    else:
+        known = _counted(world, group, owners, members, counted)
+    world.put_group(known.group)
+    _set_timers(world, known)
+
+
+def _counted(
+    world: World,
+    group: RunningGroup,
+    owners: Owners,
+    members: Sequence[Pod],
+    counted: dict[str, GroupCounts],
+) -> GroupCounts:
+    """Count a group; cached unless counting changed more than the group itself."""
+    events, groups = len(world.out), len(world.groups)
+    # Terminating and ended pods get the indexes that the others leave over.
+    inside = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
+    job = owners[1]
+    count = _count_each if job is not None and job.solo else _count_all
+    group, ready, over = count(world, group, job, inside)
+    written = tuple(event.object for event in world.out[events:] if isinstance(event, Applied))
+    made = GroupCounts(tuple(members), owners, group, ready, over, written)
+    if len(world.groups) == groups and len(written) == len(world.out) - events:
+        counted[group.key] = made
+    return made
+
+
+def _set_timers(world: World, known: GroupCounts) -> None:
+    group = known.group
+    if group.solo:
+        for pod in known.ready:
+            running.begin_pod(world, pod)
+    elif known.over:
+        world.groups[group.key] = replace(group, start=world.now)
+        world.kernel.at(world.now, WorkEnds(group.key, world.now))
+    elif group.running >= group.need:
+        work.resume(world, group, max(pod.started for pod in known.ready))
+    for pod in known.members:
+        if pod.deleted:
+            _terminate(world, pod)
+
+
+def leave_behind(world: World, pod: Pod) -> None:
+    """Set the timer of a terminating pod without a running group."""
+    if pod.gang:
+        world.put(replace(pod, gang="", gang_size=0))
+    _terminate(world, pod)
+
+
+def _terminate(world: World, pod: Pod) -> None:
+    due = max(world.now, pod.deleted + pods.terminates(world, pod))
+    world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
+
+
+def _count_each(
+    world: World, group: RunningGroup, job: Job | None, members: Sequence[Pod]
+) -> tuple[RunningGroup, tuple[Pod, ...], bool]:
+    """Count independent pods; finished ones are ignored."""
+    there = [pod for pod in members if not pod.done]
+    if job is not None and isinstance(job.rules, BatchRules):
+        there = _pieces(world, group, job, job.rules, members, there)
+    else:
+        there = _placed(world, job, _wanted(world, group), there)
+    at_work = tuple(pod for pod in there if pod.node and not pod.deleted)
+    group = replace(
+        group,
+        solo=True,
+        pods=tuple(pod.key for pod in there),
+        running=len(at_work),
+        leaving=sum(bool(pod.node and pod.deleted) for pod in there),
+        start=min((pod.started for pod in at_work), default=None),
+    )
+    return group, at_work, False
+
+
+def _pieces(
+    world: World, group: RunningGroup, job: Job, rules: BatchRules, members: Iterable[Pod], there: Sequence[Pod]
+) -> list[Pod]:
+    """The pods of a batch/v1 Job with the pieces of work that they do.
+
+    Succeeded pods count as completed even before the Job's controller has counted them.
+    """
+    workload = world.workload(group.workload) if group.workload else None
+    part = job.pod_sets[0]
+    total = progress.pieces(rules, reconciling.parallelism_limit(job, workload))
+    well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
+    after = job
+    for pod in well:
+        piece = labelled_index(pod, part)
+        if piece is not None and piece < total:
+            after = progress.succeeded(after, piece)
+    uncounted = len(well) - count_numbers((after.batch.completed,), total)
+    for piece in list(islice(lacking(progress.over(after), total), max(0, uncounted))):
+        after = progress.succeeded(after, piece)
+    if rules.limit_per_index is not None:
+        after = _with_failures(after, rules, members)
+    if after.batch != job.batch:
+        world.put(after)
+    return _put(world, there, with_pod_indexes(there, job.pod_sets, {part.name: total}, over=progress.over(after)))
+
+
+def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
+    """The job with the failures of each of its indexes, which only its pods show."""
+    failures = dict(job.batch.failures)
+    ignores = any(rule.action == "Ignore" for rule in rules.failure_rules)
+    for pod in members:
+        piece, before = labelled_index(pod, job.pod_sets[0]), failures_before(pod)
+        if piece is not None and before is not None:
+            times = before + (pod.phase is PodPhase.FAILED and not ignores)
+            failures[str(piece)] = max(times, failures.get(str(piece), 0))
+    return replace(job, batch=replace(job.batch, failures={piece: n for piece, n in failures.items() if n}))
+
+
+def _count_all(
+    world: World, group: RunningGroup, job: Job | None, members: Sequence[Pod]
+) -> tuple[RunningGroup, tuple[Pod, ...], bool]:
+    """Count pods that work together, each at its index among the wanted pods."""
+    wanted = _wanted(world, group)
+    others = {(pod.pod_set, pod.index): pod for pod in _placed(world, job, wanted, members)}
+    mine = [others.pop((pod.pod_set, pod.index), None) for pod in wanted]
+    spare = [pod for pod in others.values() if not wanted or not (pod.done or pod.deleted)]
+    for pod in others.values():
+        if wanted and pod.deleted and not pod.done:
+            _let_go(world, pod)
+    there = [pod for pod in (*mine, *spare) if pod is not None]
+    well = [pod for pod in there if pod.phase is PodPhase.SUCCEEDED] if _may_end_early(job) else []
+    group = replace(
+        group,
+        pods=tuple(pod.key for pod in (*(found or want for found, want in zip(mine, wanted, strict=True)), *spare)),
+        need=max(1, _least(group, job, len(wanted) or len(there)) - len(well)),
+        running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in there),
+        leaving=sum(bool(pod.node and pod.deleted) and not pod.done for pod in there),
+        missing=mine.count(None) + sum(pod.done for pod in there) - len(well),
+        ended=len(well),
+    )
+    ready = tuple(pod for pod in there if pod.node and not pod.done)
+    return group, ready, bool(wanted) and _is_over(job, mine)
+
+
+def _may_end_early(job: Job | None) -> bool:
+    """True if succeeded pods are not recreated while others work; Volcano's controller counts its own pods."""
+    return job is None or (job.volcano is None and not job.endless)
+
+
+def _least(group: RunningGroup, job: Job | None, wanted: int) -> int:
+    """The number of pods that must run before work can begin."""
+    return (job.min_available if job is not None and not group.workload else None) or wanted
+
+
+def _is_over(job: Job | None, members: Sequence[Pod | None]) -> bool:
+    """True if all pods succeeded, or all those that decide how their job ends."""
+    if not _may_end_early(job):
+        return False
+    deciders = job.rules.deciders if job is not None and isinstance(job.rules, LaunchRules) else ()
+    decide = [pod for pod in members if pod is not None and pod.pod_set in deciders] if deciders else members
+    return bool(decide) and all(pod is not None and pod.phase is PodPhase.SUCCEEDED for pod in decide)
+
+
+def _let_go(world: World, pod: Pod) -> None:
+    """Detach a terminating pod whose index another pod has."""
+    alone = replace(pod, workload="", job="", gang="", gang_size=0)
+    world.put(alone)
+    world.put_group(RunningGroup(key=running_group_key(alone), pods=(alone.key,), leaving=int(bool(alone.node))))
+
+
+def _placed(world: World, job: Job | None, wanted: Sequence[Pod], members: Sequence[Pod]) -> list[Pod]:
+    """The pods, each with its own index: wanted pods first."""
+    if not wanted:
+        return list(members)
+    parts = job.pod_sets if job is not None else ()
+    sizes = dict(Counter(pod.pod_set for pod in wanted))
+    sets = [next((part for part in parts if part.name == name), PodSet(name=name)) for name in sizes]
+    return _put(
+        world, members, with_pod_indexes(members, sets, sizes, {pod.name: (pod.pod_set, pod.index) for pod in wanted})
+    )
+
+
+def _put(world: World, members: Sequence[Pod], places: Mapping[str, Place]) -> list[Pod]:
+    """Store the index of each pod."""
+    known = []
+    for pod in members:
+        pod_set, index = places[pod.key]
+        if (pod.pod_set, pod.index) != (pod_set, index):
+            pod = replace(pod, pod_set=pod_set, index=index)
+            world.put(pod)
+        known.append(pod)
+    return known
+
+
+def _wanted(world: World, group: RunningGroup) -> tuple[Pod, ...]:
+    workload = world.workload(group.workload) if group.workload else None
+    if workload is not None:
+        return workload_pods(world, workload)
+    job = world.job(group.job) if group.job else None
+    return job_pods(world, job) if job is not None else ()
+
 
 AT_ONCE = 200
 """Groups of pods adopted per step, which takes some milliseconds."""

@@ -3,6 +3,8 @@
 Controllers reconcile until nothing changes (`settle`). The pods of an evicted workload terminate after the time in its
 annotation; admission checks and pods change state on request only. The conformance data with `seconds: true` was made
 this way.
+
+The format of conformance scenarios and their results, with and without seconds.
 """
 
 import json
@@ -15,7 +17,8 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
-from gpuconsole.model.workloads import CheckState, Workload
+from gpuconsole.model.resources import format_quantity
+from gpuconsole.model.workloads import CheckState, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admission_checks import PENDING, with_check
 from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
@@ -24,7 +27,54 @@ from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
-from gpuconsole.sim.conformance_form import Document, Queues, sorted_queues
+
+Document = Mapping[str, Any]
+Queues = dict[str, list[str]]
+"""ClusterQueue → workloads."""
+
+_PLACES = {kind.__name__: place for place, kind in enumerate(TABLES)}
+
+
+def creation_order(documents: Iterable[Document]) -> list[Document]:
+    """The initial objects of a scenario in the order of creation: by kind; unknown kinds last."""
+    return sorted(documents, key=lambda document: _PLACES.get(str(document.get("kind", "")), len(_PLACES)))
+
+
+def sorted_queues(queues: Queues) -> Queues:
+    """Sort the workloads of each ClusterQueue by key."""
+    return {name: sorted(keys) for name, keys in queues.items()}
+
+
+def admitted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
+    """The admissions of a cycle, by workload."""
+    admitted = sorted((d for d in decided if isinstance(d, Admit)), key=lambda d: d.workload)
+    return [
+        {
+            "workload": decision.workload,
+            "clusterQueue": decision.admission.cluster_queue,
+            "podSets": [_pod_set(assignment) for assignment in decision.admission.pod_sets],
+        }
+        for decision in admitted
+    ]
+
+
+def preempted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
+    """The preemptions of a cycle, by workload."""
+    preempted = sorted((d for d in decided if isinstance(d, Preempt)), key=lambda d: d.workload)
+    return [{"workload": d.workload, "reason": d.rule.value, "message": d.message} for d in preempted]
+
+
+def _pod_set(assignment: PodSetAssignment) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "name": assignment.name,
+        "count": assignment.count,
+        "flavors": dict(assignment.flavors),
+        "usage": {name: format_quantity(name, amount) for name, amount in assignment.usage.items()},
+    }
+    if assignment.topology:
+        result["topology"] = [{"values": list(domain.values), "count": domain.count} for domain in assignment.topology]
+    return result
+
 
 TERMINATION_SECONDS = "conformance/termination-seconds"
 """Annotation of a workload: how long its pods take to end once it is evicted."""

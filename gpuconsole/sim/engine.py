@@ -1,43 +1,47 @@
-"""The simulation of a cluster: advances on its own, takes commands, can be forked and saved."""
+"""The simulation of a cluster: advances on its own, takes commands, can be forked and saved.
+
+Forks that know only what an observer of the cluster can know about its future.
+
+Work under way ends when similar work ends, whatever the simulation has planned; nothing arrives except what is
+submitted to the fork, or what its arrival streams draw again; later steps of a scenario are omitted.
+
+Saves a simulation as a Snapshot file: its cluster at one moment, and its policy.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Steps, run_to_end
-from gpuconsole.model.events import Event
+from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.objects import Object
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import PlacementEngine
-from gpuconsole.sim import adoption, arrival_submission, history_run_times, saving, scheduling
+from gpuconsole.sim import adoption, saving, scheduling
+from gpuconsole.sim import scheduling as sampling
 from gpuconsole.sim.autoscaling import loop as providing
-from gpuconsole.sim.controllers import (
-    checks,
-    commands,
-    completion,
-    eviction,
-    federation,
-    jobs,
-    lifecycle,
-    node_health,
-    pod_failures,
-    pods,
-    reconcile,
-    sampling,
-    ttl_after_finished,
-    workloads,
-)
-from gpuconsole.sim.controllers.making import children
-from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.controllers.volcano import actions
+from gpuconsole.sim.controllers import admission_checks as checks
+from gpuconsole.sim.controllers import commands, completion, eviction, jobs, pods, reconcile, work, workloads
+from gpuconsole.sim.controllers import generators as children
+from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
+from gpuconsole.sim.controllers import multikueue as federation
+from gpuconsole.sim.controllers import object_commands as arrival_submission
+from gpuconsole.sim.controllers import reconcile as pod_failures
+from gpuconsole.sim.controllers import tas as node_health
+from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import work as running
+from gpuconsole.sim.controllers import workload_controller as lifecycle
 from gpuconsole.sim.kernel import (
+    Act,
     ActLater,
     AnswerRequest,
     Arrive,
@@ -45,6 +49,7 @@ from gpuconsole.sim.kernel import (
     BackoffEnds,
     CronDue,
     Deadline,
+    Kernel,
     MakePods,
     PlaceAgain,
     PodEnds,
@@ -67,10 +72,65 @@ from gpuconsole.sim.kernel import (
     WorkEnds,
 )
 from gpuconsole.sim.live_base import LiveBase
-from gpuconsole.sim.members import MultiKueueMember, WorkerCluster
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import RunTimes
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import MultiKueueMember, RunningGroup, WorkerCluster, World
+
+
+def observed_progress(world: World) -> Mapping[str, Span]:
+    """Running group (or pod, where pods work independently) → duration of its work so far, with checkpointed work."""
+    found: dict[str, Span] = {}
+    for group in world.groups.values():
+        if group.solo:
+            found |= {pod.key: world.now - pod.started for pod in _at_work(world, group)}
+        elif group.start is not None:
+            found[group.key] = world.now - group.start + work.task(world, group).done
+    return found
+
+
+def _at_work(world: World, group: RunningGroup) -> list[Pod]:
+    pods = (world.pod(key) for key in group.pods)
+    return [pod for pod in pods if pod is not None and pod.started and not pod.deleted and not pod.done]
+
+
+def estimating_fork(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
+    """The fork, with `seed` for random draws; only valid between moments.
+
+    With `redraw` the simulation's arrival streams continue, and their jobs take as long as the streams say; each next
+    arrival is drawn again from now on, and existing spot nodes are interrupted only on command.
+    """
+    twin = world.fork()
+    twin.seed, twin.out, twin.refusals = seed, [], ReportRefusals.CHANGED_REASON
+    stated = world.now if redraw and world.policy.arrivals else None
+    arrivals = world.policy.arrivals if redraw else ()
+    twin.policy = replace(world.policy, arrivals=arrivals, run_times=replace(run_times, stated_from=stated))
+    entries = world.kernel.entries()
+    kept = (entry for entry in entries if not (_is_planned(entry.timer) or (redraw and _is_reclaim(entry.timer))))
+    twin.kernel = Kernel.from_entries(tuple(kept))
+    if redraw:
+        for entry in entries:
+            if isinstance(entry.timer, Arrive):
+                arrival_submission.redraw_arrival(twin, entry.timer)
+    for group in list(twin.groups.values()):
+        if group.solo:
+            for pod in _at_work(twin, group):
+                running.begin_pod(twin, pod)
+        elif group.start is not None:
+            todo = work.task(twin, group)
+            if todo.duration is not None:
+                end = max(world.now, group.start + todo.duration - todo.done)
+                twin.kernel.at(end, WorkEnds(group.key, group.start))
+    return twin
+
+
+def _is_planned(timer: Timer) -> bool:
+    """True for timers that only the simulation itself can know."""
+    return isinstance(timer, Arrive | RunCommands | WorkEnds | PodEnds)
+
+
+def _is_reclaim(timer: Timer) -> bool:
+    return isinstance(timer, AutoscalerTick) and timer.act is Act.RECLAIM
+
 
 NO_CLUSTERS: Mapping[str, Iterable[Object]] = {}
 
@@ -266,14 +326,14 @@ class Simulation:
 
     def progress(self) -> Mapping[str, Span]:
         """Running group (or independent pod) → duration of its work so far."""
-        return history_run_times.observed_progress(self._world)
+        return observed_progress(self._world)
 
     def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
         """A fork that knows only what an observer can know: past run times, nothing planned.
 
         With `redraw` its arrival streams continue at random, and existing spot nodes are interrupted only on command.
         """
-        return Simulation(history_run_times.estimating_fork(self._world, run_times, seed, redraw=redraw))
+        return Simulation(estimating_fork(self._world, run_times, seed, redraw=redraw))
 
     def save(self) -> bytes:
         """Serialize the whole simulation; `load` continues exactly from this state."""
@@ -365,3 +425,24 @@ class Simulation:
                 world.placement_due = True
             case _:
                 assert_never(timer)
+
+
+def write_snapshot(
+    simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None, *, staged: bool = True
+) -> bytes:
+    """Write the cluster of a simulation with its policy and seed, as JSON.
+
+    Timers are not written: when it is loaded, work resumes from the start of its pods, and scheduled commands are lost.
+    `recent` is its history, if more of it is known than the simulation keeps. A simulation of a real cluster that has
+    not advanced is not `staged`.
+    """
+    policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
+    return encode(simulation.snapshot(), policy, simulation.seed, recent, staged=staged)
+
+
+def policy_of_snapshot(file: SnapshotFile) -> SimPolicy | None:
+    """The policy of the simulation that a Snapshot was taken from; None for one of a live cluster.
+
+    Raises msgspec.ValidationError with the path of what is wrong.
+    """
+    return msgspec.json.decode(file.policy, type=SimPolicy | None)

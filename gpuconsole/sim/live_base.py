@@ -16,11 +16,12 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.observation import Observation
-from gpuconsole.sim import adoption, arrival_submission
+from gpuconsole.sim import adoption
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
+from gpuconsole.sim.adoption import GroupCounts
 from gpuconsole.sim.autoscaling import loop as providing
+from gpuconsole.sim.controllers import object_commands as arrival_submission
 from gpuconsole.sim.kernel import Wake
-from gpuconsole.sim.pod_group_adoption import GroupCounts
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 

@@ -12,9 +12,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
+from gpuconsole.sim.distributions import Latencies, LogNormal
 from gpuconsole.sim.gpu_setup import BARE, GpuSetup
-from gpuconsole.sim.latencies import Latencies
-from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.run_times import RunTimes
 
 

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.sim.random_streams import draw
+from gpuconsole.sim.distributions import draw
 
 ENOUGH = 20
 """Number of ended runs that a group needs for its own curve to be used."""

@@ -16,10 +16,8 @@ from gpuconsole.scheduling.kueue.session_state import SessionState
 from gpuconsole.scheduling.volcano.jobs.requests import Delayed
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.kernel import Kernel, SavedTimer
-from gpuconsole.sim.members import Dispatch, MultiKueueMember, WorkerCluster
-from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import Dispatch, MultiKueueMember, RunningGroup, WorkerCluster, World
 
 FORMAT = 4
 _OBJECTS = msgspec.msgpack.Decoder(Object)

@@ -1,6 +1,11 @@
-"""The policy of a scenario: engines, prices, arrivals and durations, parsed from their strings."""
+"""The policy of a scenario: engines, prices, arrivals and durations, parsed from their strings.
 
-from collections.abc import Callable, Mapping
+Reads `engine.kueueConfig` of a scenario: Kueue's Configuration, inline or in a separate file.
+
+Reads `engine.placement` of a scenario: the placement engine and its configuration.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -10,28 +15,200 @@ from msgspec.structs import replace
 from gpuconsole.model import prices as price_table
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
+from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import amount
+from gpuconsole.scheduling.kai.config import BadArgument, KaiPolicy, UsagePolicy, parse_configuration
+from gpuconsole.scheduling.kube import configuration as kube
+from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
-from gpuconsole.sim import latencies
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
+from gpuconsole.scheduling.kueue.configuration.loading import load, policy
+from gpuconsole.scheduling.kueue.configuration.reading import read
+from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
+from gpuconsole.sim import distributions as latencies
 from gpuconsole.sim.arrivals import ALWAYS, ArrivalStream, JobSize
-from gpuconsole.sim.latencies import MEASURED, Latencies, LatencyDistribution
+from gpuconsole.sim.distributions import MEASURED, Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
-from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,
     LatenciesForm,
+    PlacementForm,
     QuantilesForm,
     ScenarioAdmissionFairSharing,
     ScenarioForm,
     ShapeForm,
     SpreadForm,
     StreamForm,
+    UsageForm,
 )
-from gpuconsole.sim.scenario_kueue import kueue_config
-from gpuconsole.sim.scenario_placement import placement_of
+
+KUEUE_CONFIG_PATH = "engine.kueueConfig"
+
+
+def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list[str]) -> KueueConfig:
+    """Read the Configuration that a scenario contains or names; errors are added to `problems`."""
+    if isinstance(said, str):
+        return _from_file(said, folder, problems)
+    report = DocumentFindings()
+    configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **said}, report)
+    errors = _errors(report.findings)
+    problems.extend(f"{KUEUE_CONFIG_PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)
+    return KueueConfig() if errors else policy(configuration)
+
+
+def _from_file(name: str, folder: Path | None, problems: list[str]) -> KueueConfig:
+    if folder is None:
+        problems.append(
+            f"{KUEUE_CONFIG_PATH}: a file is relative to the scenario's own, and this one has none; write it out here"
+        )
+        return KueueConfig()
+    loaded = load(folder / name)
+    for error in _errors(loaded.findings):
+        path = f"{error.path}: " if error.path else ""
+        problems.append(f"{KUEUE_CONFIG_PATH}: {error.file}:{error.line}: {path}{error.problem}; {error.remedy}")
+    return loaded.config or KueueConfig()
+
+
+def _errors(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+PLACEMENT_PATH = "engine.placement"
+
+
+def placement_of(
+    form: PlacementForm, folder: Path | None, problems: list[str]
+) -> PlacementPolicy | VolcanoPolicy | KaiPolicy:
+    """Read the placement settings; errors are added to `problems`."""
+    if form.usage is not None and form.engine != "KAI":
+        problems.append(f"{PLACEMENT_PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
+    if form.engine == "Volcano":
+        return VolcanoPolicy(
+            conf=_volcano_conf(form.conf, folder, problems),
+            devices=_volcano_devices(form.devices, folder, problems),
+            feature_gates=_gates(form.feature_gates, problems),
+        )
+    if form.devices:
+        problems.append(f"{PLACEMENT_PATH}.devices: only Volcano reads one; write engine: Volcano, or leave it out")
+    if form.feature_gates:
+        problems.append(
+            f"{PLACEMENT_PATH}.featureGates: only Volcano reads them; write engine: Volcano, or leave them out"
+        )
+    if form.engine == "KAI":
+        return KaiPolicy(conf=_kai_conf(form.conf, folder, problems), usage=_usage(form.usage, problems))
+    return PlacementPolicy(
+        score=form.score,
+        gangs=form.gangs,
+        preemption=form.preemption,
+        profile=_profile(form, folder, problems),
+    )
+
+
+def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> SchedulerProfile | None:
+    """The kube-scheduler profile that the scenario names; None if it only sets the scoring."""
+    if not form.conf and not form.profile:
+        return None
+    if form.score != PlacementForm().score:
+        problems.append(f"{PLACEMENT_PATH}.score: a profile says itself how nodes are scored; leave one of them out")
+    text, name = _text(form.conf, folder, problems)
+    if not text and form.conf:
+        return None
+    read = kube.read_configuration(text, name) if text else kube.ParsedKubeSchedulerConfiguration((SchedulerProfile(),))
+    problems.extend(_error_lines(read.errors))
+    found = read.named(form.profile)
+    if found is None:
+        known = ", ".join(profile.name for profile in read.profiles)
+        problems.append(f"{PLACEMENT_PATH}.profile: there is no profile {form.profile}; there is {known}")
+    return found
+
+
+def _error_lines(errors: Iterable[Finding]) -> Iterator[str]:
+    for error in errors:
+        where = f"{error.file}:{error.line}: {error.path}".rstrip(": ")
+        yield f"{PLACEMENT_PATH}.conf: {where}: {error.problem}; {error.remedy}"
+
+
+def _text(said: str, folder: Path | None, problems: list[str], key: str = "conf") -> tuple[str, str]:
+    """An inline configuration or that of a file, and its name; an empty text if it cannot be read."""
+    if not said or "\n" in said.strip():
+        return said, f"{PLACEMENT_PATH}.{key}"
+    if folder is None:
+        problems.append(
+            f"{PLACEMENT_PATH}.{key}: a file is relative to the scenario's own, and this one has none; write it out"
+        )
+        return "", said
+    source = read_file(folder / said)
+    problems.extend(
+        f"{PLACEMENT_PATH}.{key}: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles
+    )
+    return source.text, said
+
+
+def _kai_conf(said: str, folder: Path | None, problems: list[str]) -> str:
+    """The text of KAI's scheduler configuration; empty for KAI's defaults."""
+    text, _ = _text(said, folder, problems)
+    try:
+        parse_configuration(text)
+    except BadArgument as problem:
+        problems.append(
+            f"{PLACEMENT_PATH}.conf: {problem}; write it as KAI's scheduler reads it: actions, tiers of plugins"
+        )
+        return ""
+    return text
+
+
+def _usage(form: UsageForm | None, problems: list[str]) -> UsagePolicy | None:
+    if form is None:
+        return None
+    spans = {}
+    for name, text in (("window", form.window), ("halfLife", form.half_life)):
+        try:
+            spans[name] = parse_span(text)
+        except ValueError as problem:
+            problems.append(f"{PLACEMENT_PATH}.usage.{name}: {problem}")
+    return UsagePolicy(window=spans.get("window", 0), half_life=spans.get("halfLife", 0))
+
+
+def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str:
+    """The text of Volcano's device-config.yaml."""
+    text, name = _text(said, folder, problems, "devices")
+    try:
+        read_groups(text)
+    except ValueError as problem:
+        problems.append(
+            f"{PLACEMENT_PATH}.devices: {name}: {problem}"
+            if name != f"{PLACEMENT_PATH}.devices"
+            else f"{name}: {problem}"
+        )
+        return ""
+    return text
+
+
+def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
+    """Volcano's feature gates that affect scheduling; any other one is an error."""
+    known = ", ".join(GATES)
+    problems.extend(
+        f"{PLACEMENT_PATH}.featureGates.{name}: it changes nothing here; one of {known}"
+        for name in sorted(said)
+        if name not in GATES
+    )
+    return {name: said[name] for name in sorted(said.keys() & set(GATES))}
+
+
+def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:
+    """The text of volcano-scheduler.conf; by default that of Volcano's Helm chart."""
+    text, name = _text(said, folder, problems)
+    if not text:
+        return HELM_CONF
+    problems.extend(_error_lines(read_configuration(text, name).errors))
+    return text
+
 
 MOST_PER_HOUR = 1_000_000
 """Maximum arrival rate of a stream; with more, the simulated time would hardly advance."""

@@ -1,4 +1,7 @@
-"""Scheduling at one moment: admission cycles until they change nothing, then pod placement, with their consequences."""
+"""Scheduling at one moment: admission cycles until they change nothing, then pod placement, with their consequences.
+
+Admission fair sharing: periodic samples of LocalQueue usage (Kueue: localqueue_controller).
+"""
 
 from typing import assert_never
 
@@ -19,28 +22,42 @@ from gpuconsole.model.decisions import (
     SetPhase,
     Unschedulable,
 )
-from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.events import Applied, HistoryEventKind
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import apply_decisions
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.sim.controllers import (
-    claims,
-    eviction,
-    nodes,
-    pod_failures,
-    pods,
-    sampling,
-    second_pass,
-    slices,
-    storage,
-    workloads,
-)
-from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.controllers.volcano import groups
+from gpuconsole.sim.controllers import elastic_jobs as slices
+from gpuconsole.sim.controllers import eviction, nodes, pods, workloads
+from gpuconsole.sim.controllers import reconcile as pod_failures
+from gpuconsole.sim.controllers import tas as second_pass
+from gpuconsole.sim.controllers import volcano_queues as groups
+from gpuconsole.sim.controllers import volumes_and_claims as claims
+from gpuconsole.sim.controllers import volumes_and_claims as storage
+from gpuconsole.sim.controllers import work as running
 from gpuconsole.sim.kernel import PlaceAgain, RequeueBackoffEnds, SampleUsage, Wake
-from gpuconsole.sim.pod_group_state import running_group_key
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import World, running_group_key
+
+
+def sample_usage(world: World) -> None:
+    """Take the samples that are due. Inadmissible workloads are not requeued; only the order of the others changes."""
+    world.sample_at = None
+    if world.session is not None:
+        world.session.sample(world.now)
+        world.cycles_due = True
+
+
+def publish_usage(world: World) -> None:
+    """Update the status of LocalQueues whose sampled usage changed."""
+    for lately in world.session.afs_usage_changes() if world.session is not None else ():
+        queue = world.local_queue(lately.local_queue)
+        if queue is not None:
+            # The session has it already, and no other decision depends on the status.
+            sampled = replace(queue, consumed=lately.consumed, sampled=lately.sampled, usage=lately.usage)
+            event = Applied(world.now, sampled)
+            world.state.apply(event)
+            world.out.append(event)
+
 
 UNSCHEDULABLE = "Unschedulable"
 
@@ -73,7 +90,7 @@ def _gather_wake_ups(world: World) -> None:
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
         world.backoff_at = requeue
         world.kernel.at(requeue, RequeueBackoffEnds())
-    sampling.publish_usage(world)
+    publish_usage(world)
     sample = session.next_sample
     if sample is not None and (world.sample_at is None or sample < world.sample_at):
         world.sample_at = max(sample, world.now)

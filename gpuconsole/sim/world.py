@@ -2,42 +2,277 @@
 
 Mutates. Every change of an object passes through `put` or `drop`, which update the state, the sessions and the outbox
 together, so that the state always equals the emitted events.
+
+Worker clusters of a simulated MultiKueue manager: separate simulations on its clock.
+
+Usage of ResourceQuotas, updated with every created, changed or deleted object.
+
+Selects the placement engine of a simulation by its policy.
+
+Running groups: pods that work together, and the simulation's counts of them.
 """
 
 from collections.abc import Iterable
 from random import Random
-from typing import Any
+from typing import Any, Protocol, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import Node, Pod, ResourceQuota
+from gpuconsole.model.cluster import Node, Pod, PriorityClass, ResourceQuota, default_class
+from gpuconsole.model.commands import Command
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
-from gpuconsole.model.resource_quota import COUNTED
+from gpuconsole.model.resource_quota import COUNTED, Counted, counted, used_by
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kai.config import KaiPolicy
+from gpuconsole.scheduling.kube.profile import PlacementPolicy
+from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
+from gpuconsole.scheduling.multi_scheduler import MultiScheduler
+from gpuconsole.scheduling.placement import PlacementEngine
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.scheduling.volcano.jobs.requests import Delayed, JobRequest
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
-from gpuconsole.sim.engines import placement_engine
+from gpuconsole.sim.distributions import Step, draw, ordered_uid, uid
 from gpuconsole.sim.kernel import Kernel
-from gpuconsole.sim.latencies import Step
-from gpuconsole.sim.members import Dispatch, MultiKueueMember
-from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.quota_usage import QuotaUsage
-from gpuconsole.sim.random_streams import draw, ordered_uid, uid
+
+
+class WorkerCluster(Protocol):
+    """The interface of a worker cluster to its manager; a Simulation implements it."""
+
+    @property
+    def next_time(self) -> Time | None: ...
+    def workload(self, key: str) -> Workload | None: ...
+    def snapshot(self) -> Snapshot: ...
+    def submit(self, command: Command) -> None: ...
+    def advance(self, until: Time) -> None: ...
+    def fork(self) -> "WorkerCluster": ...
+    def save(self) -> bytes: ...
+
+
+class MultiKueueMember(Struct, frozen=True, kw_only=True):
+    """A worker cluster, and the time since which the manager cannot reach it."""
+
+    cluster: WorkerCluster
+    lost: Time | None = None
+
+
+class Dispatch(Struct, frozen=True, kw_only=True):
+    """The manager's state of a dispatched workload."""
+
+    started: Time | None = None
+    """When the current round of nominations began."""
+    sent: tuple[str, ...] = ()
+    """Clusters that have a copy."""
+    runs: str = ""
+    """The cluster whose copy was admitted, until the workload's quota is released."""
+
+
+class QuotaUsage:
+    """Cache of the quotas of queried namespaces, with their current usage.
+
+    A namespace is counted when it is first queried; each change of an object then adjusts the count. A changed quota
+    recounts its namespace, a changed priority class all.
+    """
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, tuple[ResourceQuota, ...]] = {}
+        self._default_class = ""
+
+    def of(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
+        """The quotas of a namespace by name, with their current usage."""
+        known = self._quotas.get(namespace)
+        if known is None:
+            self._default_class = default_class(state.table("priority_classes").all())[1]
+            known = self._quotas[namespace] = self._counted(state, namespace)
+        return known
+
+    def change(self, kind: type, old: object, new: object) -> None:
+        """Adjust the counts for an object that was created, changed or deleted (old or new is None)."""
+        if not self._quotas:
+            return
+        if kind is ResourceQuota:
+            self._note_quota(old, new)
+        elif kind is PriorityClass:
+            self._quotas.clear()
+        elif kind in COUNTED and not (type(old) is type(new) and _uses_the_same(old, new)):
+            self._add(old, -1)
+            self._add(new, 1)
+
+    def forget(self) -> None:
+        """Recount all namespaces, after changes that bypassed the cache."""
+        self._quotas.clear()
+
+    def fork(self) -> "QuotaUsage":
+        """Return an equal, independent copy."""
+        twin = QuotaUsage()
+        twin._quotas, twin._default_class = self._quotas.copy(), self._default_class
+        return twin
+
+    def _counted(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
+        quotas = [quota for quota in state.table("resource_quotas").all() if quota.namespace == namespace]
+        objs = _objects(state, namespace) if quotas else {}
+        return tuple(
+            replace(quota, used={**quota.used, **counted(quota, objs, self._default_class)})
+            for quota in sorted(quotas, key=lambda quota: quota.name)
+        )
+
+    def _note_quota(self, old: object, new: object) -> None:
+        namespaces = {quota.namespace for quota in (old, new) if isinstance(quota, ResourceQuota)}
+        for namespace in namespaces:
+            # A quota with the usage counted here needs no recount.
+            if new not in self._quotas.get(namespace, ()):
+                self._quotas.pop(namespace, None)
+
+    def _add(self, obj: object, sign: int) -> None:
+        if not isinstance(obj, COUNTED) or not self._quotas.get(obj.namespace):
+            return
+        self._quotas[obj.namespace] = tuple(
+            _with(quota, obj, sign, self._default_class) for quota in self._quotas[obj.namespace]
+        )
+
+
+def _objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
+    """The objects of a namespace that quotas count, of the kinds that are completely visible."""
+    return {
+        kind: [obj for obj in state.table(TABLES[kind]).all() if obj.namespace == namespace]
+        for kind in COUNTED
+        if state.seen.all_of(kind, within=namespace)
+    }
+
+
+def _uses_the_same(old: object, new: object) -> bool:
+    """True if a change cannot affect an object's usage, as most changes are of statuses."""
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        return old.template is new.template and old.done == new.done
+    return old == new
+
+
+def _with(quota: ResourceQuota, obj: Counted, sign: int, default_class: str) -> ResourceQuota:
+    usage = used_by(quota, obj, default_class)
+    if not usage:
+        return quota
+    return replace(
+        quota, used={**quota.used, **{name: quota.used.get(name, 0) + sign * n for name, n in usage.items()}}
+    )
+
+
+def first_group_phase(policy: SimPolicy) -> str:
+    """The initial phase of a PodGroup: Pending with Volcano, else Inqueue, as no other engine enqueues PodGroups."""
+    return (
+        "Pending" if isinstance(policy.placement, VolcanoPolicy) or policy.second_scheduler is not None else "Inqueue"
+    )
+
+
+def placement_engine(policy: SimPolicy) -> PlacementEngine:
+    """The placement of a simulation's pods: one engine, or two side by side."""
+    first = _engine(policy.placement)
+    return (
+        first
+        if policy.second_scheduler is None
+        else MultiScheduler(first, _engine(policy.second_scheduler), policy.second_scheduler.scheduler)
+    )
+
+
+def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
+    """A new engine for this policy; imports only that engine."""
+    match policy:
+        case PlacementPolicy():
+            return KubePlacement(policy)
+        case VolcanoPolicy():
+            from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
+
+            return VolcanoPlacement(policy)
+        case KaiPolicy():
+            from gpuconsole.scheduling.kai.engine import KaiPlacement
+
+            return KaiPlacement(policy)
+        case _:
+            assert_never(policy)
+
+
+NEVER: Time = 2**62
+"""A moment that does not come."""
+
+
+class RunningGroup(Struct, frozen=True, kw_only=True):
+    """The pods of one Workload, of one job without a Workload, or one lone pod.
+
+    Holds what would be expensive to recompute at each change; all else is in the objects. Every pod of the group is in
+    one of five states: running, waiting for a node, leaving, missing, or ended.
+    """
+
+    key: str
+    workload: str = ""
+    job: str = ""
+    pods: tuple[str, ...] = ()
+    """Keys; a recreated pod keeps its name."""
+    need: int = 1
+    """Number of pods that must run before work can begin."""
+    formed: Time = 0
+    """When it was formed: older terminating pods belong to an earlier start of the same job."""
+    running: int = 0
+    """Pods with a node, not deleted: those that have started, and those that are starting."""
+    starting: int = 0
+    """Of them, those whose containers have not started yet."""
+    leaving: int = 0
+    """Deleted, within their grace period: they still hold their node."""
+    missing: int = 0
+    """Failed or deleted, to be recreated."""
+    ended: int = 0
+    """Succeeded while the others work: not recreated."""
+    start: Time | None = None
+    """Time since which the work runs; None while it is interrupted."""
+    hold: Time = 0
+    """Missing pods are not recreated before this time (backoff after a failure)."""
+    refused_since: Time | None = None
+    """Time since which the API server refuses its pods (ResourceQuota); refused pods count as missing."""
+    refusal: str = ""
+    """The API server's message."""
+    solo: bool = False
+    """Its pods work independently, each as soon as it has a node."""
+    is_reported: bool = field(default=False, name="told")
+    """True if the history already says that the gang is not scheduled."""
+
+    @property
+    def started(self) -> int:
+        """Number of pods whose containers run."""
+        return self.running - self.starting
+
+    @property
+    def waiting(self) -> int:
+        """Number of pods that exist and have no node yet."""
+        return len(self.pods) - self.running - self.leaving - self.missing - self.ended
+
+    @property
+    def present(self) -> int:
+        """Number of pods that exist: running, waiting or terminating."""
+        return len(self.pods) - self.missing - self.ended
+
+
+def is_member(pod: Pod, group: RunningGroup) -> bool:
+    """False for a terminating pod whose job has restarted already."""
+    return not (pod.deleted and pod.created < group.formed)
+
+
+def running_group_key(pod: Pod) -> str:
+    """The running group of a pod: its Workload's key, else its job's, else its own."""
+    return pod.workload or pod.job or f"Pod/{pod.key}"
+
 
 STORED = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"

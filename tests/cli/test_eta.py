@@ -16,8 +16,8 @@ from gpuconsole.insight.expected_start import expected_start
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.snapshot import encode
+from gpuconsole.sim.distributions import DEFAULT_LATENCIES
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from gpuconsole.sim.policy import SimPolicy
 from tests.cli.line import Line
 from tests.insight.world import A100, cluster_queue, waiting, world

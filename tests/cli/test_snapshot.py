@@ -8,7 +8,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import decode
-from gpuconsole.sim.files import policy_of_snapshot
+from gpuconsole.sim.engine import policy_of_snapshot
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line

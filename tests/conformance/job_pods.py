@@ -13,7 +13,7 @@ from gpuconsole.model.manifests import Severity, load_text
 from gpuconsole.model.manifests.kinds import decode_object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers.solo.progress import reclaimable
+from gpuconsole.sim.controllers.batch_job import reclaimable
 from tests.conformance.tables import Case, Check, Table, compare
 
 

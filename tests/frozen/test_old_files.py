@@ -19,7 +19,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot, decode
 from gpuconsole.model.state import ClusterState
-from gpuconsole.sim.files import policy_of_snapshot
+from gpuconsole.sim.engine import policy_of_snapshot
 from gpuconsole.store import gpus, queries, sessions
 from gpuconsole.store.schema import earlier_sessions
 from tests.cli.line import Line

@@ -55,12 +55,12 @@ from gpuconsole.model.gpus.mig_reconfiguration import MigNodeChange
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import SnapshotFile
 from gpuconsole.services.status import ConsoleMode
-from gpuconsole.sim.changes import ChangeForm
 from gpuconsole.sim.conformance_run import BareForm
 from gpuconsole.sim.kernel import Timer
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
 from gpuconsole.sim.scenario_steps import COMMANDS as SCENARIO_COMMANDS
+from gpuconsole.sim.scenario_steps import ChangeForm
 from gpuconsole.store import schema
 from gpuconsole.ui.actions import ACTIONS, Action
 from gpuconsole.ui.theme import COLOURS

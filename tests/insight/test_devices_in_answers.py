@@ -24,8 +24,8 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.sim.changes import read_changes
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.scenario_steps import read_changes
 from gpuconsole.ui.answers.ledger import ledger_lines
 from gpuconsole.ui.drill_text import coming_lines
 from gpuconsole.ui.preemption_columns import PREEMPTIONS

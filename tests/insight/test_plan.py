@@ -20,8 +20,8 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.resources import GPU
+from gpuconsole.sim.distributions import MEASURED, Latencies
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.latencies import MEASURED, Latencies
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.plan import plan_lines
 from tests.insight.world import A100, START, cluster_queue, node, waiting

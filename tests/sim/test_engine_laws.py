@@ -19,7 +19,7 @@ from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.controllers.solo.progress import pieces, pod_duration
+from gpuconsole.sim.controllers.batch_job import pieces, pod_duration
 from gpuconsole.sim.engine import Simulation
 from tests.sim.engines import EVERY, EVERY_WITH_LATENCIES, GPU, MAKES, Asked, Life, Make, fresh, live, lives, send
 from tests.sim.strategies import contents

@@ -10,11 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, SECOND, Span, parse_span
-from gpuconsole.sim import latencies
+from gpuconsole.sim import distributions as latencies
+from gpuconsole.sim.distributions import MEASURED, Latencies, LatencyDistribution, draw
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.latencies import MEASURED, Latencies, LatencyDistribution
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.random_streams import draw
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
 from tests.sim.cluster import two_teams

@@ -13,8 +13,8 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.batch import COMPLETION_INDEX as INDEX
 from gpuconsole.model.objects import Object
 from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.adoption import FAILURES
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.pod_indexes import FAILURES
 from tests.sim.cluster import START, UNQUEUED, key_of, log, nodes, run, start, submit, two_teams
 from tests.sim.cluster import pod as lone
 from tests.sim.manifests import job, pod, read

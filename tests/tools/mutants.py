@@ -517,7 +517,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a Job that started again loses a pod when an old pod of it has ended",
-        "gpuconsole/sim/pod_group_state.py",
+        "gpuconsole/sim/world.py",
         "    return not (pod.deleted and pod.created < group.formed)\n",
         "    return True\n",
         QUOTA_RELEASE_TESTS,
@@ -531,7 +531,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "pods of a live cluster keep the index that nobody gave them",
-        "gpuconsole/sim/pod_group_adoption.py",
+        "gpuconsole/sim/adoption.py",
         "        if (pod.pod_set, pod.index) != (pod_set, index):\n",
         "        if False:\n",
         SIM_TESTS,
@@ -608,7 +608,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is used of a ResourceQuota does not fall when a pod has ended",
-        "gpuconsole/sim/quota_usage.py",
+        "gpuconsole/sim/world.py",
         "return old.template is new.template and old.done == new.done",
         "return old.template is new.template",
         ("tests/sim/test_resource_quotas.py",),

@@ -32,9 +32,7 @@ from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.arrivals import ArrivalStream, JobSize
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, ScalingGroup, SpotPolicy
-from gpuconsole.sim.changes import ChangeForm
-from gpuconsole.sim.latencies import Latencies, LatencyDistribution
-from gpuconsole.sim.random_streams import LogNormal
+from gpuconsole.sim.distributions import Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,
     CapacityForm,
@@ -59,7 +57,7 @@ from gpuconsole.sim.scenario_form import (
     UsageForm,
 )
 from gpuconsole.sim.scenario_steps import COMMANDS as STEP_COMMANDS
-from gpuconsole.sim.scenario_steps import camel
+from gpuconsole.sim.scenario_steps import ChangeForm, camel
 from gpuconsole.ui.actions import ACTIONS, Action, Scope
 from gpuconsole.ui.keymap import spell
 from tests.tools.reference_texts import COMMAND_EFFECTS, EXPECTATIONS, MEANINGS

@@ -15,7 +15,7 @@ from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight,
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.answers import AnalysisService
-from gpuconsole.sim.latencies import MEASURED
+from gpuconsole.sim.distributions import MEASURED
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen

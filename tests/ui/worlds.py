@@ -30,8 +30,8 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
+from gpuconsole.sim.distributions import Latencies
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.policy import SimPolicy
 from tests.backends.recorded import RecordedBackend
 

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.sim import latencies
+from gpuconsole.sim import distributions as latencies
 from gpuconsole.sim.policy import SimPolicy
 
 LOG = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.resources import Resources, format_quantity
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.node_fit import NodeFit
-from gpuconsole.sim.autoscaling.offerings import offers_of
-from gpuconsole.sim.autoscaling.provisioning import Pools, plan
+from gpuconsole.sim.autoscaling.provisioning import Pools, offers_of, plan
 
 EXCEEDED = "exceed limits for nodepool"
 

@@ -15,8 +15,7 @@ from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.sim.autoscaling.evictions import annotated
-from gpuconsole.sim.autoscaling.offerings import PoolOffering
-from gpuconsole.sim.autoscaling.provisioning import PlannedNode, plan
+from gpuconsole.sim.autoscaling.provisioning import PlannedNode, PoolOffering, plan
 from gpuconsole.sim.autoscaling.view import AutoscalerView
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

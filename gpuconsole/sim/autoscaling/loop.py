@@ -3,7 +3,9 @@
 from typing import assert_never
 
 from gpuconsole.model.autoscaling import GROUP, POOL
-from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, karpenter_provisioning, machines, spot
+from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, machines
+from gpuconsole.sim.autoscaling import karpenter as karpenter_provisioning
+from gpuconsole.sim.autoscaling import machines as spot
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.kernel import Act, AutoscalerTick

@@ -11,8 +11,7 @@ from gpuconsole.model.resources import Resources, add
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.evictions import Allowances
 from gpuconsole.sim.autoscaling.node_fit import NodeFit, node_fits_of, node_of
-from gpuconsole.sim.autoscaling.offerings import PoolOffering, offers_of
-from gpuconsole.sim.autoscaling.provisioning import Pools
+from gpuconsole.sim.autoscaling.provisioning import PoolOffering, Pools, offers_of
 from gpuconsole.sim.world import World
 
 

@@ -1,6 +1,11 @@
-"""Dispatch of commands: each is carried out, or refused with the reason and the valid alternatives."""
+"""Dispatch of commands: each is carried out, or refused with the reason and the valid alternatives.
+
+Changes of Kueue's or the scheduler's configuration: it restarts, and keeps only what the cluster's objects show.
+"""
 
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from gpuconsole.model.commands import (
     AddNodes,
@@ -36,24 +41,66 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.sim.autoscaling import spot
-from gpuconsole.sim.controllers import (
-    checks,
-    cluster_orders,
-    copying,
-    creating,
-    deleting,
-    federation,
-    node_orders,
-    queue_orders,
-    reconfiguring,
-    scaling,
-    workload_orders,
-)
-from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
-from gpuconsole.sim.controllers.workload_orders import meant
+from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.sim.autoscaling import machines as spot
+from gpuconsole.sim.controllers import admission_checks as checks
+from gpuconsole.sim.controllers import cluster_commands as cluster_orders
+from gpuconsole.sim.controllers import cluster_commands as node_orders
+from gpuconsole.sim.controllers import elastic_jobs as scaling
+from gpuconsole.sim.controllers import multikueue as federation
+from gpuconsole.sim.controllers import object_commands as copying
+from gpuconsole.sim.controllers import object_commands as creating
+from gpuconsole.sim.controllers import object_commands as deleting
+from gpuconsole.sim.controllers import queue_commands as queue_orders
+from gpuconsole.sim.controllers import workload_commands as workload_orders
+from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.workload_commands import meant
 from gpuconsole.sim.kernel import RunCommands
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario_form import PlacementForm
+from gpuconsole.sim.scenario_policy import kueue_config, placement_of
+from gpuconsole.sim.strict_decode import convert
 from gpuconsole.sim.world import World
+
+
+def reconfigure(world: World, command: Reconfigure) -> Refusal:
+    """Restart the schedulers with other settings; a command that changes none of them does nothing."""
+    problems: list[str] = []
+    policy = _policy(world.policy, command, problems)
+    if problems:
+        return "; ".join(problems)
+    if policy != world.policy:
+        world.restart(policy)
+    return DONE
+
+
+def _policy(old: SimPolicy, command: Reconfigure, problems: list[str]) -> SimPolicy:
+    policy = old
+    if command.kueue_config or command.feature_gates or command.fair_sharing is not None:
+        if old.kueue is None:
+            problems.append("there is no Kueue to configure")
+            return old
+        policy = replace(policy, kueue=_kueue(old.kueue, command, problems))
+    if command.placement:
+        form = convert(dict(command.placement), PlacementForm, "placement", problems)
+        if form is not None:
+            policy = replace(policy, placement=placement_of(form, None, problems))
+    return policy
+
+
+def _kueue(config: KueueConfig, command: Reconfigure, problems: list[str]) -> KueueConfig:
+    if command.kueue_config:
+        config = kueue_config(dict(command.kueue_config), None, problems)
+    if command.fair_sharing is not None:
+        config = replace(config, fair_sharing=command.fair_sharing)
+    wrong = dict(gates.refusals(command.feature_gates))
+    problems.extend(f"feature gate {gate}: {why}; {gates.remedy(gate)}" for gate, why in wrong.items())
+    if wrong or not command.feature_gates:
+        return config
+    chosen = gates.resolve({**config.gates, **command.feature_gates})
+    problems.extend(f"feature gates: {why}" for _, why in gates.contradictions(chosen))
+    return replace(config, gates=chosen)
 
 
 def carry(world: World, command: Command, place: str = "") -> None:
@@ -98,7 +145,7 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
         case Divide():
             return node_orders.divide_gpus(world, command)
         case Reconfigure():
-            return reconfiguring.reconfigure(world, command)
+            return reconfigure(world, command)
         case Later(after, order):
             world.kernel.at(world.now + after, RunCommands((order,), place))
             return DONE

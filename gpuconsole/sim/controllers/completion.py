@@ -8,12 +8,16 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
-from gpuconsole.sim.controllers import deadlines, jobphases, pods, ttl_after_finished, work, workloads
-from gpuconsole.sim.controllers.solo.progress import BACKOFF_EXCEEDED, JobEnding
-from gpuconsole.sim.controllers.volcano import actions, groups, phases
+from gpuconsole.sim.controllers import job_lifecycle as deadlines
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
+from gpuconsole.sim.controllers import pods, work, workloads
+from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import volcano_jobs as phases
+from gpuconsole.sim.controllers import volcano_queues as groups
+from gpuconsole.sim.controllers.batch_job import BACKOFF_EXCEEDED, JobEnding
 from gpuconsole.sim.kernel import Deadline, WorkEnds
-from gpuconsole.sim.pod_group_state import RunningGroup
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import RunningGroup, World
 
 
 def work_ends(world: World, timer: WorkEnds) -> None:

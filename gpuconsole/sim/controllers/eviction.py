@@ -17,12 +17,14 @@ from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.sim.controllers import jobphases, pods, queue_conditions, requeue_after, work
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import pods, work
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import workloads as requeue_after
 from gpuconsole.sim.controllers.workloads import tell
+from gpuconsole.sim.distributions import Step
 from gpuconsole.sim.kernel import BackoffEnds, Release
-from gpuconsole.sim.latencies import Step
-from gpuconsole.sim.pod_group_state import RunningGroup
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import RunningGroup, World
 
 LAUNCHER = "launcher"
 """The pod set of an MPIJob whose pod starts the others."""

@@ -1,28 +1,244 @@
-"""Arrival of jobs and pods: with a queue name they get a Workload, without one their pods are created at once."""
+"""Arrival of jobs and pods: with a queue name they get a Workload, without one their pods are created at once.
+
+Rewrites jobs of Kueue's queues for a scheduler that replaces Kueue.
+
+CronJobs: a Job at each scheduled time (Kubernetes' CronJob controller; the Spark operator's for its kind).
+
+TrainJobs with their runtimes (Kubeflow trainer's webhook and controller).
+"""
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import MINUTE, Span, Time, parse_span
 from gpuconsole.model.cluster import Namespace, Pod
+from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import CronRules, Job, JobPhase, MemberRules
+from gpuconsole.model.job import (
+    CLUSTER_WIDE,
+    Concurrency,
+    CronRules,
+    Job,
+    JobPhase,
+    MemberRules,
+    TrainingRuntime,
+    TrainRules,
+)
+from gpuconsole.model.jobs import applications as spark
 from gpuconsole.model.jobs import workload_of
-from gpuconsole.model.jobs.workloads import GROUPS, QUEUE, without_topology
-from gpuconsole.model.labels import NAMESPACE_NAME
+from gpuconsole.model.jobs.kubeflow import with_runtime_pods
+from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, GROUPS, QUEUE, without_topology
+from gpuconsole.model.labels import NAMESPACE_NAME, Toleration
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kai.config import QUEUE_LABEL
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
-from gpuconsole.sim.controllers import deadlines, pods, quotas, workloads
-from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
-from gpuconsole.sim.controllers.making import cron
-from gpuconsole.sim.controllers.making.training import with_runtime
-from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
-from gpuconsole.sim.controllers.rerouting import job_of_workload, rerouted
+from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
+from gpuconsole.sim.controllers import admission_plugins as quotas
+from gpuconsole.sim.controllers import job_lifecycle as deadlines
+from gpuconsole.sim.controllers import pods, workloads
+from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers.admission_plugins import (
+    DONE,
+    Refusal,
+    defaulted,
+    defaulted_sets,
+    pod_priority,
+    workload_priority,
+)
 from gpuconsole.sim.controllers.specs import job_pods
-from gpuconsole.sim.controllers.volcano import actions
-from gpuconsole.sim.kernel import StandFor
-from gpuconsole.sim.pod_group_state import RunningGroup, running_group_key
-from gpuconsole.sim.world import World
+from gpuconsole.sim.kernel import CronDue, StandFor
+from gpuconsole.sim.policy import Substitute
+from gpuconsole.sim.world import RunningGroup, World, running_group_key
+
+_SCHEDULERS = {Substitute.VOLCANO: "volcano", Substitute.KAI: "kai-scheduler"}
+
+
+def rerouted(world: World, job: Job) -> Job:
+    """The job as written for the scheduler that replaces Kueue; a job without a queue is unchanged."""
+    substitute = world.policy.substitute
+    if substitute is None or not job.queue or job.volcano is not None:
+        return job
+    local_queue = world.local_queue(f"{job.namespace}/{job.queue}")
+    queue = local_queue.cluster_queue if local_queue is not None else ""
+    tolerations = _tolerations(world, queue)
+    priority = workload_priority(world, job.workload_priority_class, job.pod_sets)[0]
+    own = priority if job.workload_priority_class else None
+    parts = tuple(
+        replace(part, template=_template(part.template, substitute, queue, own, tolerations), topology=None)
+        for part in job.pod_sets
+    )
+    phase = JobPhase.PENDING if job.phase is JobPhase.SUSPENDED else job.phase
+    return replace(job, pod_sets=parts, suspended=False, phase=phase)
+
+
+def _tolerations(world: World, queue: str) -> tuple[Toleration, ...]:
+    """The tolerations that Kueue would add for any of a ClusterQueue's flavors."""
+    known = world.cluster_queue(queue)
+    names = dict.fromkeys(flavor for flavor, _ in known.quotas()) if known is not None else {}
+    flavors = [flavor for name in names if (flavor := world.state.get(ResourceFlavor, name)) is not None]
+    return tuple(toleration for flavor in flavors for toleration in flavor.tolerations)
+
+
+def _template(
+    template: PodTemplate,
+    substitute: Substitute,
+    queue: str,
+    priority: int | None,
+    tolerations: tuple[Toleration, ...],
+) -> PodTemplate:
+    labels, annotations = dict(template.labels), dict(template.annotations)
+    if substitute is Substitute.KAI and queue:
+        labels[QUEUE_LABEL] = queue
+    if substitute is Substitute.VOLCANO and queue:
+        annotations[QUEUE_NAME] = queue
+    return replace(
+        template,
+        labels=labels,
+        annotations=annotations,
+        tolerations=(*template.tolerations, *tolerations),
+        scheduler_name=_SCHEDULERS.get(substitute, template.scheduler_name),
+        priority=template.priority if priority is None else priority,
+    )
+
+
+def job_of_workload(workload: Workload) -> Job:
+    """A job equivalent to a Workload without a job."""
+    return Job(
+        kind="Workload",
+        namespace=workload.namespace,
+        name=workload.name,
+        labels=workload.labels,
+        annotations=workload.annotations,
+        queue=workload.queue,
+        workload_priority_class=workload.priority_class,
+        pod_sets=workload.pod_sets,
+        duration=_span(workload.annotations.get(DURATION, "")),
+        checkpoint_interval=_span(workload.annotations.get(CHECKPOINT, "")),
+    )
+
+
+def _span(text: str) -> Span | None:
+    try:
+        return parse_span(text) or None
+    except ValueError:
+        return None
+
+
+_SPARK = "SparkApplication"
+MOST_MISSED = 10_000
+"""Maximum missed times to consider; a schedule that missed more continues from now."""
+
+
+def arm_cron(world: World, job: Job) -> None:
+    """Set the timer for a CronJob's next run."""
+    if isinstance(job.rules, CronRules) and not job.suspended:
+        due = parse_cron(job.rules.schedule).next_in(world.now, job.rules.time_zone)
+        if due is not None:
+            world.kernel.at(due, CronDue(job.key, job.uid))
+
+
+def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
+    """The latest scheduled time that has passed without a Job; None if there is none."""
+    since = job.created if rules.last is None else rules.last
+    if rules.starting_deadline is not None:
+        since = max(since, now - rules.starting_deadline - 1)
+    schedule, found = parse_cron(rules.schedule), None
+    for _ in range(MOST_MISSED):
+        due = schedule.next_in(since, rules.time_zone)
+        if due is None or due > now:
+            return found
+        found = since = due
+    return now // MINUTE * MINUTE
+
+
+def skips_missed_runs(rules: CronRules) -> bool:
+    """True if runs that are due while an earlier one is active are skipped, not started after it."""
+    return rules.makes == _SPARK
+
+
+def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
+    """Name of a run's Job: with the minute of its time, for Spark applications with the nanosecond."""
+    return f"{parent.name}-{scheduled * 1000 if rules.makes == _SPARK else scheduled // MINUTE}"
+
+
+def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
+    """The Job of one scheduled time."""
+    return Job(
+        kind=rules.makes,
+        namespace=parent.namespace,
+        name=_name(parent, rules, scheduled),
+        uid=uid,
+        created=now,
+        owner=parent.key,
+        labels=rules.labels,
+        annotations=rules.annotations,
+        queue=rules.queue,
+        workload_priority_class=rules.priority_class,
+        pod_sets=parent.pod_sets,
+        rules=rules.batch if rules.makes == "Job" else spark.RULES if rules.makes == _SPARK else None,
+        min_available=None if rules.volcano is None else rules.volcano.min_available,
+        volcano=rules.volcano,
+        duration=parent.duration,
+        checkpoint_interval=parent.checkpoint_interval,
+        max_execution_time=rules.max_execution_time,
+        backoff_limit=parent.backoff_limit,
+    )
+
+
+def surplus_runs(rules: CronRules, children: Sequence[Job]) -> list[Job]:
+    """Finished Jobs beyond the history limit, the oldest first."""
+    gone = []
+    for phase, kept in ((JobPhase.SUCCEEDED, rules.keep_succeeded), (JobPhase.FAILED, rules.keep_failed)):
+        ended = sorted((job for job in children if job.phase is phase), key=lambda job: (job.started, job.key))
+        gone += ended[: max(0, len(ended) - kept)]
+    return gone
+
+
+def is_run_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
+    """True if an active Job forbids the next one (concurrencyPolicy Forbid)."""
+    return rules.concurrency is Concurrency.FORBID and bool(active)
+
+
+def replaced_runs(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
+    """Active Jobs that the next one replaces (concurrencyPolicy Replace)."""
+    return active if rules.concurrency is Concurrency.REPLACE else ()
+
+
+def with_skipped_run(job: Job, rules: CronRules, scheduled: Time) -> Job:
+    """The CronJob after a scheduled time that never gets a Job."""
+    return replace(job, rules=replace(rules, last=scheduled))
+
+
+def with_created_run(job: Job, rules: CronRules, scheduled: Time) -> Job:
+    """The CronJob after it created the Job of this time."""
+    return replace(job, rules=replace(rules, last=scheduled), phase=JobPhase.RUNNING)
+
+
+def with_runtime(world: World, job: Job) -> Job:
+    """A TrainJob with the pods of its runtime; any other job is unchanged."""
+    runtime = _runtime(world, job, job.rules) if isinstance(job.rules, TrainRules) else None
+    return job if runtime is None else with_runtime_pods(job, runtime)
+
+
+def missing_runtime(world: World, job: Job) -> Refusal:
+    """Why a TrainJob cannot be created: its runtime does not exist."""
+    rules = job.rules
+    if not isinstance(rules, TrainRules) or job.pod_sets or _runtime(world, job, rules) is not None:
+        return DONE
+    kind = rules.kind[0].lower() + rules.kind[1:]
+    said = f"specified {kind} must be created before the TrainJob is created"
+    return f"spec.runtimeRef: {rules.runtime} not found: {said}"
+
+
+def _runtime(world: World, job: Job, rules: TrainRules) -> TrainingRuntime | None:
+    key = rules.runtime if rules.kind == CLUSTER_WIDE else f"{job.namespace}/{rules.runtime}"
+    found: TrainingRuntime | None = world.state.get(TrainingRuntime, key)
+    return found
+
 
 FORBIDDEN = "Forbidden"
 """The API server's reason where a ResourceQuota refuses an object."""
@@ -74,7 +290,7 @@ def _create_parent(world: World, job: Job) -> None:
     world.put(job)
     world.tell(HistoryEventKind.SUBMITTED, workload=job.key)
     world.parents[job.key] = None
-    cron.arm_cron(world, job)
+    arm_cron(world, job)
 
 
 def stand_for(world: World, job: Job, since: Time = 0) -> None:

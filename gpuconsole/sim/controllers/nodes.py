@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import NODE_LOST, Node, Pod
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.sim.controllers import completion, pods, queue_conditions, requeue_after, work
-from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.pod_group_state import running_group_key
-from gpuconsole.sim.world import World
+from gpuconsole.sim.controllers import completion, pods, work
+from gpuconsole.sim.controllers import work as running
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.world import World, running_group_key
 
 DELETED = "Deleted"
 

@@ -1,19 +1,88 @@
-"""Lifecycle of pods: created, bound, terminating, deleted, failed. Keeps the counts of their running groups."""
+"""Lifecycle of pods: created, bound, terminating, deleted, failed. Keeps the counts of their running groups.
+
+PodGroups created for pods: of a Workload's pod groups (scheduling.k8s.io/v1alpha1), and as by KubeRay's operator.
+
+kube-scheduler 1.35 has no such objects: each pod group, and each replica of it, is a gang of its own.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.cluster import Pod, PodPhase, SchedulingWorkload
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.job import Job
+from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.text import MAX_NAME
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
-from gpuconsole.sim.controllers import pod_groups, quotas
+from gpuconsole.sim.controllers import admission_plugins as quotas
 from gpuconsole.sim.kernel import PodsGone
-from gpuconsole.sim.pod_group_state import RunningGroup, is_member, running_group_key
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import RunningGroup, World, first_group_phase, is_member, running_group_key
+
+
+def ensure_pod_groups(world: World, pods: Iterable[Pod]) -> None:
+    """Create the PodGroups of pods whose Workload exists, and those of Ray's jobs and clusters."""
+    for pod in pods:
+        _ensure_ray_group(world, pod)
+        reference = pod.template.scheduling_workload
+        key = f"{pod.namespace}/{pod.template.scheduling_group}"
+        if not reference or world.state.get(PodGroup, key) is not None:
+            continue
+        name, _, group = reference.partition("/")
+        workload = world.state.get(SchedulingWorkload, f"{pod.namespace}/{name}")
+        if workload is None or group not in workload.groups:
+            continue
+        world.put(
+            PodGroup(
+                namespace=pod.namespace,
+                name=pod.template.scheduling_group,
+                uid=world.uid("PodGroup", key),
+                created=world.now,
+                min_member=workload.groups[group],
+                policy="gang",
+            )
+        )
+
+
+def _ensure_ray_group(world: World, pod: Pod) -> None:
+    """Create the PodGroup of a RayCluster or RayJob before its first pod (KubeRay DoBatchSchedulingOnSubmission)."""
+    job = world.job(pod.job)
+    if job is None or job.ray_group is None or world.state.get(PodGroup, f"{pod.namespace}/{pod.gang}") is not None:
+        return
+    group = job.ray_group
+    world.put(
+        PodGroup(
+            namespace=pod.namespace,
+            name=pod.gang,
+            uid=world.uid("PodGroup", f"{pod.namespace}/{pod.gang}"),
+            created=world.now,
+            annotations=job.annotations if group.for_volcano else NO_LABELS,
+            min_member=group.min_member,
+            min_resources=group.min_resources,
+            queue=group.queue,
+            priority_class=group.priority_class,
+            network_topology=group.network_topology,
+            phase=first_group_phase(world.policy),
+        )
+    )
+
+
+def release_ray_group(world: World, job: Job) -> None:
+    """Set the PodGroup of a finished RayJob to zero members (KubeRay CleanupOnCompletion)."""
+    if job.ray_group is not None and job.ray_group.for_volcano:
+        group = world.state.get(PodGroup, f"{job.namespace}/{job.ray_group.name_for(job.name)}")
+        if group is not None:
+            world.put(replace(group, min_member=0, min_resources=EMPTY))
+
+
+def ensure_waiting_pod_groups(world: World, workload: SchedulingWorkload) -> None:
+    """Create the PodGroups of the pods that waited for this Workload."""
+    ensure_pod_groups(world, [pod for pod in world.state.table("pods").all() if pod.namespace == workload.namespace])
+
 
 FAILED_CREATE = "FailedCreate"
 """The reason of the event that a controller writes of a pod that it could not create."""
@@ -34,7 +103,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     Its controller tries again when the quotas have room.
     """
     admitted, message = quotas.admitted_pods(world, pods)
-    pod_groups.ensure_pod_groups(world, admitted)
+    ensure_pod_groups(world, admitted)
     for pod in admitted:
         world.put(pod)
     group = world.groups[key]

@@ -1,4 +1,13 @@
-"""Reconciles running groups: starts work, recreates missing pods, and releases what is no longer needed."""
+"""Reconciles running groups: starts work, recreates missing pods, and releases what is no longer needed.
+
+Reconciles a job whose pods work independently: creates pods, updates its status, finishes it.
+
+Pods that fail by themselves or are rejected by the kubelet.
+
+Their job counts the failure and recreates the pod after a backoff.
+"""
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -6,30 +15,131 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.job import Job, JobPhase, MemberRules
+from gpuconsole.model.gpus.sharing import UNEXPECTED, may_refuse, refusal
+from gpuconsole.model.job import BatchRules, Job, JobPhase, MemberRules, ReplicaRules
 from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.sim.controllers import (
-    checks,
-    completion,
-    eviction,
-    families,
-    jobphases,
-    node_health,
-    pods,
-    queue_conditions,
-    quotas,
-    work,
-)
-from gpuconsole.sim.controllers.making import children
-from gpuconsole.sim.controllers.solo import reconciling as solo
+from gpuconsole.scheduling.volcano.jobs.requests import request_of_job
+from gpuconsole.sim.controllers import admission_checks as checks
+from gpuconsole.sim.controllers import admission_plugins as quotas
+from gpuconsole.sim.controllers import batch_job as progress
+from gpuconsole.sim.controllers import completion, eviction, nodes, pods, specs, work
+from gpuconsole.sim.controllers import generators as children
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import tas as node_health
+from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import volcano_jobs as members
+from gpuconsole.sim.controllers import work as running
+from gpuconsole.sim.controllers import workload_controller as families
+from gpuconsole.sim.controllers import workloads as queue_conditions
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
-from gpuconsole.sim.controllers.volcano import actions, members
-from gpuconsole.sim.kernel import Release
-from gpuconsole.sim.pod_group_state import RunningGroup
-from gpuconsole.sim.world import World
+from gpuconsole.sim.kernel import Release, Restart
+from gpuconsole.sim.world import RunningGroup, World, running_group_key
+
+
+def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
+    """Reconcile the job of a running group."""
+    present = [pod for pod in pods.pods_of(world, group) if not pod.done]
+    rules = job.rules
+    if isinstance(rules, BatchRules):
+        verdict = progress.verdict(job, rules, parallelism_limit(job, workload), len(present))
+        if verdict is not None:
+            completion.conclude(world, group, verdict)
+            return
+    if world.now >= group.hold:
+        group = _fill(world, group, workload, job, present)
+    if group.started and group.start is None:
+        _begin_job(world, group, workload)
+    _note_ready(world, group, workload, job)
+
+
+def parallelism_limit(job: Job, workload: Workload | None) -> int:
+    """The most pods that may run at once: those admitted, else the job's parallelism."""
+    if workload is not None and workload.admission is not None:
+        return sum(part.count for part in workload.admission.pod_sets)
+    return sum(part.count for part in job.pod_sets)
+
+
+def _fill(
+    world: World, group: RunningGroup, workload: Workload | None, job: Job, present: Sequence[Pod]
+) -> RunningGroup:
+    """Create the pods that are due; existing ones continue."""
+    wanted = _due(world, workload, job, present)
+    if not wanted and not group.missing:
+        return group
+    for pod in wanted:
+        old = world.pod(pod.key)
+        if old is not None and old.done and old.job == pod.job:
+            world.drop(Pod, pod.key)
+    kept = [pod for pod in pods.pods_of(world, group) if not pod.done]
+    due = [pods.with_free_name(world, pod) for pod in wanted]
+    made = due[: len(due) - pods.create(world, group.key, due)]
+    world.put_group(
+        replace(
+            world.groups[group.key],
+            pods=tuple(pod.key for pod in (*kept, *made)),
+            running=sum(bool(pod.node) and not pod.deleted for pod in kept),
+            starting=sum(bool(pod.node) and not pod.deleted and not pod.started for pod in kept),
+            leaving=sum(bool(pod.deleted) for pod in kept),
+            missing=0,
+        )
+    )
+    return world.groups[group.key]
+
+
+def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
+    if isinstance(job.rules, BatchRules):
+        active = {pod.index for pod in present}
+        pieces = progress.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
+        return list(specs.pods_for(world, job, workload, pieces)) if pieces else []
+    there = {(pod.pod_set, pod.index) for pod in present}
+    wanted = specs.pods_for(world, job, workload)
+    if isinstance(job.rules, ReplicaRules) and job.rules.ordered:
+        return _next_in_order(wanted, there, present)
+    return [pod for pod in wanted if (pod.pod_set, pod.index) not in there]
+
+
+def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: Sequence[Pod]) -> list[Pod]:
+    """The first missing pod, if all before it run (a StatefulSet creates them in order)."""
+    running = {(pod.pod_set, pod.index) for pod in present if pod.started and not pod.deleted}
+    for pod in wanted:
+        if (pod.pod_set, pod.index) not in there:
+            return [pod]
+        if (pod.pod_set, pod.index) not in running:
+            return []
+    return []
+
+
+def _begin_job(world: World, group: RunningGroup, workload: Workload | None) -> None:
+    """Start the job when its first pods run."""
+    world.groups[group.key] = replace(group, start=world.now)
+    jobphases.mark_phase(world, group.job, JobPhase.RUNNING)
+    members = [pod for pod in pods.pods_of(world, group) if pod.started and not pod.done]
+    world.tell(
+        HistoryEventKind.STARTED,
+        workload=group.workload or group.job,
+        queue=workload.cluster_queue if workload is not None else "",
+        node=members[0].node if len(members) == 1 else "",
+        **world.devices.held(members),
+        priority=workload.priority if workload is not None else members[0].priority,
+        waited=world.now - queued_since(workload) if workload is not None else 0,
+    )
+
+
+def _note_ready(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
+    """Set PodsReady when as many pods run, or succeeded, as were admitted."""
+    if workload is None or workload.is_true(PODS_READY) or not group.started:
+        return
+    done = (
+        progress.finished(job, progress.pieces(job.rules, parallelism_limit(job, workload)))
+        if isinstance(job.rules, BatchRules)
+        else 0
+    )
+    if group.started + done >= parallelism_limit(job, workload):
+        world.put(queue_conditions.with_pods_ready(workload, world.now))
+
 
 _FIRST_BACKOFF = 10 * SECOND
 _LONGEST_BACKOFF = 6 * MINUTE
@@ -96,7 +206,7 @@ def _reconcile(world: World, group: RunningGroup) -> None:
         if not group.present:
             pods.disband(world, group)
     elif group.solo and job is not None:
-        solo.reconcile_batch_job(world, group, workload, job)
+        reconcile_batch_job(world, group, workload, job)
     elif group.missing and group.refused_since is None and _replaced(world, job):
         pass
     elif group.missing and group.refused_since is None and job is not None and _recreates(job) and group.present:
@@ -210,3 +320,52 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
         priority=workload.priority if workload is not None else next((pod.priority for pod in members), 0),
         waited=waited,
     )
+
+
+def fail_pod(world: World, pod: Pod) -> None:
+    """A pod's container exits with an error."""
+    _fail(world, pod, "Error", f"pod {pod.name} failed", exit_code=1)
+
+
+def admit_pod(world: World, key: str) -> None:
+    """The kubelet admits a pod; it rejects one that requests more than one shared device."""
+    pod = world.pod(key)
+    node = None if pod is None else world.node(pod.node)
+    if pod is not None and node is not None and may_refuse(node.labels, node.annotations):
+        message = refusal(pod.template.requests, node.labels, node.annotations)
+        if message:
+            _fail(world, pod, UNEXPECTED, message)
+
+
+def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | None = None) -> None:
+    nodes.fail_pod(world, pod, reason, message)
+    job = world.job(pod.job) if pod.job else None
+    if job is not None and job.volcano is not None:
+        # What follows is up to the job's policies.
+        return
+    key = running_group_key(pod)
+    group = world.groups.get(key)
+    if group is not None and group.solo:
+        verdict = running.count_failure(world, pod, exit_code)
+        if verdict is not None:
+            completion.conclude(world, group, verdict)
+            return
+    elif job is not None and not job.endless:
+        world.put(replace(job, failures=job.failures + 1))
+    counted = world.job(pod.job) if pod.job else None
+    failures = max(1, counted.failures if counted is not None else 1)
+    group = world.groups.get(key)
+    if group is not None:
+        delay = backoff(failures)
+        world.put_group(replace(group, hold=world.now + delay))
+        world.kernel.at(world.now + delay, Restart(key))
+
+
+def restart_pods(world: World, timer: Restart) -> None:
+    """Recreate failed pods when the backoff is over."""
+    group = world.groups.get(timer.group)
+    job = world.job(group.job) if group is not None and group.job else None
+    if job is not None and job.volcano is not None:
+        actions.ask(world, request_of_job(job))
+    if group is not None:
+        world.dirty[timer.group] = None

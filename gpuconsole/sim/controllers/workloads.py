@@ -1,8 +1,13 @@
-"""Lifecycle of Workloads: queued, admitted, pods created, finished (Kueue: workload controller, job reconciler)."""
+"""Lifecycle of Workloads: queued, admitted, pods created, finished (Kueue: workload controller, job reconciler).
+
+A Workload's ClusterQueue, and the obstacles that keep it from being tried at all.
+
+Requeue timers of Kueue's workload controller: one per workload, at its next relevant moment.
+"""
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.decisions import Admit, Refuse
 from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.events import HistoryEventKind, KueueEvent
@@ -10,14 +15,108 @@ from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
+from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.admission_checks import all_ready
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.requests import reserved_at
-from gpuconsole.sim.controllers import deadlines, jobphases, pods, queue_conditions, requeue_after
+from gpuconsole.scheduling.kueue.workload_controller import (
+    ReconcileResult,
+    deactivation_left,
+    reconcile,
+    with_readiness,
+)
+from gpuconsole.sim.controllers import job_lifecycle as deadlines
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import pods
 from gpuconsole.sim.controllers.specs import started_pods
-from gpuconsole.sim.kernel import MakePods
-from gpuconsole.sim.pod_group_state import RunningGroup
-from gpuconsole.sim.world import World
+from gpuconsole.sim.kernel import MakePods, ReconcileWorkload
+from gpuconsole.sim.world import RunningGroup, World
+
+
+def cluster_queue_of(world: World, workload: Workload) -> str:
+    """The ClusterQueue of a Workload: that of its quota, else that of its LocalQueue."""
+    if workload.admission is not None:
+        return workload.admission.cluster_queue
+    queue = world.local_queue(workload.local_queue)
+    return queue.cluster_queue if queue is not None else ""
+
+
+def record_obstacle(world: World, workload: Workload) -> None:
+    """Record why a pending Workload is not tried at all (Kueue workload controller, before scheduling)."""
+    current = world.workload(workload.key)
+    if current is None or current.reserved or current.finished:
+        return
+    reason, message = obstacle_of(world, current)
+    if not message:
+        return
+    granular = world.session is not None and world.session.config.granular
+    changed = conditions.refuse(current, reason, message, world.now, granular=granular)
+    if changed is current:
+        return
+    world.put(replace(changed, inadmissible=False))
+    world.tell(
+        HistoryEventKind.PENDING,
+        workload=current.key,
+        queue=cluster_queue_of(world, current),
+        reason=reason,
+        message=message,
+        priority=current.priority,
+        **world.devices.of_workload(current),
+    )
+
+
+def obstacle_of(world: World, workload: Workload) -> tuple[str, str]:
+    """Reason and message of what keeps a Workload from being tried; empty strings without an obstacle."""
+    session = world.session
+    if session is None:
+        return "", ""
+    if not workload.active and not session.config.granular:
+        return conditions.INADMISSIBLE, "The workload is deactivated"
+    return inadmissible_reason(workload, session.look_up_queues(workload), session.config)
+
+
+def with_pods_ready(workload: Workload, now: Time) -> Workload:
+    """The workload with PodsReady true: all its pods run."""
+    return with_readiness(workload, True, now)
+
+
+def with_pods_not_ready(workload: Workload, now: Time) -> Workload:
+    """The workload with PodsReady false: pods do not run yet, or no longer."""
+    return with_readiness(workload, False, now)
+
+
+def watch_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
+    """Set the timer of a workload's next change by time alone, unless an earlier timer is set.
+
+    `looked` is the result of a reconcile just now, if any.
+    """
+    left = time_until_requeue(world, workload, looked)
+    if left is None:
+        return
+    due = world.now + left
+    set_already = world.reconcile_timers.get(workload.key)
+    if set_already is None or not world.now < set_already <= due:
+        world.reconcile_timers[workload.key] = due
+        world.kernel.at(due, ReconcileWorkload(workload.key))
+
+
+def time_until_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
+    """The time until its next change by time alone: 0 = now; None = never. `looked` as for `watch`."""
+    session = world.session
+    if session is None:
+        return None
+    retention = session.config.object_retention
+    if retention.after_deactivated_by_kueue is not None and not workload.reserved:
+        left = deactivation_left(workload, retention.after_deactivated_by_kueue, world.now)
+        if left is not None:
+            return left
+    if not (workload.reserved or workload.finished):
+        return None
+    outcome = looked or reconcile(workload, session.look_up_queues(workload), session.config, world.now)
+    if outcome.workload is not workload:
+        return 0
+    return outcome.again or None
+
 
 FAILED_TO_START = "FailedToStart"
 SUCCEEDED = "Job finished successfully"
@@ -29,11 +128,11 @@ def submit(world: World, workload: Workload) -> None:
     world.tell(
         HistoryEventKind.SUBMITTED,
         workload=workload.key,
-        queue=queue_conditions.cluster_queue_of(world, workload),
+        queue=cluster_queue_of(world, workload),
         priority=workload.priority,
         **world.devices.of_workload(workload),
     )
-    queue_conditions.record_obstacle(world, workload)
+    record_obstacle(world, workload)
 
 
 def admit(world: World, decision: Admit, at: Time) -> None:
@@ -58,7 +157,7 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
     `kueue_events` are the Events of its quota reservation, if it reserved quota at this moment.
     """
     workload = conditions.admit(workload, world.now, granular=world.granular)
-    workload = queue_conditions.with_pods_not_ready(workload, world.now) if workload.admitted else workload
+    workload = with_pods_not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
         return  # It still needs topology assignments, which the second pass finds.
@@ -80,7 +179,7 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
         world.kernel.at(world.now + unsuspended, MakePods(workload.key, world.now))
     else:
         make_pods(world, workload)
-    requeue_after.watch_requeue(world, workload)
+    watch_requeue(world, workload)
 
 
 def job_unsuspended(world: World, timer: MakePods) -> None:
@@ -136,7 +235,7 @@ def refuse(world: World, decision: Refuse) -> None:
         world.tell(
             HistoryEventKind.PENDING,
             workload=workload.key,
-            queue=queue_conditions.cluster_queue_of(world, workload),
+            queue=cluster_queue_of(world, workload),
             reason=decision.requeue or decision.reason,
             message=decision.message,
             priority=workload.priority,
@@ -153,7 +252,7 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
     if finished is workload:
         return
     world.put(finished)
-    requeue_after.watch_requeue(world, finished)
+    watch_requeue(world, finished)
     if workload.checks:
         world.unchecked[workload.key] = None
     what = HistoryEventKind.FAILED if reason == "Failed" else HistoryEventKind.FINISHED
@@ -184,7 +283,7 @@ def tell(world: World, what: HistoryEventKind, workload: Workload, **more: objec
     world.tell(
         what,
         workload=workload.key,
-        queue=workload.cluster_queue or queue_conditions.cluster_queue_of(world, workload),
+        queue=workload.cluster_queue or cluster_queue_of(world, workload),
         flavor=workload.flavor,
         priority=workload.priority,
         **world.devices.of_workload(workload),

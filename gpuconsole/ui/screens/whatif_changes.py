@@ -9,8 +9,8 @@ from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 from gpuconsole.model.manifests import Severity
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.scenario_form import ScenarioError
+from gpuconsole.sim.scenario_steps import Changes, read_changes
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.screens.base import ConsoleScreen

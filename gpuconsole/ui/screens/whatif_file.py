@@ -10,7 +10,7 @@ import yaml
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.objects import Object
-from gpuconsole.sim.changes import as_changes
+from gpuconsole.sim.scenario_steps import as_changes
 from gpuconsole.ui.names import called
 
 

@@ -1,0 +1,157 @@
+"""Progress of a batch/v1 Job: next completion indexes, failure counts, and when it is finished. Pure.
+
+Progress of a batch/v1 Job: next completion indexes, failure counts, and when it is finished. Pure.
+
+Kubernetes' Job controller. A piece of work is the work of one pod; pieces are numbered like the indexes of an Indexed
+Job, also for non-indexed jobs.
+"""
+
+from collections.abc import Collection
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.job import BatchRules, FailureRule, Job, SuccessRule
+from gpuconsole.model.jobs.batch import added, count_numbers, lacking, shared
+
+BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
+DISRUPTION = "DisruptionTarget"
+
+
+class JobEnding(Struct, frozen=True):
+    """How a job ended: whether it succeeded, and the reason and message of its Complete or Failed condition."""
+
+    succeeded: bool
+    reason: str
+    message: str
+
+
+DONE = JobEnding(True, "CompletionsReached", "Reached expected number of succeeded pods")
+
+
+def pieces(rules: BatchRules, limit: int) -> int:
+    """The number of pieces of work of a job that runs at most `limit` pods at once."""
+    if rules.completions is None or (rules.synced and limit < rules.completions):
+        return limit
+    return rules.completions
+
+
+def finished(job: Job, total: int) -> int:
+    """The number of pieces that are complete or failed."""
+    return count_numbers(over(job), total)
+
+
+def over(job: Job) -> tuple[str, str]:
+    """The pieces that are complete or failed, in the form of the job's status."""
+    return job.batch.completed, job.batch.failed
+
+
+def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
+    """The run time of a pod: that of its template, or its share of the job's, wave after wave.
+
+    A share is a second at least: no pod starts and ends faster, and shorter waves would never finish.
+    """
+    if rules.pod_duration is not None:
+        return rules.pod_duration
+    waves = -(-pieces(rules, at_once) // max(1, at_once))
+    return max(min(whole, SECOND), whole // max(1, waves))
+
+
+def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
+    """The pieces that get a pod now, lowest first, limited by parallelism."""
+    total = pieces(rules, limit)
+    if rules.completions is None and job.batch.completed:
+        return []
+    room = min(limit, total - finished(job, total)) - len(active)
+    found: list[int] = []
+    for piece in lacking(over(job), total):
+        if len(found) >= room:
+            break
+        if piece not in active:
+            found.append(piece)
+    return found
+
+
+def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
+    """The end of the job, if it is finished; depends on how many of its pods still exist."""
+    total, status = pieces(rules, limit), job.batch
+    met = next((n for n, rule in enumerate(rules.success_rules) if _is_met(rule, status.completed, total)), None)
+    if met is not None:
+        return JobEnding(True, "SuccessPolicy", f"Matched rules at index {met}")
+    if job.failures > job.backoff_limit:
+        return JobEnding(False, "BackoffLimitExceeded", BACKOFF_EXCEEDED)
+    failed = count_numbers((status.failed,), total)
+    if rules.most_failed is not None and failed > rules.most_failed:
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return JobEnding(False, "MaxFailedIndexesExceeded", message)
+    if rules.completions is None:
+        return DONE if status.completed and not active else None
+    if finished(job, total) < total:
+        return None
+    return JobEnding(False, "FailedIndexes", "Job has failed indexes") if failed else DONE
+
+
+def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
+    if not rule.indexes:
+        return rule.count is not None and count_numbers((completed,), total) >= rule.count
+    wanted = count_numbers((rule.indexes,), total) if rule.count is None else rule.count
+    return 0 < wanted <= shared(rule.indexes, completed, total)
+
+
+def succeeded(job: Job, piece: int) -> Job:
+    """The job with one more completed piece."""
+    saved = {key: span for key, span in job.batch.saved.items() if key != str(piece)}
+    return replace(job, batch=replace(job.batch, completed=added(job.batch.completed, piece), saved=saved))
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """The cause of a pod's failure."""
+
+    pod: str
+    piece: int
+    exit_code: int | None = None
+    """None if its container did not exit by itself."""
+    disrupted: bool = False
+    """It was evicted, preempted, or its node was lost."""
+
+
+def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, JobEnding | None]:
+    """The job after a pod's failure, and its end if the podFailurePolicy ends it."""
+    hit = next(((n, r) for n, r in enumerate(rules.failure_rules) if _matches(r, failure)), None)
+    action = hit[1].action if hit is not None else "Count"
+    if hit is not None and action == "FailJob":
+        return job, JobEnding(False, "PodFailurePolicy", _failure_text(hit[0], failure))
+    if action == "Ignore":
+        return job, None
+    if rules.limit_per_index is None:
+        return replace(job, failures=job.failures + 1), None
+    key = str(failure.piece)
+    times = job.batch.failures.get(key, 0) + 1
+    status = replace(job.batch, failures={**job.batch.failures, key: times})
+    if action == "FailIndex" or times > rules.limit_per_index:
+        status = replace(status, failed=added(status.failed, failure.piece))
+    return replace(job, failures=job.failures + 1, batch=status), None
+
+
+def _matches(rule: FailureRule, failure: Failure) -> bool:
+    if rule.conditions:
+        return failure.disrupted and DISRUPTION in rule.conditions
+    if failure.exit_code is None or failure.exit_code == 0:
+        return False
+    return (failure.exit_code in rule.exit_codes) is not rule.excluded
+
+
+def _failure_text(rule: int, failure: Failure) -> str:
+    if failure.exit_code is None:
+        return f"Pod {failure.pod} has condition {DISRUPTION} matching FailJob rule at index {rule}"
+    said = f"Container main for pod {failure.pod} failed with exit code {failure.exit_code}"
+    return f"{said} matching FailJob rule at index {rule}"
+
+
+def reclaimable(job: Job, rules: BatchRules) -> int:
+    """Pods that a job no longer needs because few pieces are left (Kueue 0.19 job ReclaimablePods)."""
+    parallelism = job.pod_sets[0].count
+    total = parallelism if rules.completions is None else rules.completions
+    over = finished(job, total)
+    return max(0, parallelism - max(total - over, 0)) if parallelism > 1 and over else 0

@@ -1,0 +1,234 @@
+"""Commands on nodes, queue quotas and single pods. Each returns why it was refused, or nothing.
+
+Commands on queues, nodes and single pods. Each returns why it was refused, or nothing.
+
+Commands that add, taint or repartition nodes. Each returns why it was refused, or nothing.
+"""
+
+from itertools import count
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.commands import Divide, SetQuota, SetTaint
+from gpuconsole.model.devices import ResourceSlice
+from gpuconsole.model.documents.pods_and_selectors import taint_problem
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.gpus.mig_reconfiguration import mig_node_changes
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, MigStrategy, division_of
+from gpuconsole.model.gpus.models import model_of
+from gpuconsole.model.labels import Taint
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
+from gpuconsole.model.resources import GPU, Resources, is_mig
+from gpuconsole.sim.controllers import nodes
+from gpuconsole.sim.controllers import object_commands as creating
+from gpuconsole.sim.controllers import queue_commands as queues
+from gpuconsole.sim.controllers import reconcile as pod_failures
+from gpuconsole.sim.controllers import volcano_queues as volcano
+from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup
+from gpuconsole.sim.world import World
+
+
+def stop_queue(world: World, key: str, policy: StopPolicy) -> Refusal:
+    """Hold, drain or resume a ClusterQueue (`name`) or LocalQueue (`namespace/name`); close or open a Volcano Queue."""
+    queue: ClusterQueue | LocalQueue | None = world.local_queue(key) if "/" in key else world.cluster_queue(key)
+    theirs = volcano.volcano_queue(world, key)
+    if queue is None and theirs is not None:
+        return volcano.stop(world, theirs, policy)
+    if queue is None:
+        return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
+    if queue.stop_policy is policy:
+        return NoChange(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
+    queues.set_stop_policy(world, queue, policy)
+    return DONE
+
+
+def set_quota(world: World, command: SetQuota) -> Refusal:
+    """Change one quota, within what Kueue's webhook allows."""
+    queue = world.cluster_queue(command.cluster_queue)
+    if queue is None:
+        return f"there is no ClusterQueue {command.cluster_queue}"
+    quotas = queue.quotas()
+    old = quotas.get((command.flavor, command.resource))
+    if old is None:
+        known = ", ".join(f"{flavor}/{resource}" for flavor, resource in quotas)
+        return f"ClusterQueue {queue.name} has no quota of {command.resource} in {command.flavor}; it has: {known}"
+    borrowing = old.borrowing_limit if command.borrowing_limit is UNSET else command.borrowing_limit
+    lending = old.lending_limit if command.lending_limit is UNSET else command.lending_limit
+    for name, amount in (("nominal", command.nominal), ("borrowingLimit", borrowing), ("lendingLimit", lending)):
+        if amount is not None and amount < 0:
+            return f"{name} {amount} is not 0 or more"
+    if lending is not None and lending > command.nominal:
+        return f"lendingLimit {lending} is more than the nominal quota {command.nominal}"
+    if queue.cohort == "" and (borrowing is not None or lending is not None):
+        return f"ClusterQueue {queue.name} is in no cohort, so it can have no borrowing or lending limit"
+    quota = Quota(command.nominal, borrowing, lending)
+    if quota == old:
+        return NoChange(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
+    queues.resize_quota(world, queue, command.flavor, command.resource, quota)
+    return DONE
+
+
+def cordon_node(world: World, name: str, cordoned: bool) -> Refusal:
+    """Cordon or uncordon a node."""
+    node = world.node(name)
+    if node is None:
+        return _no_node(name)
+    if node.unschedulable == cordoned:
+        return NoChange(f"node {name} is {'cordoned' if cordoned else 'schedulable'} already")
+    nodes.cordon(world, node, cordoned)
+    return DONE
+
+
+def drain_node(world: World, name: str) -> Refusal:
+    """Cordon a node and evict its pods."""
+    node = world.node(name)
+    if node is None:
+        return _no_node(name)
+    nodes.drain(world, node)
+    return DONE
+
+
+def fail_node(world: World, name: str) -> Refusal:
+    """Make a node stop responding."""
+    node = world.node(name)
+    if node is None:
+        return _no_node(name)
+    if not node.ready:
+        return NoChange(f"node {name} is down already")
+    nodes.fail(world, node)
+    return DONE
+
+
+def restore_node(world: World, name: str) -> Refusal:
+    """Restore a failed node."""
+    node = world.node(name)
+    if node is None:
+        return _no_node(name)
+    if node.ready:
+        return NoChange(f"node {name} is up already")
+    nodes.restore(world, node)
+    return DONE
+
+
+def fail_pod(world: World, key: str) -> Refusal:
+    """Make a running pod fail."""
+    pod = world.pod(key)
+    if pod is None:
+        return f"there is no pod {key}"
+    if pod.done or pod.deleted or not pod.node:
+        state = pod.phase.value.lower() if pod.done else "leaving" if pod.deleted else "waiting for a node"
+        return f"pod {key} is {state}; only a running pod can fail"
+    pod_failures.fail_pod(world, pod)
+    return DONE
+
+
+def _no_node(name: str) -> Refusal:
+    return f"there is no node {name}"
+
+
+MAX_NEW_NODES = 10_000
+"""Maximum nodes that one command adds."""
+TAINTED, DIVIDED = "TaintManagerEviction", "GpusDivided"
+
+
+def set_taint(world: World, command: SetTaint) -> Refusal:
+    """Add or remove a taint. NoExecute evicts the pods that do not tolerate it."""
+    node = world.node(command.node)
+    if node is None:
+        return _unknown_node(command.node)
+    taint = Taint(command.key, command.value, command.effect)
+    if not command.removed and (problem := taint_problem(taint)):
+        return problem
+    others = tuple(one for one in node.taints if (one.key, one.effect) != (taint.key, taint.effect))
+    if command.removed and len(others) == len(node.taints):
+        return f"node {node.name} has no taint {command.key}:{command.effect}"
+    taints = others if command.removed else (*others, taint)
+    if sorted(map(repr, taints)) == sorted(map(repr, node.taints)):
+        return NoChange(f"node {node.name} has taint {command.key}:{command.effect} already")
+    world.put(replace(node, taints=taints))
+    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
+    if not command.removed and command.effect == "NoExecute":
+        for pod in nodes.pods_on(world, node.name):
+            if not pod.deleted and not any(one.tolerates(taint) for one in pod.template.tolerations):
+                nodes.evict_pod(world, pod, reason=TAINTED, message=f"node {node.name} got taint {command.key}")
+    return DONE
+
+
+def add_nodes(world: World, like: str, number: int) -> Refusal:
+    """Add nodes like an existing one: its labels, topology and capacity; empty and ready.
+
+    DRA drivers publish the devices of each in ResourceSlices of its own.
+    """
+    node = world.node(like)
+    if node is None:
+        return _unknown_node(like)
+    if not 0 < number <= MAX_NEW_NODES:
+        return f"{number} nodes cannot join; 1 to {MAX_NEW_NODES:,} can"
+    names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
+    for _ in range(number):
+        twin = node.twin(next(names))
+        creating.create(world, replace(twin, uid=world.uid("Node", twin.name), created=world.now))
+        for part in [part for part in world.state.table("resource_slices").all() if part.node == like]:
+            creating.create(world, _slice_of(part, like, twin.name))
+    return DONE
+
+
+def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
+    """The same devices on another node, in a pool of their own; pools are usually named after their nodes."""
+
+    def renamed(old: str) -> str:
+        return old.replace(like, name) if like in old else f"{old}-{name}"
+
+    return replace(part, name=renamed(part.name), uid="", pool=renamed(part.pool), node=name)
+
+
+def divide_gpus(world: World, command: Divide) -> Refusal:
+    """Change a node's MIG partitioning. Pods on GPUs that are reset, or whose instances are deleted, fail."""
+    node = world.node(command.node)
+    if node is None:
+        return _unknown_node(command.node)
+    model = model_of(node.labels)
+    if model is None or model.mig is None:
+        return f"node {node.name} has no GPUs with MIG"
+    here = tuple(nodes.pods_on(world, node.name))
+    change = mig_node_changes(node, model, here, command.config, {})
+    problems = [change.problem] if change.problem else []
+    if not problems and not change.gpus:
+        return NoChange(f"the GPUs of node {node.name} already have this MIG configuration")
+    mig = Mig(strategy=MigStrategy(command.strategy), name=command.config)
+    made = apply_gpu_setup(_whole(node), GpuSetup(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
+    if problems:
+        return "; ".join(problems)
+    leaving = {key for gpu in change.gpus for key in gpu.leavers}
+    for pod in here:
+        if pod.key in leaving:
+            nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are being reconfigured (MIG)")
+    world.put(made)
+    amount = world.devices.of_node(made)
+    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)
+    return DONE
+
+
+def _whole(node: Node) -> Node:
+    """The node with unpartitioned GPUs."""
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    if division is None:
+        return node
+    notes = {key: value for key, value in node.annotations.items() if key not in (LAYOUT, DYNAMIC)}
+    return replace(
+        node,
+        annotations=notes,
+        capacity=_undivided(node.capacity, division.gpus),
+        allocatable=_undivided(node.allocatable, division.gpus),
+    )
+
+
+def _undivided(resources: Resources, gpus: int) -> Resources:
+    return {**{name: amount for name, amount in resources.items() if not is_mig(name)}, GPU: gpus}
+
+
+def _unknown_node(name: str) -> Refusal:
+    return f"there is no node {name}"

@@ -1,0 +1,264 @@
+"""MultiKueue: the manager dispatches workloads to worker clusters and mirrors their status.
+
+MultiKueue in the simulation: the manager dispatches workloads to worker clusters and mirrors their status.
+
+The workers are separate simulations on the manager's clock. A workload's copy there is a Workload without a job that
+runs as long as the manager's job; the manager creates no pods for it.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MILLISECOND, Span, Time
+from gpuconsole.model.commands import Command, Delete, SetActive, Submit
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.job import JobPhase
+from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION
+from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig
+from gpuconsole.model.workloads import CheckState, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.admission_checks import with_check
+from gpuconsole.scheduling.kueue.apply_decisions import queued_since
+from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
+from gpuconsole.scheduling.kueue.multikueue.group import (
+    CONTROLLER,
+    EVICTED_ON_MANAGER,
+    MultiKueueActions,
+    MultiKueueGroup,
+    Nomination,
+    all_at_once,
+    incremental,
+    step,
+)
+from gpuconsole.sim.controllers import eviction, workloads
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.distributions import draw
+from gpuconsole.sim.kernel import SyncWorkerClusters
+from gpuconsole.sim.world import Dispatch, World
+
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+
+
+def exchange(world: World) -> bool:
+    """Advance the workers to now, and every dispatched workload by one step; True if any changed."""
+    for member in world.members.values():
+        member.cluster.advance(world.now)
+    moved = False
+    for key in list(world.dispatches):
+        moved |= _bring_on(world, key)
+    return moved
+
+
+def check_of(world: World, workload: Workload) -> CheckState | None:
+    """The workload's MultiKueue check, if it has one and worker clusters exist."""
+    if not world.members:
+        return None
+    return next((check for check in workload.checks if _is_multikueue(world, check.name)), None)
+
+
+def _is_multikueue(world: World, name: str) -> bool:
+    known: AdmissionCheck | None = world.state.get(AdmissionCheck, name)
+    return known is not None and known.controller == CONTROLLER
+
+
+def pass_on(world: World, name: str, command: Command) -> Refusal:
+    """Carry out a command in a worker cluster, even if the manager cannot reach it."""
+    member = world.members.get(name)
+    if member is None:
+        return _no_cluster(world, name)
+    member.cluster.advance(world.now)
+    member.cluster.submit(command)
+    return DONE
+
+
+def lose(world: World, name: str, lost: bool) -> Refusal:
+    """Disconnect a worker cluster or reconnect it; a disconnected one continues on its own."""
+    member = world.members.get(name)
+    if member is None:
+        return _no_cluster(world, name)
+    if (member.lost is not None) == lost:
+        return NoChange(f"worker cluster {name} is {'lost' if lost else 'connected'} already")
+    world.members[name] = replace(member, lost=world.now if lost else None)
+    known: MultiKueueCluster | None = world.state.get(MultiKueueCluster, name)
+    if known is not None:
+        world.put(replace(known, active=not lost))
+    return DONE
+
+
+def _no_cluster(world: World, name: str) -> Refusal:
+    return f"there is no worker cluster {name}; there are: {', '.join(world.members) or 'none'}"
+
+
+def _bring_on(world: World, key: str) -> bool:
+    dispatch, local = world.dispatches[key], world.workload(key)
+    check = check_of(world, local) if local is not None else None
+    if local is None or check is None:
+        return _withdraw(world, key, dispatch.sent)
+    group = _group(world, local, check, dispatch)
+    moves = step(group, world.now, _settings(world).worker_lost_timeout)
+    if moves.again is not None:
+        world.kernel.at(moves.again, SyncWorkerClusters())
+    moved = _withdraw(world, key, moves.remove) or _carry_out(world, local, moves)
+    if moves.nominate:
+        moved |= _nominate(world, local, check)
+    return _mirror(world, key) or moved
+
+
+def _group(world: World, local: Workload, check: CheckState, dispatch: Dispatch) -> MultiKueueGroup:
+    names = dict.fromkeys((*_remotes(world, check), *dispatch.sent))
+    members = {name: world.members[name] for name in names if name in world.members}
+    return MultiKueueGroup(
+        local=local,
+        check=check,
+        copies={name: m.cluster.workload(local.key) for name, m in members.items() if m.lost is None},
+        lost={name: m.lost for name, m in members.items() if m.lost is not None},
+    )
+
+
+def _remotes(world: World, check: CheckState) -> Iterator[str]:
+    """The worker clusters of a check, in the order of its config."""
+    known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
+    name = known.parameters.rpartition("/")[2] if known is not None else ""
+    config: MultiKueueConfig | None = world.state.get(MultiKueueConfig, name)
+    yield from (cluster for cluster in (config.clusters if config is not None else ()) if cluster in world.members)
+
+
+def _settings(world: World) -> MultiKueueSettings:
+    return (world.policy.kueue or DEFAULT).multi_kueue
+
+
+def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
+    if moves.finish is not None:
+        jobphases.mark_phase(world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED)
+        workloads.finish(world, local, *moves.finish)
+        return True
+    if moves.check is not None:
+        answered = replace(
+            local,
+            checks=with_check(local.checks, replace(moves.check, since=world.now), world.now),
+            cluster=moves.cluster or local.cluster,
+            nominated_clusters=() if moves.cluster else local.nominated_clusters,
+        )
+        world.put(answered)
+        world.unchecked[local.key] = None
+        if moves.cluster:
+            world.dispatches[local.key] = replace(world.dispatches[local.key], runs=moves.cluster)
+        return True
+    if moves.stop is not None:
+        name, why = moves.stop
+        copy = world.members[name].cluster.workload(local.key)
+        if copy is not None and copy.active:
+            world.members[name].cluster.submit(SetActive(local.key, False, EVICTED_ON_MANAGER, why))
+            return True
+    return False
+
+
+def _withdraw(world: World, key: str, names: tuple[str, ...]) -> bool:
+    """Delete copies; those on disconnected clusters are deleted after reconnection."""
+    dispatch = world.dispatches[key]
+    gone = [name for name in names if name in world.members and world.members[name].lost is None]
+    for name in gone:
+        if world.members[name].cluster.workload(key) is not None:
+            world.members[name].cluster.submit(Delete("workloads", key))
+    left = tuple(name for name in dispatch.sent if name not in gone)
+    local = world.workload(key)
+    if not left and (local is None or local.finished or not local.reserved):
+        del world.dispatches[key]
+    else:
+        world.dispatches[key] = replace(dispatch, sent=left)
+    return bool(gone)
+
+
+def _nominate(world: World, local: Workload, check: CheckState) -> bool:
+    dispatch = world.dispatches[local.key]
+    nomination = _nomination(world, local, tuple(_remotes(world, check)), dispatch.started)
+    if nomination.again is not None and nomination.started != dispatch.started:
+        world.kernel.at(nomination.again, SyncWorkerClusters())
+    reached = [name for name in nomination.clusters if world.members[name].lost is None]
+    new = [name for name in reached if world.members[name].cluster.workload(local.key) is None]
+    for name in new:
+        world.members[name].cluster.submit(Submit((_copy(world, local),)))
+    sent = tuple(dict.fromkeys((*dispatch.sent, *new)))
+    world.dispatches[local.key] = replace(dispatch, started=nomination.started, sent=sent)
+    if nomination.clusters != local.nominated_clusters:
+        world.put(replace(local, nominated_clusters=nomination.clusters))
+    return bool(new)
+
+
+def _nomination(world: World, local: Workload, remotes: tuple[str, ...], started: Time | None) -> Nomination:
+    settings, kueue = _settings(world), world.policy.kueue or DEFAULT
+    if not settings.incremental:
+        return all_at_once(remotes)
+    return incremental(
+        local.nominated_clusters,
+        remotes,
+        started=started,
+        now=world.now,
+        step=settings.step_size,
+        in_order=kueue.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
+    )
+
+
+def _copy(world: World, local: Workload) -> Workload:
+    """The workload as created in a worker: its spec and the duration of its work."""
+    job = world.job(local.owner) if local.owner else None
+    notes = dict(local.annotations)
+    if job is not None:
+        drawn = world.policy.durations.sample(draw(world.seed, "duration", local.key))
+        notes[DURATION] = _exactly(job.duration if job.duration is not None else drawn)
+        if job.checkpoint_interval is not None:
+            notes[CHECKPOINT] = _exactly(job.checkpoint_interval)
+    return Workload(
+        namespace=local.namespace,
+        name=local.name,
+        labels={**local.labels, ORIGIN: "multikueue"},
+        annotations=notes,
+        queue=local.queue,
+        priority=local.priority,
+        priority_class=local.priority_class,
+        pod_sets=local.pod_sets,
+        max_execution_time=local.max_execution_time,
+    )
+
+
+def _exactly(span: Span) -> str:
+    return f"{span // MILLISECOND}ms"
+
+
+def _mirror(world: World, key: str) -> bool:
+    """Copy the status of the remote workload that runs into the local one."""
+    local, dispatch = world.workload(key), world.dispatches.get(key)
+    member = world.members.get(dispatch.runs) if dispatch is not None else None
+    if local is None or member is None or local.finished or not local.reserved:
+        return False
+    copy = member.cluster.workload(key)
+    if local.is_true(conditions.EVICTED):
+        if member.lost is not None or copy is None or not copy.reserved:
+            eviction.release(world, key)
+            world.dispatches[key] = replace(world.dispatches[key], runs="")
+            return True
+        return False
+    if not local.admitted or member.lost is not None:
+        return False
+    if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
+        return False
+    if not copy.is_true("PodsReady"):
+        waiting = queue_conditions.with_pods_not_ready(local, world.now)
+        world.put(waiting)
+        requeue_after.watch_requeue(world, waiting)
+        return True
+    world.put(queue_conditions.with_pods_ready(local, world.now))
+    jobphases.mark_phase(world, local.owner, JobPhase.RUNNING)
+    world.tell(
+        HistoryEventKind.STARTED,
+        workload=key,
+        queue=local.cluster_queue,
+        priority=local.priority,
+        waited=world.now - queued_since(local),
+        **world.devices.of_workload(local),
+    )
+    return True

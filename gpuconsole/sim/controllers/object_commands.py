@@ -1,0 +1,317 @@
+"""Creation, copying and deletion of objects, by commands and by arrival streams.
+
+Creation of objects, and replacement of configuration objects.
+
+Resubmits an existing job, workload or pod under another name.
+
+Deletion of objects with their dependents; objects in use are not deleted.
+
+Runs arrival streams: each arrival submits its job and sets the timer of the next one.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.autoscaling import ProvisioningRequestConfig
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, SchedulingWorkload
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.job import Job, again
+from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from gpuconsole.model.storage import PersistentVolumeClaim
+from gpuconsole.model.workloads import Workload, anew
+from gpuconsole.sim import arrivals
+from gpuconsole.sim.controllers import admission_checks as active_checks
+from gpuconsole.sim.controllers import admission_plugins as quotas
+from gpuconsole.sim.controllers import completion, jobs, nodes, pods, work
+from gpuconsole.sim.controllers import pods as pod_groups
+from gpuconsole.sim.controllers import queue_commands as queues
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.jobs import missing_runtime
+from gpuconsole.sim.controllers.volcano_queues import new_job_refusal
+from gpuconsole.sim.kernel import Arrive
+from gpuconsole.sim.world import World, running_group_key
+
+
+def create(world: World, obj: Object) -> Refusal:
+    """Create an object as the API server would, or return why that is refused."""
+    match obj:
+        case Job() | Workload() | Pod():
+            return _taken(world, obj) or _unwanted(world, obj) or _arrive(world, obj)
+        case _:
+            return _configure(world, obj)
+
+
+def _arrive(world: World, obj: Job | Workload | Pod) -> Refusal:
+    match obj:
+        case Job():
+            jobs.create_job(world, obj)
+        case Workload():
+            jobs.create_workload(world, obj)
+        case Pod():
+            jobs.create_pod(world, obj)
+    return DONE
+
+
+def _unwanted(world: World, obj: Job | Workload | Pod) -> Refusal:
+    match obj:
+        case Job():
+            wanted = new_job_refusal(world, obj) if obj.volcano is not None else missing_runtime(world, obj)
+            return wanted or quotas.quota_refusal(world, obj)
+        case Pod():
+            return quotas.quota_refusal(world, obj)
+        case Workload():
+            return quotas.quota_refusal(world, obj)
+
+
+def _taken(world: World, obj: Job | Workload | Pod) -> Refusal:
+    kind = obj.kind if isinstance(obj, Job) else type(obj).__name__
+    if world.state.get(type(obj), obj.key) is not None:
+        return f"{kind} {obj.namespace}/{obj.name} exists already; delete it first, or choose another name"
+    if _leaving(world, obj):
+        return f"pods of an earlier {kind} {obj.namespace}/{obj.name} are still terminating; retry in a moment"
+    return DONE
+
+
+def _leaving(world: World, obj: Job | Workload | Pod) -> bool:
+    """True if pods of an earlier object of this name still exist."""
+    if isinstance(obj, Pod):
+        return running_group_key(obj) in world.groups
+    if obj.key in world.groups:
+        return True
+    job = obj if isinstance(obj, Job) else Job(namespace=obj.namespace, name=obj.name)
+    first = obj.pod_sets[0].name if obj.pod_sets else ""
+    pod = world.pod(f"{obj.namespace}/{pod_name(job, first, 0)}")
+    return pod is not None and pod.deleted > 0
+
+
+def _configure(world: World, obj: Object) -> Refusal:
+    """Create or replace a configuration object, as `kubectl apply` does."""
+    if isinstance(obj, LocalQueue):
+        jobs.ensure_namespace(world, obj.namespace)
+    known = world.state.get(type(obj), obj.key)
+    new = known is None
+    if new and isinstance(obj, PersistentVolumeClaim | ResourceClaim) and (no := quotas.quota_refusal(world, obj)):
+        return no
+    obj = obj if known is None else _applied(known, obj)
+    if obj == known:
+        return DONE
+    world.put(obj)
+    match obj:
+        case Node():
+            world.tell(
+                HistoryEventKind.NODE_UP if new else HistoryEventKind.NODE_CHANGED,
+                node=obj.name,
+                **world.devices.of_node(obj),
+            )
+        case ClusterQueue(name=name):
+            world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
+            queues.recheck(world, obj)
+        case LocalQueue(cluster_queue=name):
+            world.tell(
+                HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=obj.key
+            )
+            queues.recheck(world, obj)
+        case Cohort(name=name):
+            world.tell(HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
+            queues.recheck_all(world)
+        case AdmissionCheck() | ProvisioningRequestConfig():
+            active_checks.refresh_active_checks(world)
+            queues.recheck_all(world)
+        case SchedulingWorkload():
+            pod_groups.ensure_waiting_pod_groups(world, obj)
+        case ResourceFlavor() | Topology():
+            queues.recheck_all(world)
+        case _:
+            pass
+    return DONE
+
+
+_KEPT = ("uid", "created", "consumed", "sampled", "usage")
+"""Fields of the existing object that a manifest does not change."""
+
+
+def _applied(known: Object, obj: Object) -> Object:
+    """The object after its manifest was applied to the existing one."""
+    kept = {name: getattr(known, name) for name in _KEPT if name in known.__struct_fields__}
+    return replace(obj, **kept)
+
+
+def copy(world: World, key: str, name: str) -> Refusal:
+    """Submit a copy of a job, a workload or a lone pod, whether that is pending, running or finished."""
+    twin = _twin(world, key, name)
+    if twin is None:
+        return f"there is no job, workload or pod {key} to resubmit"
+    return create(world, twin)
+
+
+def _twin(world: World, key: str, name: str) -> Job | Workload | Pod | None:
+    workload = world.workload(key)
+    job = _job(world, workload.owner if workload is not None else key)
+    if job is not None:
+        return again(job, name)
+    if workload is not None:
+        return replace(anew(workload), name=name, created=world.now)
+    pod = world.pod(key.removeprefix("Pod/"))
+    return _pod(pod, name) if pod is not None and not pod.job and not pod.workload else None
+
+
+def _job(world: World, key: str) -> Job | None:
+    """The job with this `Kind/namespace/name`, or the only one with this `namespace/name`."""
+    exact = world.job(key)
+    if exact is not None:
+        return exact
+    same = [job for job in world.state.table("jobs").all() if job.key.partition("/")[2] == key]
+    return same[0] if len(same) == 1 else None
+
+
+def _pod(pod: Pod, name: str) -> Pod:
+    return Pod(
+        namespace=pod.namespace,
+        name=name,
+        labels=pod.labels,
+        annotations=pod.annotations,
+        template=pod.template,
+        priority=pod.priority,
+        gang=pod.gang,
+        gang_size=pod.gang_size,
+        gates=pod.template.scheduling_gates,
+    )
+
+
+_KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()}
+
+
+def delete(world: World, table: str, key: str) -> Refusal:
+    """Delete an object by table and key, or return why not.
+
+    A workload or job may be named by `namespace/name`; without a table, a lone pod as well.
+    """
+    if not table or (table in _WORK and world.state.table(table).get(key) is None):
+        table, key = _meant(world, key, table)
+    kind = _KINDS.get(table)
+    if kind is None:
+        return f"there is no table {table}; the tables are {', '.join(_KINDS)}"
+    obj = world.state.table(table).get(key)
+    match obj:
+        case None:
+            return f"there is no {kind.__name__} {key}"
+        case Workload():
+            return _delete_owner(world, Workload, key)
+        case Job():
+            workload = _workload_of(world, key)
+            return _delete_owner(world, Workload if workload else Job, workload or key)
+        case Pod():
+            return _delete_pod(world, obj)
+        case Node():
+            nodes.lose_pods(world, key)
+            world.drop(Node, key)
+            world.tell(HistoryEventKind.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(obj))
+        case ClusterQueue() | LocalQueue():
+            return _delete_queue(world, obj)
+        case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
+            world.drop(kind, key)
+            active_checks.refresh_active_checks(world)
+            queues.recheck_all(world)
+        case _:
+            world.drop(kind, key)
+    return DONE
+
+
+_WORK = (TABLES[Workload], TABLES[Job])
+
+
+def _meant(world: World, name: str, table: str = "") -> tuple[str, str]:
+    """Table and key of the workload, else the job, else the pod with this `namespace/name`; else unchanged."""
+    if world.workload(name) is None:
+        job = next((job for job in world.state.table("jobs").all() if f"{job.namespace}/{job.name}" == name), None)
+        if job is not None:
+            return TABLES[Job], job.key
+        if world.pod(name) is not None and not table:
+            return TABLES[Pod], name
+    return table or TABLES[Workload], name
+
+
+def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:
+    completion.delete_owner(world, kind, key)
+    return DONE
+
+
+def _workload_of(world: World, job: str) -> str:
+    """The Workload of a job; for an elastic job, which may have several, an unfinished one."""
+    owned = [workload for workload in world.state.table("workloads").all() if workload.owner == job]
+    return min(owned, key=lambda workload: workload.finished).key if owned else ""
+
+
+def _delete_pod(world: World, pod: Pod) -> Refusal:
+    if pod.deleted:
+        return NoChange(f"pod {pod.key} is already terminating")
+    if pod.done or not pod.node:
+        pods.remove(world, (pod,), "Deleted")
+    elif pod.workload or pod.job:
+        nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
+    else:
+        work.interrupt(world, running_group_key(pod), pod=pod)
+        world.tell(HistoryEventKind.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod]))
+        pods.remove(world, (pod,), "Deleted")
+    return DONE
+
+
+def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
+    """Delete a queue once no workload holds quota through it (Kueue keeps it by a finalizer until then)."""
+    holding = queues.holders(world, queue)
+    if holding:
+        some = ", ".join(sorted(workload.key for workload in holding)[:3])
+        who = "1 workload holds" if len(holding) == 1 else f"{len(holding)} workloads hold"
+        return f"{who} quota through {queue.name} ({some}); drain it first"
+    waiting = queues.waiting_in(world, queue)
+    world.drop(type(queue), queue.key)
+    name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
+    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
+    for workload in waiting:
+        queue_conditions.record_obstacle(world, workload)
+    return DONE
+
+
+def open_arrival_streams(world: World) -> None:
+    """Submit the jobs present at the start, and set the timer of each stream's first arrival."""
+    for index, stream in enumerate(world.policy.arrivals):
+        for number in range(1, stream.at_start + 1):
+            create(world, arrivals.job(stream, world.seed, number))
+        _await(world, index, stream.at_start + 1, world.now + stream.first)
+
+
+def continue_arrival_streams(world: World, history: Iterable[HistoryEvent]) -> None:
+    """Resume each stream after its last job in the cluster or in the history."""
+    known = {f"{job.namespace}/{job.name}": job.created for job in world.state.table("jobs").all()}
+    known |= {line.workload: line.time for line in history if line.what is HistoryEventKind.SUBMITTED}
+    for index, stream in enumerate(world.policy.arrivals):
+        came = [
+            (number, time) for key, time in known.items() if (number := arrivals.number_of(stream, key)) is not None
+        ]
+        last, time = max(came, default=(stream.at_start, world.now))
+        first = stream.first if came and last <= stream.at_start else 0
+        _await(world, index, last + 1, time + first)
+
+
+def submit_arrival(world: World, timer: Arrive) -> None:
+    """Submit the job of an arrival."""
+    stream = world.policy.arrivals[timer.stream]
+    create(world, arrivals.job(stream, world.seed, timer.number))
+    _await(world, timer.stream, timer.number + 1, world.now)
+
+
+def redraw_arrival(world: World, timer: Arrive) -> None:
+    """Draw the next arrival of a timer again from now, because an observer cannot know it in advance."""
+    _await(world, timer.stream, timer.number, world.now)
+
+
+def _await(world: World, index: int, number: int, after: Time) -> None:
+    time = arrivals.next_arrival(world.policy.arrivals[index], world.seed, number, after)
+    if time is not None:
+        world.kernel.at(max(time, world.now), Arrive(index, number))

@@ -1,0 +1,196 @@
+"""Queues: commands on weights, cohorts and preemption policies, and the effect of changes on workloads.
+
+Commands that change weights, cohorts and preemption policies. Each returns why it was refused, or nothing.
+
+Queues: changes of stop policy and quota, and their effect on workloads.
+"""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.commands import SetCohort, SetPreemption, SetWeight
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    ClusterQueuePreemption,
+    Cohort,
+    FlavorQuotas,
+    LocalQueue,
+    PreemptionPolicy,
+    Quota,
+    StopPolicy,
+)
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.controllers import workload_controller as lifecycle
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.world import World
+
+
+def set_stop_policy(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
+    """Set the stop policy: Hold admits no new workload, HoldAndDrain also evicts admitted ones, None resumes."""
+    world.put(replace(queue, stop_policy=policy))
+    name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
+    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
+    for workload in waiting_in(world, queue):
+        lifecycle.restart(world, workload)
+    for workload in sorted(holders(world, queue), key=lambda held: held.key):
+        lifecycle.look(world, workload.key)
+    recheck(world, queue)
+
+
+def resize_quota(world: World, queue: ClusterQueue, flavor: str, resource: str, quota: Quota) -> None:
+    """Change one quota. Less quota evicts no workload."""
+    groups = tuple(
+        replace(group, flavors=tuple(_resized(f, resource, quota) if f.name == flavor else f for f in group.flavors))
+        for group in queue.resource_groups
+    )
+    world.put(replace(queue, resource_groups=groups))
+    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=queue.name, reason="Quota", flavor=flavor, message=resource)
+
+
+def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
+    """Recheck the pending workloads of a queue that was created, changed or deleted."""
+    for workload in waiting_in(world, queue):
+        queue_conditions.record_obstacle(world, workload)
+
+
+def recheck_all(world: World) -> None:
+    """Recheck all queues after a change of an object that ClusterQueues reference."""
+    for queue in list(world.state.table("cluster_queues").all()):
+        recheck(world, queue)
+
+
+def waiting_in(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
+    """Workloads without quota in this LocalQueue, or in the LocalQueues of this ClusterQueue."""
+    belongs = _belongs(world, queue)
+    return [w for w in _workloads(world) if not w.reserved and not w.finished and belongs(w)]
+
+
+def holders(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
+    """Workloads that hold quota in a ClusterQueue, or those of a LocalQueue that hold quota."""
+    if isinstance(queue, ClusterQueue):
+        return [w for w in _workloads(world) if w.cluster_queue == queue.name and w.reserved and not w.finished]
+    return [w for w in _workloads(world) if w.local_queue == queue.key and w.reserved and not w.finished]
+
+
+def _resized(flavor: FlavorQuotas, resource: str, quota: Quota) -> FlavorQuotas:
+    return replace(flavor, resources={**flavor.resources, resource: quota})
+
+
+def _belongs(world: World, queue: ClusterQueue | LocalQueue) -> Callable[[Workload], bool]:
+    if isinstance(queue, LocalQueue):
+        return lambda workload: workload.local_queue == queue.key
+    local_queues = {lq.key for lq in world.state.table("local_queues").all() if lq.cluster_queue == queue.name}
+    return lambda workload: workload.local_queue in local_queues
+
+
+def _workloads(world: World) -> Iterable[Workload]:
+    everything: Iterable[Workload] = world.state.table("workloads").all()
+    return everything
+
+
+_WITHIN = (
+    PreemptionPolicy.NEVER,
+    PreemptionPolicy.LOWER_PRIORITY,
+    PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
+)
+_RECLAIM = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY)
+_BORROW = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY)
+
+
+def set_weight(world: World, command: SetWeight) -> Refusal:
+    """Change a fair-sharing weight."""
+    if not 0 <= command.weight < 1e9:
+        return f"weight {command.weight:g} is not 0 or more"
+    found = _found(world, command.kind, command.queue)
+    if found is None:
+        return f"there is no {command.kind} {command.queue}"
+    if found.fair_weight == command.weight:
+        return NoChange(f"{command.kind} {command.queue} has weight {command.weight:g} already")
+    _changed(world, replace(found, fair_weight=command.weight), "Weight")
+    return DONE
+
+
+def set_cohort(world: World, command: SetCohort) -> Refusal:
+    """Move a ClusterQueue or a cohort to another parent."""
+    moved: ClusterQueue | Cohort
+    match found := _found(world, command.kind, command.queue):
+        case ClusterQueue():
+            limited = [
+                q for q in found.quotas().values() if q.borrowing_limit is not None or q.lending_limit is not None
+            ]
+            if not command.cohort and limited:
+                return f"ClusterQueue {found.name} has borrowing or lending limits, which it can have in a cohort only"
+            before, moved = found.cohort, replace(found, cohort=command.cohort)
+        case Cohort():
+            if command.cohort == found.name:
+                return f"Cohort {found.name} cannot be its own parent"
+            before, moved = found.parent, replace(found, parent=command.cohort)
+        case _:
+            return f"there is no {command.kind} {command.queue}"
+    if before == command.cohort:
+        where = f"in cohort {before}" if before else "in no cohort"
+        return NoChange(f"{command.kind} {command.queue} is {where} already")
+    _changed(world, moved, "Cohort")
+    return DONE
+
+
+def set_preemption(world: World, command: SetPreemption) -> Refusal:
+    """Change the preemption policy of a ClusterQueue, within what Kueue's webhook allows."""
+    queue = world.cluster_queue(command.cluster_queue)
+    if queue is None:
+        return f"there is no ClusterQueue {command.cluster_queue}"
+    policy = _preemption(queue.preemption, command)
+    borrow = policy.borrow_within_cohort.policy
+    for name, value, allowed in (
+        ("withinClusterQueue", policy.within_cluster_queue, _WITHIN),
+        ("reclaimWithinCohort", policy.reclaim_within_cohort, _RECLAIM),
+        ("borrowWithinCohort", borrow, _BORROW),
+    ):
+        if value not in allowed:
+            return f"{name} cannot be {value}; it is one of {', '.join(allowed)}"
+    if policy.reclaim_within_cohort is PreemptionPolicy.NEVER and borrow is not PreemptionPolicy.NEVER:
+        return "borrowWithinCohort needs a reclaimWithinCohort that is not Never"
+    if policy == queue.preemption:
+        return NoChange(f"ClusterQueue {queue.name} preempts in this way already")
+    _changed(world, replace(queue, preemption=policy), "Preemption")
+    return DONE
+
+
+def _preemption(old: ClusterQueuePreemption, command: SetPreemption) -> ClusterQueuePreemption:
+    borrow = old.borrow_within_cohort
+    threshold = command.max_priority_threshold
+    return ClusterQueuePreemption(
+        within_cluster_queue=command.within_cluster_queue or old.within_cluster_queue,
+        reclaim_within_cohort=command.reclaim_within_cohort or old.reclaim_within_cohort,
+        borrow_within_cohort=replace(
+            borrow,
+            policy=command.borrow_within_cohort or borrow.policy,
+            max_priority_threshold=borrow.max_priority_threshold if threshold is None else threshold,
+        ),
+    )
+
+
+def _found(world: World, kind: str, name: str) -> ClusterQueue | LocalQueue | Cohort | None:
+    match kind:
+        case "LocalQueue":
+            return world.local_queue(name)
+        case "ClusterQueue":
+            return world.cluster_queue(name)
+        case _:
+            cohort: Cohort | None = world.state.get(Cohort, name)
+            return cohort
+
+
+def _changed(world: World, new: ClusterQueue | LocalQueue | Cohort, reason: str) -> None:
+    """Apply the changed object, and recheck the affected queues."""
+    world.put(new)
+    match new:
+        case ClusterQueue(name=name) | LocalQueue(cluster_queue=name):
+            world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason=reason, message=new.key)
+            recheck(world, new)
+        case Cohort(name=name):
+            world.tell(HistoryEventKind.QUEUE_CHANGED, reason=reason, message=f"Cohort {name}")
+            recheck_all(world)

@@ -1,0 +1,118 @@
+"""Topology-aware scheduling: failed nodes, and the second scheduling pass (Kueue: TAS controllers).
+
+Failed and tainted nodes under workloads placed by topology (Kueue: TAS node controller).
+
+The second scheduling pass: topology assignments for workloads with quota, late or after a node failure.
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.labels import Taint
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.topology.node_failures import (
+    TERMINATED,
+    UNSCHEDULABLE,
+    NodeFailureActions,
+    NodeFailureInputs,
+    examine,
+)
+from gpuconsole.sim.controllers import eviction, nodes, workloads
+from gpuconsole.sim.controllers.specs import ungate
+from gpuconsole.sim.kernel import RecheckNode
+from gpuconsole.sim.world import World
+
+CORDONED = Taint("node.kubernetes.io/unschedulable")
+"""The taint that Kubernetes puts on a cordoned node."""
+UNHEALTHY = "UnhealthyNode"
+
+
+def look(world: World, name: str) -> None:
+    """Examine a node, and mark, ungate, evict or fail the workloads and pods that its state affects."""
+    session = world.session
+    if session is None or not session.places_pods:
+        return
+    known = NodeFailureInputs(
+        world.state.table("workloads").freeze(),
+        list(world.state.table("pods").all()),
+        {flavor.name: flavor for flavor in world.state.table("flavors").all() if isinstance(flavor, ResourceFlavor)},
+        session.config,
+    )
+    node = world.node(name)
+    _carry_out(world, name, examine(name, _as_tainted(node), known, world.now))
+
+
+def _as_tainted(node: Node | None) -> Node | None:
+    if node is None or not node.unschedulable or CORDONED in node.taints:
+        return node
+    return replace(node, taints=(*node.taints, CORDONED))
+
+
+def _carry_out(world: World, name: str, verdict: NodeFailureActions) -> None:
+    for workload in verdict.changed:
+        world.put(workload)
+        if name in workload.unhealthy_nodes:
+            _tell_lost(world, workload, name)
+        else:
+            ungate(world, workload)
+    for key, message in verdict.evicted.items():
+        victim = world.workload(key)
+        if victim is not None:
+            eviction.evict(world, victim, conditions.NODE_FAILURES, message)
+    for pod in verdict.to_fail:
+        current = world.pod(pod.key)
+        if current is not None and not current.done:
+            nodes.fail_pod(world, current, UNSCHEDULABLE, TERMINATED)
+    if verdict.again:
+        world.kernel.at(world.now + verdict.again, RecheckNode(name))
+
+
+def _tell_lost(world: World, workload: Workload, name: str) -> None:
+    message = f"Node {name} failed; the pods on it wait for another place"
+    workloads.tell(world, HistoryEventKind.PLACES, workload, reason=UNHEALTHY, message=message, node=name)
+
+
+SECOND_PASS_FAILED = "SecondPassFailed"
+NODE_REPLACED = "NodeReplaced"
+
+
+def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
+    """Record the topology assignment of a workload with quota; False if it has no quota, so that it is admitted.
+
+    Running pods stay where they are; those lost with a node are recreated in the new domains.
+    """
+    workload = world.workload(decision.workload)
+    if workload is None or not workload.reserved:
+        return False
+    placed = conditions.reserve(workload, decision.admission, at)
+    if not workload.admitted:
+        workloads.start(world, placed)
+    else:
+        world.put(placed)
+        nodes = ", ".join(workload.unhealthy_nodes)
+        workloads.tell(
+            world, HistoryEventKind.PLACES, placed, reason=NODE_REPLACED, message=f"Replaced unhealthy node(s): {nodes}"
+        )
+        ungate(world, placed)
+    return True
+
+
+def retry_second_pass(world: World, decision: KeepWaiting) -> None:
+    """Record that a second pass found no assignment, and try again."""
+    workload = world.workload(decision.workload)
+    if workload is not None:
+        workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)
+
+
+def give_up_second_pass(world: World, decision: Evict) -> None:
+    """Evict a workload that the scheduler gives up in its second pass."""
+    workload = world.workload(decision.workload)
+    if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
+        if decision.detail:
+            workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail)
+        eviction.evict(world, workload, decision.reason, decision.message)

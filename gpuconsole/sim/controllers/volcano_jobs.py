@@ -1,0 +1,414 @@
+"""Volcano's job controller: changes of pods and PodGroups become requests, requests become actions.
+
+Actions of Volcano's job controller: run at once or after a timeout, and applied to pods and status.
+
+Claims of Volcano Jobs: created and deleted with their job; a job whose claim is missing waits for it.
+
+Watches of Volcano's job controller: changes of its jobs' pods and PodGroups become requests.
+
+Pods of a Volcano Job and the counts of their running group: pods come and go while the job lives.
+
+Effects of a Volcano Job's new phase: history, the simulated job's status, cleanup.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MILLISECOND, Span
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.jobs.volcano import job_phase
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.storage import PersistentVolumeClaim
+from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
+from gpuconsole.scheduling.volcano.jobs.controller_actions import action_message, initial, kill, sync
+from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
+from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, with_claims
+from gpuconsole.scheduling.volcano.jobs.requests import (
+    SYNC,
+    Delayed,
+    JobRequest,
+    added,
+    event_of_change,
+    is_outdated,
+    outlived,
+    react,
+    request_of,
+    request_of_group,
+    request_of_job,
+    settled,
+    target_of,
+)
+from gpuconsole.scheduling.volcano.jobs.states import ActionPlan, ControllerCall, course
+from gpuconsole.scheduling.volcano.jobs.tasks import OUT_OF_SYNC, spec_of, task_of_pod, tasks_of
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
+from gpuconsole.sim.controllers import pods, work
+from gpuconsole.sim.controllers import volcano_queues as groups
+from gpuconsole.sim.controllers.admission_plugins import defaulted_sets, pod_priority
+from gpuconsole.sim.controllers.pods import create
+from gpuconsole.sim.kernel import ActLater, Restart, Retire
+from gpuconsole.sim.world import RunningGroup, VolcanoChange, World
+
+_SUFFIX = 12
+
+
+def ensure_claims(world: World, job: Job) -> Job:
+    """The job, with the claims that it owns created.
+
+    Raises:
+        VolumeClaimMissing: a claim that it names does not exist.
+    """
+    if not spec_of(job).volumes:
+        return job
+
+    def exists(key: str) -> bool:
+        return world.state.get(PersistentVolumeClaim, key) is not None
+
+    def name_for(number: int) -> str:
+        drawn = hashlib.sha256(f"{job.uid} {number}".encode()).hexdigest()[:_SUFFIX]
+        return f"{job.name}-pvc-{drawn}"
+
+    named, made = with_claims(job, exists, name_for)
+    for claim in made:
+        world.put(replace(claim, uid=world.uid("PersistentVolumeClaim", claim.key), created=world.now))
+    if named is not job:
+        world.put(named)
+    return named
+
+
+def tidy_claims(world: World) -> list[JobRequest]:
+    """Delete claims with their jobs; reconcile jobs whose missing claim exists now."""
+    for claim in list(world.state.table("persistent_volume_claims").all()):
+        if claim.job and world.job(claim.job) is None:
+            world.drop(PersistentVolumeClaim, claim.key)
+    asked = (request_of_job(job) for job in world.state.table("jobs").all() if _waits(world, job))
+    return [request for request in asked if request is not None]
+
+
+def _waits(world: World, job: Job) -> bool:
+    if job.volcano is None or not job.volcano.volumes or job.key in world.groups:
+        return False
+    if job.volcano_status.phase is not VolcanoPhase.PENDING:
+        return False
+    names = (volume.claim for volume in job.volcano.volumes if volume.claim)
+    return all(world.state.get(PersistentVolumeClaim, f"{job.namespace}/{name}") is not None for name in names)
+
+
+def pods_of_job(world: World, job: Job) -> list[Pod]:
+    """The pods of a job, including terminating and finished ones."""
+    group = world.groups.get(job.key)
+    return [pod for key in (group.pods if group else ()) if (pod := world.pod(key)) is not None]
+
+
+def enlist_pods(world: World, job: Job, made: Sequence[Pod]) -> bool:
+    """Create these pods of a job, with the additions of its plugins; False if the API server refuses some."""
+    group = world.groups.get(job.key) or RunningGroup(key=job.key, job=job.key)
+    fresh = [_finished(world, job, pod) for pod in made]
+    # A recreated pod has the name of the previous one, which the group may still list.
+    keys = tuple(dict.fromkeys((*group.pods, *(pod.key for pod in fresh))))
+    world.put_group(replace(group, pods=keys, is_reported=False))
+    return not create(world, group.key, fresh)
+
+
+def _finished(world: World, job: Job, pod: Pod) -> Pod:
+    whole = on_pod(job, pod)
+    return replace(
+        whole,
+        uid=world.uid("Pod", pod.key),
+        created=world.now,
+        priority=pod_priority(world, pod.template),
+        gang=group_name(job),
+    )
+
+
+def recount_pods(world: World, job: Job, group: RunningGroup) -> RunningGroup:
+    """Count a job's pods again; ended ones count as missing."""
+    pods = pods_of_job(world, job)
+    counted = replace(
+        group,
+        pods=tuple(pod.key for pod in pods),
+        need=max(spec_of(job).min_available, 1),
+        running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in pods),
+        starting=sum(bool(pod.node) and not (pod.deleted or pod.done or pod.started) for pod in pods),
+        leaving=sum(bool(pod.node) and pod.deleted > 0 and not pod.done for pod in pods),
+        missing=sum(pod.done for pod in pods),
+    )
+    world.groups[group.key] = counted
+    return counted
+
+
+EXIT_CODE = 1
+"""Exit code of the containers when a simulated pod fails by itself; there is none when a node is lost."""
+_BY_ITSELF = "Error"
+
+
+def request_about(world: World, change: VolcanoChange) -> JobRequest | None:
+    """The request caused by a change; None if it does not affect a job."""
+    obj = change.new or change.old
+    if isinstance(obj, PodGroup):
+        return _about_group(world, change.old, change.new)
+    assert isinstance(obj, Pod)
+    job = world.job(obj.job)
+    if job is None:
+        return None
+    old, new = change.old, change.new
+    assert not isinstance(old, PodGroup)
+    assert not isinstance(new, PodGroup)
+    if new is None:
+        return request_of(obj, job, JobEvent.POD_EVICTED)
+    if old is None:
+        return request_of(new, job, JobEvent.POD_PENDING)
+    if (old.phase, old.deleted > 0, is_outdated(old)) == (new.phase, new.deleted > 0, is_outdated(new)):
+        return None
+    exit_code = EXIT_CODE if new.reason == _BY_ITSELF else 0
+    # The other pods matter only when this one has succeeded.
+    others = pods_of_job(world, job) if new.phase is PodPhase.SUCCEEDED else ()
+    event = event_of_change(old, new, job, others)
+    return request_of(new, job, event, exit_code if event is JobEvent.POD_FAILED else 0)
+
+
+def _about_group(world: World, old: object, new: object) -> JobRequest | None:
+    """The request for a PodGroup that became Inqueue or Unknown."""
+    if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
+        return None
+    job = groups.group_owner(world, new.key)
+    return request_of_group(job, new, old) if job else None
+
+
+_ENDINGS = {
+    VolcanoPhase.COMPLETED: (HistoryEventKind.FINISHED, "Completed"),
+    VolcanoPhase.FAILED: (HistoryEventKind.FAILED, "Failed"),
+    VolcanoPhase.TERMINATED: (HistoryEventKind.FAILED, "Terminated"),
+}
+
+
+def reach_phase(world: World, job: Job) -> None:
+    """Handle a job's new phase."""
+    phase = job.volcano_status.phase
+    ending = _ENDINGS.get(phase)
+    if ending is not None:
+        _end(world, job, *ending)
+    elif phase is VolcanoPhase.ABORTED:
+        world.tell(
+            HistoryEventKind.EVICTED,
+            workload=job.key,
+            reason="Aborted",
+            message="the job is aborted until it is resumed",
+        )
+        jobphases.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
+    elif phase is VolcanoPhase.RUNNING:
+        # The job is marked as running only when its work begins.
+        world.dirty[job.key] = None
+    else:
+        jobphases.mark_phase(world, job.key, job_phase(phase))
+
+
+def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
+    members = pods_of_job(world, job)
+    retries = job.volcano_status.retry_count
+    loss = work.interrupt(world, job.key) if what is HistoryEventKind.FAILED else work.NOTHING
+    world.tell(
+        what,
+        workload=job.key,
+        reason=reason,
+        message=f"phase {reason} after {retries} retries" if retries else f"phase {reason}",
+        **world.devices.held(members),
+        lost_gpu_seconds=loss.gpu_seconds,
+        cost=loss.cost,
+    )
+    jobphases.mark_phase(world, job.key, job_phase(job.volcano_status.phase))
+    _clean_up_later(world, job, members)
+
+
+def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
+    """Delete a job with ttlSecondsAfterFinished, and its pods, after that time (garbage collector)."""
+    ended = world.job(job.key)
+    ttl = spec_of(job).ttl
+    if ttl is None:
+        ttl_after_finished.retire_later(world, (ended, *members))
+        return
+    pods_too = tuple((TABLES[Pod], pod.key, pod.uid) for pod in members)
+    world.kernel.at(world.now + ttl, Retire((*pods_too, (TABLES[Job], job.key, job.uid))))
+
+
+def complete_work(world: World, job: Job) -> bool:
+    """Complete the running pods of the tasks that complete the job, or else all running ones; False if none runs."""
+    group = world.groups.get(job.key)
+    if group is not None:
+        world.groups[job.key] = replace(group, start=None)
+    running = [pod for pod in pods_of_job(world, job) if pod.started and not pod.done and not pod.deleted]
+    deciding = _deciding(job)
+    for pod in [pod for pod in running if task_of_pod(pod) in deciding] or running:
+        pods.end(world, pod)
+    return bool(running)
+
+
+def _deciding(job: Job) -> set[str]:
+    return {
+        task.name
+        for task in tasks_of(job)
+        for policy in task.policies
+        if policy.action is JobAction.COMPLETE_JOB and JobEvent.TASK_COMPLETED in policy.events
+    }
+
+
+_ATTEMPTS: Span = 5 * MILLISECOND * (2**15 - 1)
+"""Time from the first attempt of a request to its 15th retry; the delay begins at 5 ms and doubles."""
+_EVICTING_ACTIONS = (
+    *(JobAction.RESTART_JOB, JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION),
+    *(JobAction.ABORT_JOB, JobAction.TERMINATE_JOB),
+)
+"""Actions whose deletion of running pods is recorded as an eviction."""
+
+
+def ask(world: World, request: JobRequest | None) -> None:
+    """Add a request to the controller's queue."""
+    if request is not None:
+        world.requests.append(request)
+
+
+def proceed(world: World) -> None:
+    """Turn the next object change into a request; without changes, handle the next request."""
+    if world.changes:
+        ask(world, request_about(world, world.changes.pop(0)))
+    else:
+        _handle(world, world.requests.pop(0))
+
+
+def start(world: World, job: Job) -> None:
+    """Reconcile a new job."""
+    ask(world, request_of_job(job))
+
+
+def _handle(world: World, request: JobRequest) -> None:
+    job = world.job(request.job)
+    if job is None:
+        world.delays.pop(request.job, None)
+        return
+    delays = outlived(world.delays.get(job.key, {}), request)
+    reaction = react(job, request)
+    if reaction.delay:
+        delayed = Delayed(request=request, action=reaction.action, due=world.now + reaction.delay)
+        later = added(delays, delayed)
+        if later is not delays:
+            world.kernel.at(delayed.due, ActLater(job.key, request.pod))
+        world.delays[job.key] = dict(later)
+        return
+    if delays or job.key in world.delays:
+        world.delays[job.key] = dict(delays)
+    if not (reaction == SYNC and _syncs_next(world, job)):
+        execute(world, job, reaction.action, request)
+
+
+def _syncs_next(world: World, job: Job) -> bool:
+    """True if the next request only syncs the same job: one sync is enough for both."""
+    return bool(world.requests) and world.requests[0].job == job.key and react(job, world.requests[0]) == SYNC
+
+
+def act(world: World, timer: ActLater) -> None:
+    """Run an action whose timeout is over, unless it was cancelled or replaced."""
+    delayed = world.delays.get(timer.job, {}).get(timer.pod)
+    job = world.job(timer.job)
+    if job is not None and delayed is not None and delayed.due == world.now:
+        del world.delays[timer.job][timer.pod]
+        execute(world, job, delayed.action, delayed.request)
+
+
+def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> None:
+    """Run an action in the job's phase; delayed actions with the same target are cancelled."""
+    chosen = course(job, action, target_of(action, request))
+    if chosen.call is ControllerCall.SYNC:
+        _sync(world, job, chosen)
+    else:
+        _kill(world, job, chosen, action)
+    left = settled(world.delays.get(job.key, {}), action, request)
+    if left:
+        world.delays[job.key] = dict(left)
+    else:
+        world.delays.pop(job.key, None)
+
+
+def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
+    begun = replace(job, volcano_status=initial(job, world.now))
+    try:
+        begun = ensure_claims(world, begun)
+    except VolumeClaimMissing as problem:
+        if job.volcano_status.phase is VolcanoPhase.NEW:
+            text = f"Failed to create PVC, err: {problem}"
+            world.tell(HistoryEventKind.PENDING, workload=job.key, reason="PVCError", message=text)
+        _write(world, job, begun.volcano_status)
+        return
+    group = groups.ensure_group(world, begun)
+    whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
+    synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
+    try:
+        complete = enlist_pods(world, whole, synced.create)
+    except ValueError as problem:
+        world.tell(HistoryEventKind.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=str(problem))
+        return
+    if not complete:
+        _retry(world, job)
+        return
+    if synced.delete:
+        work.interrupt(world, job.key)
+        pods.remove(world, synced.delete, "ScaledDown")
+    _write(world, world.job(job.key) or job, synced.status)
+
+
+def _retry(world: World, job: Job) -> None:
+    """Terminate a job after the last attempt to create pods (handleJobError, --max-requeue-num); before it, wait."""
+    since = world.groups[job.key].refused_since
+    if since is None:
+        return
+    if since == world.now:
+        world.kernel.at(since + _ATTEMPTS, Restart(job.key))
+    elif world.now >= since + _ATTEMPTS:
+        text = f"Job failed on action {JobAction.SYNC_JOB} for retry limit reached"
+        world.tell(HistoryEventKind.PENDING, workload=job.key, reason="ExecuteAction", message=text)
+        execute(world, job, JobAction.TERMINATE_JOB, JobRequest(job=job.key))
+
+
+def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None:
+    members = pods_of_job(world, job)
+    killing = kill(job, members, chosen, world.now)
+    if killing is None:
+        return
+    if killing.delete:
+        loss = work.interrupt(world, job.key)
+        marked = [_marked(world, pod) for pod in killing.delete]
+        if action in _EVICTING_ACTIONS and any(pod.node for pod in marked):
+            world.tell(
+                HistoryEventKind.EVICTED,
+                workload=job.key,
+                reason=action.value,
+                message=action_message(action).strip(),
+                **world.devices.held(marked),
+                lost_gpu_seconds=loss.gpu_seconds,
+                cost=loss.cost,
+            )
+        pods.remove(world, marked, action.value)
+    groups.drop_group(world, job)
+    _write(world, world.job(job.key) or job, killing.status)
+
+
+def _marked(world: World, pod: Pod) -> Pod:
+    marked = replace(pod, annotations={**pod.annotations, OUT_OF_SYNC: "true"})
+    world.put(marked)
+    return marked
+
+
+def _write(world: World, job: Job, status: VolcanoStatus) -> None:
+    """Update the status; a new phase triggers another reconcile."""
+    before = job.volcano_status
+    if status == before:
+        return
+    job = replace(job, volcano_status=status, failures=status.retry_count)
+    world.put(job)
+    if status.phase is not before.phase:
+        reach_phase(world, job)
+        ask(world, request_of_job(job))

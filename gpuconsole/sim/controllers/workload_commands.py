@@ -1,0 +1,248 @@
+"""Commands on one workload or job. Each returns its refusal, or nothing.
+
+Commands on one workload: stop, resume, requeue, prioritise, move, finish. Each returns its refusal, or nothing.
+
+Suspension of jobs without a Workload, by their own field (spec.suspend).
+
+Commands on a Volcano Job: scale a task, abort and resume by a Command of bus.volcano.sh.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.job import CronRules, Job, JobPhase
+from gpuconsole.model.volcano import JobAction, VolcanoPhase
+from gpuconsole.model.workloads import RequeueState, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.slices import latest_active
+from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_replicas
+from gpuconsole.sim.controllers import completion, eviction, jobs, pods, work
+from gpuconsole.sim.controllers import job_lifecycle as jobphases
+from gpuconsole.sim.controllers import jobs as cron
+from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.world import RunningGroup, World
+
+_KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
+_OTHERS = (
+    *("RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication"),
+    *("RayJob", "RayCluster", "RayService", "SparkApplication", "AppWrapper"),
+)
+
+
+def job_named(world: World, key: str) -> Job | None:
+    """The unfinished job with this `namespace/name` or full key."""
+    found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_OTHERS))))
+    return next((job for job in found if job is not None and not job.ended), None)
+
+
+def set_job_active(world: World, job: Job, active: bool) -> Refusal:
+    """Suspend a job, which deletes its pods, or resume it."""
+    if job.kind not in (*_KINDS, *_OTHERS):
+        return f"a {job.kind} cannot be suspended; scale it to 0"
+    if jobs.managed(world, job):
+        return f"job {job.key} is Kueue's to suspend; stop its workload"
+    if job.suspended is not active:
+        return NoChange(f"job {job.key} is {'active' if active else 'suspended'} already")
+    if isinstance(job.rules, CronRules):
+        resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
+        world.put(resumed)
+        world.parents[job.key] = None
+        cron.arm_cron(world, resumed)
+    elif active:
+        if job.key in world.groups:
+            return f"pods of {job.key} are still terminating; retry in a moment"
+        jobphases.mark_phase(world, job.key, JobPhase.PENDING)
+        jobs.start_unmanaged(world, replace(job, suspended=False))
+    else:
+        _suspend(world, job)
+    return DONE
+
+
+def _suspend(world: World, job: Job) -> None:
+    loss = work.interrupt(world, job.key)
+    jobphases.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
+    group = world.groups.get(job.key)
+    members = pods.pods_of(world, group) if group is not None else []
+    world.tell(
+        HistoryEventKind.EVICTED,
+        workload=job.key,
+        reason="Suspended",
+        message="Job suspended",
+        **world.devices.held(members),
+        lost_gpu_seconds=loss.gpu_seconds,
+        cost=loss.cost,
+    )
+    pods.remove(world, [pod for pod in members if not pod.done], "Suspended")
+    if group is not None:
+        world.dirty[group.key] = None
+
+
+_STOPPED = (VolcanoPhase.ABORTING, VolcanoPhase.ABORTED)
+
+
+def volcano_job_named(world: World, key: str) -> Job | None:
+    """The unfinished Volcano Job with this `namespace/name` or full key."""
+    job = world.job(key) or world.job(f"VolcanoJob/{key}")
+    return job if job is not None and job.volcano is not None and not job.ended else None
+
+
+def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
+    """Scale the tasks of a job, as far as Volcano's webhook allows."""
+    for task in tasks_of(job):
+        if task.least > task.replicas:
+            return f"'minAvailable' must be <= 'replicas' in task: {task.name}"
+    if spec_of(job).min_available > total_replicas(job):
+        return "job 'minAvailable' must not be greater than total replicas"
+    world.put(job)
+    actions.ask(world, request_of_job(job, before))
+    return DONE
+
+
+def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
+    """Abort a job, or resume an aborted one (a Command of bus.volcano.sh)."""
+    stopped = job.volcano_status.phase in _STOPPED
+    if active is not stopped:
+        return NoChange(f"job {job.key} is {'active' if active else 'stopped'} already")
+    if active:
+        job = replace(job, suspended=False)
+        world.put(job)
+    action = JobAction.RESUME_JOB if active else JobAction.ABORT_JOB
+    actions.ask(world, request_of_command(job.key, action))
+    return DONE
+
+
+def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
+    """Deactivate a workload (which evicts it if it holds quota) or activate it; `cause` and `why` are the reason.
+
+    A Volcano Job without a Workload is aborted or resumed; any other such job is suspended.
+    """
+    workload, job = world.workload(key), volcano_job_named(world, key)
+    if workload is None and job is not None:
+        return set_volcano_job_active(world, job, active)
+    plain = job_named(world, key) if workload is None else None
+    if plain is not None:
+        return set_job_active(world, plain, active)
+    if workload is None or workload.finished:
+        return _no_workload(world, workload, key)
+    if workload.active == active:
+        return NoChange(f"workload {key} is {'active' if active else 'stopped'} already")
+    if not active:
+        _stop(world, workload, cause, why)
+        return DONE
+    changed = replace(workload, active=True)
+    if not workload.reserved:
+        changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
+    world.put(changed)
+    queue_conditions.record_obstacle(world, changed)
+    return DONE
+
+
+def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
+    """Evict a workload for good and reset its requeue state. One without quota gets the condition, too."""
+    stopped = replace(workload, active=False, requeue=RequeueState())
+    message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
+    if workload.is_true(conditions.EVICTED):
+        world.put(stopped)
+    elif workload.reserved:
+        eviction.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
+    else:
+        world.put(conditions.evict(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
+    queue_conditions.record_obstacle(world, stopped)
+
+
+def requeue(world: World, key: str) -> Refusal:
+    """Evict a workload and requeue it."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(world, workload, key)
+    if workload.is_true(conditions.EVICTED) and workload.reserved:
+        return NoChange(f"workload {key} is already being requeued: its pods are terminating")
+    if not workload.reserved:
+        return NoChange(f"workload {key} is already pending; only workloads with reserved quota can be requeued")
+    eviction.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
+    return DONE
+
+
+def set_priority(world: World, key: str, priority: int, class_name: str = "") -> Refusal:
+    """Change the priority of a pending or running workload; its class as well if one is named."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(world, workload, key)
+    if not -(2**31) <= priority < 2**31:
+        return f"priority {priority} is outside the 32-bit range that Kubernetes allows"
+    if class_name:
+        workload = replace(workload, priority_class=class_name, priority_kind="WorkloadPriorityClass")
+    if workload == world.workload(key) and workload.priority == priority:
+        return NoChange(f"workload {key} has priority {priority} already")
+    world.put(replace(workload, priority=priority))
+    return DONE
+
+
+def move(world: World, key: str, queue: str) -> Refusal:
+    """Move a pending workload to another LocalQueue of its namespace."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(world, workload, key)
+    if workload.reserved:
+        return f"workload {key} holds quota in {workload.cluster_queue}; stop it first, then move it, then resume it"
+    if world.local_queue(f"{workload.namespace}/{queue}") is None:
+        names = sorted(q.name for q in world.state.table("local_queues").all() if q.namespace == workload.namespace)
+        known = ", ".join(names) or "none"
+        return f"namespace {workload.namespace} has no LocalQueue {queue}; it has: {known}"
+    if workload.queue == queue:
+        return NoChange(f"workload {key} is in {queue} already")
+    job = world.job(workload.owner) if workload.owner else None
+    if job is not None:
+        world.put(replace(job, queue=queue))
+    moved = replace(workload, queue=queue, inadmissible=False)
+    world.put(moved)
+    queue_conditions.record_obstacle(world, moved)
+    return DONE
+
+
+def finish(world: World, key: str) -> Refusal:
+    """Finish a workload, a lone pod or (by `namespace/name`) a job now, whether or not it ran."""
+    workload = world.workload(key) or _workload_of(world, key)
+    if workload is not None and workload.finished:
+        return _no_workload(world, workload, key)
+    group = world.groups.get(workload.key) if workload is not None else _group_of(world, key)
+    if group is not None:
+        completion.complete(world, group, ordered=True)
+    elif workload is not None:
+        completion.finish_waiting(world, workload)
+    else:
+        return f"there is no unfinished workload, job or pod {key}"
+    return DONE
+
+
+def _workload_of(world: World, key: str) -> Workload | None:
+    """The Workload of the job with this `namespace/name` or `Kind/namespace/name`.
+
+    An elastic job may have several: the one with quota, else the first unfinished one.
+    """
+    everything: Iterable[Workload] = world.state.table("workloads").all()
+    owned = [w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])]
+    waiting = [workload for workload in owned if not workload.finished]
+    return latest_active(waiting) or next(iter(waiting or owned), None)
+
+
+def _group_of(world: World, key: str) -> RunningGroup | None:
+    """The running group of a lone pod or of a job without a Workload."""
+    return next((group for group in world.groups.values() if key in (group.key, group.key.partition("/")[2])), None)
+
+
+def meant(world: World, key: str) -> str:
+    """The key of the Workload with this key, or of the job with this name; the key itself without one."""
+    workload = None if world.workload(key) is not None else _workload_of(world, key)
+    return key if workload is None else workload.key
+
+
+def _no_workload(world: World, workload: Workload | None, key: str) -> Refusal:
+    if workload is None and _group_of(world, key) is not None:
+        return f"{key} has no Workload object, which this command needs"
+    return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

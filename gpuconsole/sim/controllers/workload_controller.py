@@ -1,0 +1,170 @@
+"""Kueue's workload controller: admitted and finished workloads, and concurrent-admission variants.
+
+Kueue's workload controller: the effect of queues, time and pods on admitted and finished workloads.
+
+The rules are in `scheduling.kueue.controller`; this module applies them until nothing is left to do.
+
+Concurrent-admission variants of Workloads: created, activated, stopped, and followed by their parent's job.
+
+A variant has no pods: those are created when its parent is admitted, and an evicted variant keeps its quota until the
+parent's pods are gone (Kueue 0.19 pkg/controller/concurrentadmission).
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.events import HistoryEventKind, KueueEvent
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.concurrent_admission import VARIANT_WAIT, reconcile_variants
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
+from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, deactivation_left, reconcile, restarted
+from gpuconsole.sim.controllers import completion, eviction, workloads
+from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.kernel import ReconcileVariants, ReconcileWorkload
+from gpuconsole.sim.world import World
+
+MOST_STEPS = 8
+"""Maximum reconciles of a workload at one moment: it is marked for deactivation, deactivated, evicted …"""
+
+
+def look_again(world: World, timer: ReconcileWorkload) -> None:
+    """Handle a timer, unless it was replaced meanwhile."""
+    if world.reconcile_timers.get(timer.workload) != world.now:
+        return
+    del world.reconcile_timers[timer.workload]
+    if not _forget(world, timer.workload):
+        look(world, timer.workload)
+
+
+def look(world: World, key: str) -> None:
+    """Reconcile a workload that holds quota or is finished, and set the next timer."""
+    looked: ReconcileResult | None = None
+    for _ in range(MOST_STEPS):
+        workload, session = world.workload(key), world.session
+        if workload is None or session is None or not (workload.reserved or workload.finished):
+            return
+        outcome = reconcile(workload, session.look_up_queues(workload), session.config, world.now)
+        if outcome.workload is workload and outcome.eviction is None:
+            looked = outcome
+            break
+        _carry_out(world, workload, outcome)
+    workload = world.workload(key)
+    if workload is not None:
+        requeue_after.watch_requeue(world, workload, looked)
+
+
+def restart(world: World, workload: Workload) -> None:
+    """Reactivate a workload that was evicted when its queue stopped, if the queue runs again."""
+    if world.session is None:
+        return
+    outcome = restarted(workload, world.session.look_up_queues(workload), world.now)
+    if outcome is not None and outcome.workload is not None:
+        world.put(outcome.workload)
+
+
+def _carry_out(world: World, before: Workload, outcome: ReconcileResult) -> None:
+    after, why = outcome.workload, outcome.eviction
+    if after is None:
+        world.drop(Workload, before.key)
+        said = outcome.events[0].message
+        workloads.tell(world, HistoryEventKind.DELETED, before, reason="Retention", message=said)
+    elif why is not None:
+        eviction.evict(world, after, why.reason, why.message, cause=why.cause)
+    elif after.admitted and not before.admitted:
+        workloads.start(world, before)
+    elif before.reserved and not after.reserved:
+        _take_back(world, before, after)
+    else:
+        world.put(after)
+
+
+def _take_back(world: World, before: Workload, after: Workload) -> None:
+    """Release the quota of a workload that was not admitted yet."""
+    world.put(replace(after, inadmissible=False))
+    said = after.condition(QUOTA_RESERVED)
+    if said is not None:
+        queue = queue_conditions.cluster_queue_of(world, before)
+        world.tell(
+            HistoryEventKind.PENDING,
+            workload=after.key,
+            queue=queue,
+            reason=said.reason,
+            message=said.message,
+            priority=after.priority,
+            **world.devices.of_workload(after),
+        )
+    if after.checks:
+        world.unchecked[after.key] = None
+
+
+def _forget(world: World, key: str) -> bool:
+    """Delete a job that Kueue deactivated, with its workload, after its retention time."""
+    workload, session = world.workload(key), world.session
+    if workload is None or session is None:
+        return True
+    kept = session.config.object_retention.after_deactivated_by_kueue
+    if kept is None or workload.reserved or deactivation_left(workload, kept, world.now) != 0:
+        return False
+    completion.delete_owner(world, Workload, key)
+    return True
+
+
+def reconcile_family(world: World, key: str) -> None:
+    """Reconcile a parent and its variants."""
+    parent = world.workload(key)
+    if parent is None:
+        _orphan(world, key)
+        return
+    queue = _queue_of(world, parent)
+    if queue is None or queue.concurrent_admission is None or world.session is None:
+        return
+    if not is_parent(parent):
+        world.put(replace(parent, labels={**parent.labels, PARENT: "true"}))
+        return
+    names = world.children_workloads.get(key, {})
+    variants = [variant for name in names if (variant := world.workload(name)) is not None]
+    outcome = reconcile_variants(parent, variants, queue, world.now, granular=world.granular)
+    before = {workload.key: workload for workload in (parent, *variants)}
+    for variant in outcome.created:
+        workloads.submit(world, replace(variant, uid=world.next_uid(variant.key), created=world.now))
+    for name in outcome.deleted:
+        world.drop(Workload, name)
+    for changed in outcome.changed:
+        _change(world, before[changed.key], changed)
+    for event in outcome.events:
+        _tell(world, event)
+    if outcome.again == VARIANT_WAIT:
+        world.kernel.at(world.now + VARIANT_WAIT, ReconcileVariants(key))
+
+
+def _queue_of(world: World, workload: Workload) -> ClusterQueue | None:
+    local_queue = world.local_queue(workload.local_queue)
+    return world.cluster_queue(local_queue.cluster_queue) if local_queue is not None else None
+
+
+def _orphan(world: World, key: str) -> None:
+    """Delete variants with their parent (the garbage collector)."""
+    for name in tuple(world.children_workloads.get(key, ())):
+        world.drop(Workload, name)
+
+
+def _change(world: World, before: Workload, after: Workload) -> None:
+    """Apply a change of a parent or a variant."""
+    evicted = after.condition(conditions.EVICTED)
+    if evicted is not None and evicted.status and not before.is_true(conditions.EVICTED):
+        eviction.evict(world, before, evicted.reason, evicted.message)
+    elif after.admitted and not before.admitted:
+        workloads.start(world, after)
+    elif before.admitted and before.active and not after.active:
+        eviction.evict(world, after, conditions.DEACTIVATED, "The workload is deactivated")
+    else:
+        world.put(after)
+
+
+def _tell(world: World, event: KueueEvent) -> None:
+    workload = world.workload(event.workload)
+    if workload is not None:
+        workloads.tell(world, HistoryEventKind.PENDING, workload, reason=event.reason, message=event.message)
