@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from gpuconsole.insight.engines import EnginesInForce
-from gpuconsole.insight.kueue_liveness import KueueProblem
-from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.visibility_positions import VisibilityPositions
+from gpuconsole.insight.health.engines import EnginesInForce
+from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.index.positions import VisibilityPositions
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event

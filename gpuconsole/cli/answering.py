@@ -20,7 +20,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.admission_view import AdmissionView, view_of, view_on
+from gpuconsole.insight.pending.why import AdmissionView, view_of, view_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import HistoryEvent

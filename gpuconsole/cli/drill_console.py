@@ -6,7 +6,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.sources import status_of
 from gpuconsole.config import Config
-from gpuconsole.insight.drill_session import DrillSession
+from gpuconsole.insight.drill import DrillSession
 from gpuconsole.services.console import Console
 from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.ui.drill_console import DrillApp

@@ -11,15 +11,15 @@ from gpuconsole.cli.answering import CommandAnswer, QuestionContext, nothing_sai
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.errors import SourceError
 from gpuconsole.insight.data_gaps import missing_for_forecast
-from gpuconsole.insight.engine_comparison import (
+from gpuconsole.insight.health.engines import engines
+from gpuconsole.insight.tables import counted, seconds, table
+from gpuconsole.insight.whatif.engine_comparison import (
     ComparedJob,
     ComparedQueue,
     EngineComparison,
     EngineTotals,
     compare_engines,
 )
-from gpuconsole.insight.engines import engines
-from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_exactly, format_seconds, format_time
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.volcano.config import HELM_CONF

@@ -8,14 +8,14 @@ import click
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
-from gpuconsole.insight.calibration import PastEstimate, calibrate, coverage
-from gpuconsole.insight.capacity import cohort_cycle
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
-from gpuconsole.insight.estimates import KEPT, Estimate, EstimateHistory
-from gpuconsole.insight.eta import RUNS
-from gpuconsole.insight.expected_start import Eta, corrected, current_position, expected_start, waits
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.forecast.calibration import PastEstimate, calibrate, coverage
+from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory
+from gpuconsole.insight.forecast.eta import RUNS
+from gpuconsole.insight.forecast.expected_start import Eta, corrected, current_position, expected_start, waits
+from gpuconsole.insight.index.capacity import cohort_cycle
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.snapshot import Snapshot

@@ -19,8 +19,8 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import missing_for_admission
-from gpuconsole.insight.forecast import Forecast, forecast
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastChecker, ForecastDifferences
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences
+from gpuconsole.insight.forecast.forecast import Forecast, forecast
 from gpuconsole.model.clock import SECOND, Span, format_span, format_time
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.insight.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.device_units import device_cell

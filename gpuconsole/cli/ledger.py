@@ -6,7 +6,7 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import QUOTA
-from gpuconsole.insight.loan_ledger import ledger
+from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 

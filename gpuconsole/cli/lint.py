@@ -11,7 +11,8 @@ from msgspec import Struct
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.linting import Gathered, LintedCluster, gather
 from gpuconsole.cli.options import OpenRequest, policed
-from gpuconsole.insight.linting import LintFinding, LintLevel, comments, lint
+from gpuconsole.insight.linting import LintFinding, LintLevel, lint
+from gpuconsole.insight.linting import schedulers as comments
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.documents.findings import path_text
 from gpuconsole.model.manifests import Finding as Unusable

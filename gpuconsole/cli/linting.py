@@ -11,8 +11,7 @@ from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.scenarios import scenario_findings, unreported, wrong_expectations
 from gpuconsole.cli.sources import catalogue_for
 from gpuconsole.insight.linting import LintEngines, LintFacts
-from gpuconsole.insight.linting.facts import placed_by
-from gpuconsole.insight.linting.findings import object_name
+from gpuconsole.insight.linting.facts import object_name, placed_by
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import SourceText, read_sources
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load

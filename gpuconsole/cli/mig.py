@@ -6,7 +6,7 @@ import click
 
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.mig_changes import MigNodeChange, mig_changes
+from gpuconsole.insight.index.device_layout import MigNodeChange, mig_changes
 from gpuconsole.insight.tables import table
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.gpus import mig_reconfiguration as mig_parted

@@ -11,7 +11,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
-from gpuconsole.insight.plan import CapacityPlan, PlanOption, plan
+from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.scenario_steps import as_changes
 from gpuconsole.ui.answers.plan import plan_lines

@@ -14,9 +14,8 @@ from gpuconsole.cli.options import OpenRequest, configured
 from gpuconsole.cli.preemptions_report import Body, PreemptionEntry, as_document, as_text
 from gpuconsole.cli.subjects import subject_named
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.preemption_stats import about, chain, preemption_stats
-from gpuconsole.insight.preemptions import PreemptionRow, rows
-from gpuconsole.insight.unqueued_work import pods_of
+from gpuconsole.insight.index.unqueued_work import pods_of
+from gpuconsole.insight.preemption.history import PreemptionRow, about, chain, preemption_stats, rows
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot

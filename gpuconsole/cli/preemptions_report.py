@@ -5,9 +5,15 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gpuconsole.insight.losses import at_least
-from gpuconsole.insight.preemption_choice_text import WORDS, shares, whose
-from gpuconsole.insight.preemption_stats import EvictionCycle, PreemptionCount, PreemptionStats
+from gpuconsole.insight.preemption.history import (
+    WORDS,
+    EvictionCycle,
+    PreemptionCount,
+    PreemptionStats,
+    at_least,
+    shares,
+    whose,
+)
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import SECOND, format_span
 from gpuconsole.model.decisions import PreemptionTrace

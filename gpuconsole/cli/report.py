@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gpuconsole.insight.device_demand import amount_of
-from gpuconsole.insight.losses import NOTHING_LOST, LostWork, lost_by_one
-from gpuconsole.insight.phases import phase_of
-from gpuconsole.insight.pools import MachinePool
+from gpuconsole.insight.cost import MachinePool
+from gpuconsole.insight.index.demand import amount_of
+from gpuconsole.insight.index.pods import phase_of
+from gpuconsole.insight.preemption.history import NOTHING_LOST, LostWork, lost_by_one
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, device_cell, short_amount

@@ -10,7 +10,15 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast, missing_for_placement
-from gpuconsole.insight.risk import EFFORT, LIMIT, RUNS, EvictionRiskProgress, Risk, eviction_risk_steps, reclaim_risk
+from gpuconsole.insight.preemption.risk import (
+    EFFORT,
+    LIMIT,
+    RUNS,
+    EvictionRiskProgress,
+    Risk,
+    eviction_risk_steps,
+    reclaim_risk,
+)
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
 from gpuconsole.ui.answers.risk import endangered, risk_lines

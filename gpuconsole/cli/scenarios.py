@@ -8,8 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.cli.findings import as_line
-from gpuconsole.insight.expect_forms import ExpectError
-from gpuconsole.insight.expectations import read_expectation
+from gpuconsole.insight.expectations import ExpectError, read_expectation
 from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity
 from gpuconsole.sim.scenario import Scenario, load_scenario

@@ -14,7 +14,7 @@ from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, repor
 from gpuconsole.cli.scenarios import misread_expectations
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
-from gpuconsole.insight.pools import pools
+from gpuconsole.insight.cost import pools
 from gpuconsole.model.clock import Span, Time, format_exactly, format_span, parse_span
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean

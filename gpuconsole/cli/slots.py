@@ -5,7 +5,7 @@ import msgspec
 
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.insight.data_gaps import PLACES, IdleBound, bound_of_idle, missing_for_admission
-from gpuconsole.insight.slots import slots
+from gpuconsole.insight.sharing.slots import slots
 from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
 
 VERSION = 4

@@ -11,7 +11,7 @@ from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.preemptions import with_stories
+from gpuconsole.insight.preemption.history import with_stories
 from gpuconsole.model.clock import Span
 from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode

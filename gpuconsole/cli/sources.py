@@ -17,7 +17,7 @@ from gpuconsole.cli.saved import saved_in, with_overrides
 from gpuconsole.cli.scenarios import LineOf, placed, wrong_expectations
 from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
-from gpuconsole.insight.engines import engines
+from gpuconsole.insight.health.engines import engines
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue

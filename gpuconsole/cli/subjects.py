@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.unqueued_work import outermost, unqueued_work
+from gpuconsole.insight.index.unqueued_work import outermost, unqueued_work
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called
 

@@ -18,8 +18,8 @@ from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
-from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
-from gpuconsole.insight.whatif_verdict import verdict
+from gpuconsole.insight.whatif.answer import verdict
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.manifests import Severity, load

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.insight.tables import counted, seconds, table
-from gpuconsole.insight.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome
-from gpuconsole.insight.whatif_evictions import EvictedWorkload
-from gpuconsole.insight.whatif_verdict import in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.insight.whatif.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome
 from gpuconsole.model.clock import Span, Time, format_seconds, format_tenths
 from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named

@@ -9,12 +9,12 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering
 from gpuconsole.cli.subjects import subject_named
 from gpuconsole.insight.data_gaps import missing_for_admission
-from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.insight.unblock.pod_placement_check import PlacementResult
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import WhyPending, rehearsal_of, rehearsal_on, unblocking, why
+from gpuconsole.insight.pending.why_text import Mark, evidence_lines, flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.unblock.changes import in_words
+from gpuconsole.insight.unblock.placement_trial import PlacementResult
 from gpuconsole.insight.unblock.search import Suggestions
-from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import WhyPending, rehearsal_of, rehearsal_on, unblocking, why
-from gpuconsole.insight.why_lines import Mark, evidence_lines, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called, named

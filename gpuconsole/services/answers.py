@@ -9,15 +9,14 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Backend, Forkable, LiveBackend
 from gpuconsole.errors import NotSupportedError, UnseenError, WorkerError
-from gpuconsole.insight.admission_view import AdmissionView, view_of, view_on
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
-from gpuconsole.insight.expected_start import corrected
-from gpuconsole.insight.plan import PlanProgress, plan_steps
-from gpuconsole.insight.risk import EvictionRiskProgress, eviction_risk_steps
-from gpuconsole.insight.start_estimates import StartEstimates, calibrated
-from gpuconsole.insight.whatif import WhatIfProgress, what_if_steps
-from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, trying
-from gpuconsole.insight.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.estimates import StartEstimates, calibrated
+from gpuconsole.insight.forecast.expected_start import corrected
+from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.pending.why import AdmissionView, Tried, rehearsal_of, rehearsal_on, trying, view_of, view_on
+from gpuconsole.insight.preemption.risk import EvictionRiskProgress, eviction_risk_steps
+from gpuconsole.insight.whatif.plan import PlanProgress, plan_steps
+from gpuconsole.insight.whatif.whatif import WhatIfProgress, what_if_steps
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command

@@ -11,16 +11,16 @@ from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, LiveBacken
 from gpuconsole.backends.guard import AuditEntry, Guard
 from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
 from gpuconsole.errors import NotSupportedError
-from gpuconsole.insight import positions
-from gpuconsole.insight.engines import EnginesInForce, sharing
-from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import ForecastDifferences
-from gpuconsole.insight.kueue_liveness import KueueProblem
-from gpuconsole.insight.losses import Losses, lost_by
+from gpuconsole.insight.forecast.backtest import ForecastDifferences
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.health.engines import EnginesInForce, sharing
+from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.trends import Trends
+from gpuconsole.insight.index import positions
+from gpuconsole.insight.index.positions import VisibilityPositions
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.insight.overview import LastHour, last_hour
-from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.trends import Trends
-from gpuconsole.insight.visibility_positions import VisibilityPositions
+from gpuconsole.insight.preemption.history import Losses, lost_by
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Calibration, CoverageRecord, PastEstimate, calibrate, coverage
-from gpuconsole.insight.estimates import EstimateHistory
+from gpuconsole.insight.forecast.calibration import Calibration, CoverageRecord, PastEstimate, calibrate, coverage
+from gpuconsole.insight.forecast.estimates import EstimateHistory
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import history

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.trends import Trends, UtilizationSample
+from gpuconsole.insight.health.trends import Trends, UtilizationSample
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import gpus

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuconsole.insight.trends import DevicePlace, UtilizationSample
+from gpuconsole.insight.health.trends import DevicePlace, UtilizationSample
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.text import clean
 

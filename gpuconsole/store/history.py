@@ -4,11 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
-from gpuconsole.insight.calibration import PastEstimate
-from gpuconsole.insight.estimates import KEPT
-from gpuconsole.insight.losses import Losses, added, lost_by
+from gpuconsole.insight.forecast.calibration import PastEstimate
+from gpuconsole.insight.forecast.estimates import KEPT
 from gpuconsole.insight.overview import LastHour, hour_of
-from gpuconsole.insight.preemptions import NEEDED
+from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.store import queries

@@ -14,11 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Interval, PastEstimate
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
-from gpuconsole.insight.losses import Losses, LostWork
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
+from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
-from gpuconsole.insight.preemptions import NEEDED
+from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.decisions import ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent

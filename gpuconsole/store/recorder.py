@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import PastEstimate
-from gpuconsole.insight.forecast_check import ForecastDifferences
-from gpuconsole.insight.trends import UtilizationSample
+from gpuconsole.insight.forecast.backtest import ForecastDifferences
+from gpuconsole.insight.forecast.calibration import PastEstimate
+from gpuconsole.insight.health.trends import UtilizationSample
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EVERYTHING, Visibility

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpuconsole.insight.cost_report import By, Cost, CostReport, PoolCost
-from gpuconsole.insight.losses import LostWork
+from gpuconsole.insight.cost import By, Cost, CostReport, PoolCost
+from gpuconsole.insight.preemption.history import LostWork
 from gpuconsole.model.device_units import WHOLE_GPU, short_plural
 from gpuconsole.model.resources import format_quantity, short
 from gpuconsole.ui import format as fmt

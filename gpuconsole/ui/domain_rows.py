@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gpuconsole.insight.gpumap import GpuState
-from gpuconsole.insight.largest_gang import SIZES, GangLimits, LargestGang, largest
-from gpuconsole.insight.topology import HOST, DomainUsage
+from gpuconsole.insight.index.gpu_map import GpuState
+from gpuconsole.insight.index.largest_gang import SIZES, GangLimits, LargestGang, largest
+from gpuconsole.insight.index.topology import HOST, DomainUsage
 from gpuconsole.model.device_units import described
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column

@@ -1,6 +1,6 @@
 """The console opened for one drill."""
 
-from gpuconsole.insight.drill_session import DrillSession
+from gpuconsole.insight.drill import DrillSession
 from gpuconsole.services.console import Console
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.drill import DrillScreen

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.insight.device_demand import wanted_units
-from gpuconsole.insight.drill_session import DrillEviction, PredictionScore, StepResult, UpcomingStep
-from gpuconsole.insight.preemption_choice_text import WORDS
+from gpuconsole.insight.drill import DrillEviction, PredictionScore, StepResult, UpcomingStep
+from gpuconsole.insight.index.demand import wanted_units
+from gpuconsole.insight.preemption.history import WORDS
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod

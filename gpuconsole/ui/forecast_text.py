@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuconsole.insight.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
 from gpuconsole.model.clock import Time
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column

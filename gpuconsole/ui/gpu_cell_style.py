@@ -14,8 +14,8 @@ from zlib import crc32
 
 from rich.cells import cell_len
 
-from gpuconsole.insight.gpu_alarm_rules import HOT
-from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
+from gpuconsole.insight.health.telemetry import HOT
+from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState
 from gpuconsole.model.clock import DAY, HOUR, Span, Time
 from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry, busy
 from gpuconsole.model.text import clean

@@ -5,8 +5,8 @@ Objects that are not visible (RBAC) are handled by the answers themselves (`Snap
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.alert_kinds import Alert, AlertKind
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.health.alerts import Alert, AlertKind
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode
 from gpuconsole.services.status import ConsoleStatus
 
 

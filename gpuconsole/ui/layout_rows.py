@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpuconsole.insight.gpumap import GpuRow
-from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus
+from gpuconsole.insight.index.device_layout import NO_PLACE, WHOLE, GpuUnit, NodeGpus
+from gpuconsole.insight.index.gpu_map import GpuRow
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_cell_style import FREE, GPU_GLYPHS

@@ -1,6 +1,6 @@
 """Columns of the node list."""
 
-from gpuconsole.insight.gpumap import GpuRow, GpuState, used_of
+from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, used_of
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as CELLS
 from gpuconsole.ui.paint import GLYPHS, Cell

@@ -1,9 +1,9 @@
 """Lines about a workload's estimated start or preemption risk."""
 
-from gpuconsole.insight.estimates import Estimate
-from gpuconsole.insight.expected_start import Eta
-from gpuconsole.insight.risk import WorkloadRisk
-from gpuconsole.insight.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.estimates import Estimate
+from gpuconsole.insight.forecast.expected_start import Eta
+from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.preemption.risk import WorkloadRisk
 from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui import format as fmt

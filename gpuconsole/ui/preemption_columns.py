@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.preemptions import ACTIONS, RULES, PreemptionRow
+from gpuconsole.insight.preemption.history import ACTIONS, RULES, PreemptionRow
 from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.device_units import short_amount
 from gpuconsole.ui import format as fmt

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics
+from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics
 from gpuconsole.model.clock import HOUR, SECOND, Time, format_span
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line

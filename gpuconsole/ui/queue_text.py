@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.queue_alerts import starved_text
-from gpuconsole.insight.quota_node import NodeKind, QuotaUse
+from gpuconsole.insight.health.alerts import starved_text
+from gpuconsole.insight.index.available_quota import UsableQuota
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaUse
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.usable_quota import UsableQuota
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuconsole.insight.start_estimates import StartEstimates
+from gpuconsole.insight.forecast.estimates import StartEstimates
 from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui.columns import Column

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Collection, Mapping
 
-from gpuconsole.insight.demand import pod_accelerators
-from gpuconsole.insight.device_choices import DeviceChoice, choice_of, device_choices
-from gpuconsole.insight.headroom import Headroom
+from gpuconsole.insight.index.available_quota import DeviceChoice, Headroom, choice_of, device_choices
+from gpuconsole.insight.index.demand import pod_accelerators
 from gpuconsole.model.clock import Span, format_exactly, parse_span
 from gpuconsole.model.device_units import DeviceUnit, counted_units
 from gpuconsole.model.job import Job

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.insight.gpu_alarm_rules import HOT, MeasuredGpu
-from gpuconsole.insight.hardware import WHOLE, GpuUnit
-from gpuconsole.insight.telemetry import Average, Coverage, GpuUtilization
-from gpuconsole.insight.trends import BINS, Trend, Trends, known
+from gpuconsole.insight.health.telemetry import HOT, Average, Coverage, GpuUtilization, MeasuredGpu
+from gpuconsole.insight.health.trends import BINS, Trend, Trends, known
+from gpuconsole.insight.index.device_layout import WHOLE, GpuUnit
 from gpuconsole.model.clock import Time
 from gpuconsole.model.telemetry import GpuMetric
 from gpuconsole.ui import format as fmt

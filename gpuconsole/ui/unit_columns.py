@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from gpuconsole.insight.hardware import NO_PLACE, WHOLE, GpuUnit, NodeGpus, PodGroupGpus, guessed_uses
-from gpuconsole.insight.trends import Trends
+from gpuconsole.insight.health.trends import Trends
+from gpuconsole.insight.index.device_layout import NO_PLACE, WHOLE, GpuUnit, NodeGpus, PodGroupGpus, guessed_uses
 from gpuconsole.model.gpus.models import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.insight.device_demand import wanted_units
+from gpuconsole.insight.index.demand import wanted_units
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Span, format_exactly
 from gpuconsole.model.commands import (

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from rich.cells import set_cell_size
 
 from gpuconsole.insight.tables import counted, seconds
-from gpuconsole.insight.whatif import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome
-from gpuconsole.insight.whatif_evictions import EvictedWorkload
-from gpuconsole.insight.whatif_verdict import in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.insight.whatif.whatif import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome
 from gpuconsole.model.clock import Span, Time, format_seconds, format_tenths
 from gpuconsole.model.device_units import short_plural
 from gpuconsole.ui import format as fmt

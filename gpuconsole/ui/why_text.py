@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import PLACES, Tried
+from gpuconsole.insight.pending.why_text import flavor_lines, room_lines, suggestion_texts
 from gpuconsole.insight.unblock.search import Suggestion
-from gpuconsole.insight.why import PLACES, Tried
-from gpuconsole.insight.why_lines import flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt

@@ -2,15 +2,14 @@
 
 from typing import NamedTuple
 
-from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.gpumap import gpu_map
-from gpuconsole.insight.pending import PendingExplanation
-from gpuconsole.insight.pending_reasons import UNDER_WAY
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.index.gpu_map import gpu_map
+from gpuconsole.insight.pending.pending import PendingExplanation
+from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason
+from gpuconsole.insight.pending.why import Tried
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment
-from gpuconsole.insight.why import Tried
-from gpuconsole.insight.workload_outlook import WorkloadOutlook
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, described

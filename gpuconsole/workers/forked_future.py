@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.garbage import collect_by_hand
-from gpuconsole.insight.future_events import FutureEvents
-from gpuconsole.insight.futures import Future, FutureRunner, FutureStatus, FutureTotals
+from gpuconsole.insight.whatif.futures import Future, FutureEvents, FutureRunner, FutureStatus, FutureTotals
 from gpuconsole.model import snapshot as diff
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cooperative import Steps

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import ForecastChecker, ForecastDifferences
-from gpuconsole.insight.whatif import prepare
-from gpuconsole.insight.why import Tried, trying
+from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDifferences
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.pending.why import Tried, trying
+from gpuconsole.insight.whatif.whatif import prepare
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import Applied, Event

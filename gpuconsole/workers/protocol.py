@@ -5,14 +5,14 @@ from typing import Union
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.insight.forecast import Forecast
-from gpuconsole.insight.forecast_check import ForecastDifferences
-from gpuconsole.insight.plan import PlanProgress
-from gpuconsole.insight.risk import EvictionRiskProgress
-from gpuconsole.insight.start_estimates import StartEstimates
-from gpuconsole.insight.whatif import WhatIfProgress
-from gpuconsole.insight.why import Tried
-from gpuconsole.insight.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.backtest import ForecastDifferences
+from gpuconsole.insight.forecast.estimates import StartEstimates
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.pending.why import Tried
+from gpuconsole.insight.preemption.risk import EvictionRiskProgress
+from gpuconsole.insight.whatif.plan import PlanProgress
+from gpuconsole.insight.whatif.whatif import WhatIfProgress
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
-from gpuconsole.insight.admission_view import view_on
-from gpuconsole.insight.plan import plan_steps
-from gpuconsole.insight.risk import eviction_risk_steps
-from gpuconsole.insight.start_estimates import start_estimate_steps
-from gpuconsole.insight.whatif import prepare, what_if_steps
-from gpuconsole.insight.why import rehearsal_of, trying
-from gpuconsole.insight.workload_outlook import outlook_steps
+from gpuconsole.insight.forecast.estimates import start_estimate_steps
+from gpuconsole.insight.forecast.workload_outlook import outlook_steps
+from gpuconsole.insight.pending.why import rehearsal_of, trying, view_on
+from gpuconsole.insight.preemption.risk import eviction_risk_steps
+from gpuconsole.insight.whatif.plan import plan_steps
+from gpuconsole.insight.whatif.whatif import prepare, what_if_steps
 from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import ClusterHealth, Missing
-from gpuconsole.insight.engines import EnginesInForce
-from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.visibility_positions import VisibilityPositions
+from gpuconsole.insight.health.engines import EnginesInForce
+from gpuconsole.insight.index.positions import VisibilityPositions
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event

@@ -10,9 +10,9 @@ from gpuconsole.cli.answering import QuestionContext
 from gpuconsole.cli.eta import as_recorded
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import ENOUGH, CoverageRecord
 from gpuconsole.insight.data_gaps import latency_assumption
-from gpuconsole.insight.expected_start import expected_start
+from gpuconsole.insight.forecast.calibration import ENOUGH, CoverageRecord
+from gpuconsole.insight.forecast.expected_start import expected_start
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.snapshot import encode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.model.snapshot import encode
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening

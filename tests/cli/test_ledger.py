@@ -2,8 +2,7 @@
 
 import json
 
-from gpuconsole.insight.loan_ledger import LoanLedger
-from gpuconsole.insight.starving import Starving
+from gpuconsole.insight.sharing.ledger import LoanLedger, Starving
 from gpuconsole.model.resources import GPU
 from gpuconsole.ui.answers.ledger import ledger_lines
 from tests.cli.line import Line

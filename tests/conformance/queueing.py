@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.positions import pending, position
-from gpuconsole.insight.queue_index import queue_index
+from gpuconsole.insight.index.positions import pending, position
+from gpuconsole.insight.index.queues import queue_index
 from gpuconsole.model.clock import Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuconsole.insight.calibration import Interval, PastEstimate
-from gpuconsole.insight.losses import LostWork
-from gpuconsole.insight.phases import phase_of
-from gpuconsole.insight.trends import UtilizationSample
+from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
+from gpuconsole.insight.health.trends import UtilizationSample
+from gpuconsole.insight.index.pods import phase_of
+from gpuconsole.insight.preemption.history import LostWork
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import TABLES

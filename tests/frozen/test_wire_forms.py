@@ -23,30 +23,28 @@ from gpuconsole.cli.preemptions_report import Body
 from gpuconsole.cli.report import Detail, EventRecord, QueueRow, WorkloadTotals
 from gpuconsole.config import PREFIX, Config
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns.pattern import AntiPattern
-from gpuconsole.insight.considered import ConsideredFlavor
+from gpuconsole.insight.antipatterns.patterns import AntiPattern
+from gpuconsole.insight.cost import MachinePool
 from gpuconsole.insight.data_gaps import IdleBound
-from gpuconsole.insight.engine_comparison import EngineComparison
-from gpuconsole.insight.engine_shares import QueueShare
-from gpuconsole.insight.expect_forms import FORMS as EXPECTATIONS
-from gpuconsole.insight.expect_forms import INCLUDES, POOL
-from gpuconsole.insight.expected_start import CohortPosition
-from gpuconsole.insight.forecast import WorkloadForecast
-from gpuconsole.insight.forecast_check import ForecastDifference
-from gpuconsole.insight.fragmentation import Usefulness
-from gpuconsole.insight.loan_ledger import LoanLedger
-from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.insight.plan import PlanObstacle, PlanOption
-from gpuconsole.insight.pools import MachinePool
-from gpuconsole.insight.positions import Position
-from gpuconsole.insight.quota_breakdown import QuotaBreakdown
-from gpuconsole.insight.risk import Risk
-from gpuconsole.insight.shares import ShareReport
-from gpuconsole.insight.slots import StartableGangs
-from gpuconsole.insight.telemetry import Utilization
-from gpuconsole.insight.unblock.steps import Step
-from gpuconsole.insight.whatif import WhatIf
-from gpuconsole.insight.why import Evidence
+from gpuconsole.insight.expectations import FORMS as EXPECTATIONS
+from gpuconsole.insight.expectations import INCLUDES, POOL
+from gpuconsole.insight.forecast.backtest import ForecastDifference
+from gpuconsole.insight.forecast.expected_start import CohortPosition
+from gpuconsole.insight.forecast.forecast import WorkloadForecast
+from gpuconsole.insight.health.telemetry import Utilization
+from gpuconsole.insight.index.engine_queues import QueueShare
+from gpuconsole.insight.index.fragmentation import Usefulness
+from gpuconsole.insight.index.positions import Position
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import ConsideredFlavor, Evidence, QuotaBreakdown
+from gpuconsole.insight.preemption.risk import Risk
+from gpuconsole.insight.sharing.ledger import LoanLedger
+from gpuconsole.insight.sharing.shares import ShareReport
+from gpuconsole.insight.sharing.slots import StartableGangs
+from gpuconsole.insight.unblock.changes import Step
+from gpuconsole.insight.whatif.engine_comparison import EngineComparison
+from gpuconsole.insight.whatif.plan import PlanObstacle, PlanOption
+from gpuconsole.insight.whatif.whatif import WhatIf
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.documents.findings import Finding

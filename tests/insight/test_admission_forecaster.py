@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Forecast, ForecastAction, Forecaster, assigned, forecast
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster, assigned, forecast
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind

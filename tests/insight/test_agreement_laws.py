@@ -7,19 +7,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.admission_view import view_on
-from gpuconsole.insight.largest_gang import SIZES
-from gpuconsole.insight.loan_ledger import ReclaimScenario, ledger
-from gpuconsole.insight.loans import loans
-from gpuconsole.insight.positions import pending, positions
-from gpuconsole.insight.preemptions import PreemptionRow, rows
-from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, every
-from gpuconsole.insight.reasons import PendingReason, code_of
-from gpuconsole.insight.shares import shares
-from gpuconsole.insight.slots import starts
-from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
-from gpuconsole.insight.why import rehearsal_of, rehearsal_on, why
+from gpuconsole.insight.index.largest_gang import SIZES
+from gpuconsole.insight.index.positions import pending, positions
+from gpuconsole.insight.index.quota_tree import NodeKind, every, quota_tree
+from gpuconsole.insight.pending.reasons import PendingReason, code_of
+from gpuconsole.insight.pending.why import rehearsal_of, rehearsal_on, view_on, why
+from gpuconsole.insight.preemption.history import PreemptionRow, rows
+from gpuconsole.insight.sharing.ledger import ReclaimScenario, ledger
+from gpuconsole.insight.sharing.loans import loans
+from gpuconsole.insight.sharing.shares import shares
+from gpuconsole.insight.sharing.slots import starts
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.decisions import Admit, Preempt

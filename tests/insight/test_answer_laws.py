@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.loan_ledger import ledger
-from gpuconsole.insight.loans import loans
-from gpuconsole.insight.risk import WorkloadRisk, risk
-from gpuconsole.insight.slots import starts
-from gpuconsole.insight.whatif import WhatIf, WhatIfEviction, what_if, what_if_steps
+from gpuconsole.insight.preemption.risk import WorkloadRisk, risk
+from gpuconsole.insight.sharing.ledger import ledger
+from gpuconsole.insight.sharing.loans import loans
+from gpuconsole.insight.sharing.slots import starts
+from gpuconsole.insight.whatif.whatif import WhatIf, WhatIfEviction, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.commands import (
     Command,

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode, total_per_day
+from gpuconsole.insight.antipatterns.findings import antipatterns
+from gpuconsole.insight.antipatterns.patterns import AntiPattern, AntiPatternCode, total_per_day
+from gpuconsole.insight.health.alerts import AlertKind, alerts
 from gpuconsole.insight.linting import LintEngines
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.bandwidth import connection
+from gpuconsole.insight.index.device_layout import connection
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.gpus.models import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
-from gpuconsole.insight.admission_view import view_on
 from gpuconsole.insight.data_gaps import IdleBound, bound_of_idle, missing_for_placement
-from gpuconsole.insight.fragmentation import Slots, Usefulness
-from gpuconsole.insight.risk import reclaim_risk
-from gpuconsole.insight.slots import StartableGangs, slots
+from gpuconsole.insight.index.fragmentation import Slots, Usefulness
+from gpuconsole.insight.pending.why import view_on
+from gpuconsole.insight.preemption.risk import reclaim_risk
+from gpuconsole.insight.sharing.slots import StartableGangs, slots
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, Visibility, VisibilityGap, decode, encode

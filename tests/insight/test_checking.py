@@ -1,8 +1,7 @@
 """Who holds quota and does not run: on the dashboard's numbers, and among what needs attention."""
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.checking import checking
+from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.index.queues import checking
 from gpuconsole.insight.overview import waiting
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.device_units import WHOLE_GPU

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode
-from gpuconsole.insight.cost_report import cost_report
+from gpuconsole.insight.antipatterns.findings import antipatterns
+from gpuconsole.insight.antipatterns.patterns import AntiPattern, AntiPatternCode
+from gpuconsole.insight.cost import cost_report
+from gpuconsole.insight.health.alerts import AlertKind, alerts
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.device_units import short_plural
 from gpuconsole.model.events import Applied

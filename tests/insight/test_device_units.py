@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.cost import hourly, node_hourly
-from gpuconsole.insight.cost_report import By, cost_report
+from gpuconsole.insight.cost import By, cost_report, hourly, node_hourly
 from gpuconsole.insight.data_gaps import IdleBound
-from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.insight.health.alerts import AlertKind
+from gpuconsole.insight.index.gpu_map import gpu_rows
+from gpuconsole.insight.index.topology import domains
 from gpuconsole.insight.overview import dashboard
-from gpuconsole.insight.slots import slots
-from gpuconsole.insight.topology import domains
+from gpuconsole.insight.sharing.slots import slots
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.device_units import described
 from gpuconsole.model.prices import Prices

@@ -4,21 +4,20 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.drill_session import UpcomingStep
-from gpuconsole.insight.expected_start import expected_start
-from gpuconsole.insight.forecast import forecast
-from gpuconsole.insight.loan_ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
-from gpuconsole.insight.loans import Loan
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.positions import position
-from gpuconsole.insight.preemptions import rows
-from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics, counted
-from gpuconsole.insight.risk import risk
-from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
-from gpuconsole.insight.whatif import WhatIf, what_if, what_if_steps
-from gpuconsole.insight.whatif_verdict import verdict
+from gpuconsole.insight.drill import UpcomingStep
+from gpuconsole.insight.forecast.expected_start import expected_start
+from gpuconsole.insight.forecast.forecast import forecast
+from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.positions import position
+from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.preemption.history import rows
+from gpuconsole.insight.preemption.risk import risk
+from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
+from gpuconsole.insight.sharing.loans import Loan
+from gpuconsole.insight.whatif.answer import verdict
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices

@@ -9,9 +9,8 @@ import yaml
 from msgspec.structs import replace
 
 from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict, run_drill
-from gpuconsole.insight.expect_forms import FORMS
-from gpuconsole.insight.expectations import CHECKS
-from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.insight.expectations import CHECKS, FORMS
+from gpuconsole.insight.index.gpu_map import gpu_rows
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.engine_shares import engine_shares
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
-from gpuconsole.insight.slots import starts
-from gpuconsole.insight.volcano_limits import takers
+from gpuconsole.insight.index.engine_queues import engine_shares, queues
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse
+from gpuconsole.insight.pending.unscheduled_pods import takers
+from gpuconsole.insight.sharing.slots import starts
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
 from gpuconsole.model.objects import Object

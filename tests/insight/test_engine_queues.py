@@ -1,7 +1,7 @@
 """Queues that are not Kueue's: what those of Volcano and KAI deserve and use, and namespaces where there are none."""
 
-from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.quota_node import QuotaNode
+from gpuconsole.insight.index.engine_queues import queues
+from gpuconsole.insight.index.quota_tree import QuotaNode
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import UNLIMITED, KaiPodGroup, KaiQueue, QueueResource

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.engine_texts import KAI, VOLCANO, read_engine, skipped, writer
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.pending_pods import group_lines
-from gpuconsole.insight.unqueued_work import unqueued_work
+from gpuconsole.insight.index.unqueued_work import unqueued_work
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.scheduler_messages import KAI, VOLCANO, read_engine, skipped, writer
+from gpuconsole.insight.pending.unscheduled_pods import group_lines
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.kai import KaiCondition, KaiPodGroup
 from gpuconsole.model.objects import Object

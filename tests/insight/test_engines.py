@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.engines import Engine, engines, sharing
+from gpuconsole.insight.health.engines import Engine, engines, sharing
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.scheduling.kai.config import KaiPolicy

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Calibration, Interval, PastEstimate
-from gpuconsole.insight.estimates import KEPT, Estimate, EstimateHistory, corrected, estimate, probability
-from gpuconsole.insight.eta import SimulatedStarts
+from gpuconsole.insight.forecast.calibration import Calibration, Interval, PastEstimate
+from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory, corrected, estimate, probability
+from gpuconsole.insight.forecast.eta import SimulatedStarts
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot

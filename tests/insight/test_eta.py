@@ -3,10 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Calibration, CoverageRecord, Interval
-from gpuconsole.insight.estimates import Estimate
-from gpuconsole.insight.eta import SimulatedStarts, again, starts
-from gpuconsole.insight.expected_start import (
+from gpuconsole.insight.forecast.calibration import Calibration, CoverageRecord, Interval
+from gpuconsole.insight.forecast.estimates import Estimate
+from gpuconsole.insight.forecast.eta import (
+    PastSubmission,
+    SimulatedStarts,
+    WorkloadHistory,
+    again,
+    starts,
+    workload_history,
+)
+from gpuconsole.insight.forecast.expected_start import (
     TAIL,
     CohortPosition,
     StartProbability,
@@ -14,8 +21,7 @@ from gpuconsole.insight.expected_start import (
     current_position,
     expected_start,
 )
-from gpuconsole.insight.positions import Position
-from gpuconsole.insight.workload_history import PastSubmission, WorkloadHistory, workload_history
+from gpuconsole.insight.index.positions import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

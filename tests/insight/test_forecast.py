@@ -2,7 +2,14 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import NO_KUEUE, Forecast, ForecastAction, WorkloadForecast, forecast, in_words
+from gpuconsole.insight.forecast.forecast import (
+    NO_KUEUE,
+    Forecast,
+    ForecastAction,
+    WorkloadForecast,
+    forecast,
+    in_words,
+)
 from gpuconsole.model.queues import Quota, StopPolicy
 from gpuconsole.model.resources import GPU
 from gpuconsole.sim.arrivals import ArrivalStream

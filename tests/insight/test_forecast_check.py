@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import forecast
-from gpuconsole.insight.forecast_check import (
+from gpuconsole.insight.forecast.backtest import (
     KEPT,
     DifferenceCause,
     ForecastChecker,
@@ -14,7 +13,8 @@ from gpuconsole.insight.forecast_check import (
     ForecastDifferences,
     compare,
 )
-from gpuconsole.insight.forecast_facts import facts
+from gpuconsole.insight.forecast.decisions import facts
+from gpuconsole.insight.forecast.forecast import forecast
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy, Quota

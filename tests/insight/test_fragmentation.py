@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.fragmentation import FlavorSlots, Fragments, TypicalPod, usefulness
-from gpuconsole.insight.largest_gang import LargestGang
+from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, TypicalPod, usefulness
+from gpuconsole.insight.index.largest_gang import LargestGang
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.gpu_totals import gpu_totals
-from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
+from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
+from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_units import DeviceUnit, UnitKind
 from gpuconsole.model.events import Applied

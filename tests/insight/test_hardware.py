@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.gpumap import GpuState, gpu_rows
-from gpuconsole.insight.hardware import NO_PLACE, NodeGpus, all_node_gpus, guessed_uses, pod_group_gpus
+from gpuconsole.insight.index.device_layout import NO_PLACE, NodeGpus, all_node_gpus, guessed_uses, pod_group_gpus
+from gpuconsole.insight.index.gpu_map import GpuState, gpu_rows
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.mig_resources import LAYOUT

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import ForecastAction, Forecaster
+from gpuconsole.insight.forecast.forecast import ForecastAction, Forecaster
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.cooperative import run_to_end

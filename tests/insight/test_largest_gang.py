@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.insight.data_gaps import IdleBound
-from gpuconsole.insight.gpu_totals import gpu_totals
-from gpuconsole.insight.gpumap import gpu_rows
-from gpuconsole.insight.largest_gang import gang_limits, largest
-from gpuconsole.insight.overview import dashboard
-from gpuconsole.insight.slots import slots
-from gpuconsole.insight.topology import domains
+from gpuconsole.insight.index.gpu_map import gpu_rows
+from gpuconsole.insight.index.largest_gang import gang_limits, largest
+from gpuconsole.insight.index.topology import domains
+from gpuconsole.insight.overview import dashboard, gpu_totals
+from gpuconsole.insight.sharing.slots import slots
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.manifests import load

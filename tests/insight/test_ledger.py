@@ -5,10 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.borrowing import borrowed_parts
-from gpuconsole.insight.loan_ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
-from gpuconsole.insight.loans import Loan, loans
-from gpuconsole.insight.starving import Starving
+from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, ReclaimVictim, Starving, ledger
+from gpuconsole.insight.sharing.loans import Loan, borrowed_parts, loans
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.labels import LabelSelector

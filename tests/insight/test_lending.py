@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.insight.lending import lent, split
+from gpuconsole.insight.index.capacity import lent, split
 
 SPLITS = {
     "everything is taken": (10, {1: 4, 2: 6}, {1: 4, 2: 6}),

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuconsole.insight.linting import LintEngines, LintFacts, LintLevel, comments, lint
+from gpuconsole.insight.linting import LintEngines, LintFacts, LintLevel, lint
+from gpuconsole.insight.linting import schedulers as comments
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.scheduling.kueue.config import KueueConfig, Transformation
 from gpuconsole.scheduling.volcano.config import HELM_CONF

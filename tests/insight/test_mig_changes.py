@@ -1,6 +1,6 @@
 """What it takes to divide GPUs anew, where the GPUs are shared, divided as pods come, or cannot be told apart."""
 
-from gpuconsole.insight.mig_changes import MigGpuChange, MigNodeChange, mig_changes
+from gpuconsole.insight.index.device_layout import MigGpuChange, MigNodeChange, mig_changes
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.gpus.mig import MigInstance

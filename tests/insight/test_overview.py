@@ -3,12 +3,20 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import Alert, AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.gpu_totals import GpuTotals, UnitTotals, gpu_totals
-from gpuconsole.insight.largest_gang import LargestGang
-from gpuconsole.insight.overview import BINS, LastHour, Waiting, dashboard, last_hour, waiting
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.health.alerts import Alert, AlertKind, alerts
+from gpuconsole.insight.index.largest_gang import LargestGang
+from gpuconsole.insight.overview import (
+    BINS,
+    GpuTotals,
+    LastHour,
+    UnitTotals,
+    Waiting,
+    dashboard,
+    gpu_totals,
+    last_hour,
+    waiting,
+)
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.device_units import WHOLE_GPU

@@ -3,12 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUEUE
-from gpuconsole.insight.pending import PendingExplanation, explain
-from gpuconsole.insight.positions import Position
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.shortage import Holder, Remedy
-from gpuconsole.insight.why import rehearsal_on, unblocking, why
+from gpuconsole.insight.index.positions import Position
+from gpuconsole.insight.pending.pending import PendingExplanation, explain
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.shortage import KUBE_SCHEDULER, KUEUE, Holder, Remedy
+from gpuconsole.insight.pending.why import rehearsal_on, unblocking, why
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job

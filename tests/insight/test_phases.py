@@ -5,12 +5,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.expected_start import current_position
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.phases import phase_of, running
-from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import every
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.forecast.expected_start import current_position
+from gpuconsole.insight.index.pods import phase_of, running
+from gpuconsole.insight.index.quota_tree import every, quota_tree
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.job import Job, JobPhase

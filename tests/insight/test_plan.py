@@ -5,8 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.plan import CapacityPlan, PlanOption, plan
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import AddNodes, Command, Later, SetPreemption, SetPriority, SetQuota, Submit
 from gpuconsole.model.manifests import load_text

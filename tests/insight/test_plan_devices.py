@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.plan import plan
+from gpuconsole.insight.whatif.plan import plan
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.commands import AddNodes, Command, SetQuota, Submit
 from gpuconsole.model.job import Job

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.insight.plan import plan
-from gpuconsole.insight.whatif import what_if, what_if_steps
+from gpuconsole.insight.whatif.plan import plan
+from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.commands import Command, Later, SetPriority, Submit
 from gpuconsole.model.workloads import Workload

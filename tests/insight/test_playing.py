@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.drill import run_drill
-from gpuconsole.insight.drill_session import DrillSession, PredictionScore
+from gpuconsole.insight.drill import DrillSession, PredictionScore, run_drill
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import CandidateVerdict
 from tests.insight.test_drill import DRILLS, drill

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock.pod_placement_check import PlacementResult, PlacementStatus, Trying, placement_check
-from gpuconsole.insight.unblock.search import Suggestions
-from gpuconsole.insight.unblock.steps import (
+from gpuconsole.insight.pending.why import rehearsal_of, rehearsal_on, tried
+from gpuconsole.insight.pending.why_text import suggestion_texts
+from gpuconsole.insight.unblock.changes import (
     AddNodesStep,
     AskLess,
     End,
@@ -17,8 +17,8 @@ from gpuconsole.insight.unblock.steps import (
     Step,
     UsePriority,
 )
-from gpuconsole.insight.why import rehearsal_of, rehearsal_on, tried
-from gpuconsole.insight.why_lines import suggestion_texts
+from gpuconsole.insight.unblock.placement_trial import PlacementResult, PlacementStatus, Trying, placement_check
+from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Delete, SetActive, Submit
 from gpuconsole.model.queues import ClusterQueue, StopPolicy

@@ -3,9 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.cost_report import By, cost_report
-from gpuconsole.insight.pools import MachinePool, pools
+from gpuconsole.insight.cost import By, MachinePool, cost_report, node_hourly, pools
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
 from gpuconsole.model.prices import Prices

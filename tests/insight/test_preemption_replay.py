@@ -2,10 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Forecaster
-from gpuconsole.insight.forecast_facts import facts
-from gpuconsole.insight.preemption_replay import replayed_choices
-from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.forecast.decisions import facts, replayed_choices
+from gpuconsole.insight.forecast.forecast import Forecaster
+from gpuconsole.insight.preemption.history import rows
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

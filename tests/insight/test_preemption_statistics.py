@@ -2,17 +2,18 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.losses import at_least
-from gpuconsole.insight.preemption_stats import (
+from gpuconsole.insight.preemption.history import (
     EvictionCycle,
     PreemptionCount,
     PreemptionPair,
+    PreemptionRow,
     PreemptionStats,
     about,
+    at_least,
     chain,
     preemption_stats,
+    rows,
 )
-from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.preemption_stats import preemption_stats
-from gpuconsole.insight.preemptions import PreemptionRow, rows, rule_in_words
+from gpuconsole.insight.preemption.history import PreemptionRow, preemption_stats, rows, rule_in_words
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.insight.world import START

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from gpuconsole.insight.gpumap import GpuMapIndex, gpu_map
-from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, pods_by_node
-from gpuconsole.insight.pods_by_node import updated as pods_carried_on
-from gpuconsole.insight.queue_index import QueueIndex, queue_index, updated
+from gpuconsole.insight.index.gpu_map import GpuMapIndex, gpu_map
+from gpuconsole.insight.index.pods import NO_PODS_BY_NODE, pods_by_node
+from gpuconsole.insight.index.pods import updated as pods_carried_on
+from gpuconsole.insight.index.queues import QueueIndex, queue_index, updated
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.queues import Quota
 from gpuconsole.model.snapshot import Snapshot, row_changes

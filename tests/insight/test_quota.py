@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.queue_alerts import queue_alerts
-from gpuconsole.insight.quota import NodeKind, QuotaNode, quota_tree
+from gpuconsole.insight.health.alerts import AlertKind, queue_alerts
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, quota_tree
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy

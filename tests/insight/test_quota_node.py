@@ -1,7 +1,7 @@
 """The queues of the tree, from its roots down: each once, whatever is above it."""
 
-from gpuconsole.insight.futures import serving_queues
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every, queues_below
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, every, queues_below
+from gpuconsole.insight.whatif.futures import serving_queues
 
 DEEP = 5000
 

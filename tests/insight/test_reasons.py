@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from gpuconsole.insight.node_texts import read_nodes
-from gpuconsole.insight.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue
+from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue
+from gpuconsole.insight.pending.scheduler_messages import read_nodes
 from gpuconsole.model.resources import GPU
 from tests.shared import CONFORMANCE, needs_conformance
 

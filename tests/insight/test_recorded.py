@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.forecast_check import DifferenceCause
+from gpuconsole.insight.forecast.backtest import DifferenceCause
 from tests.shared import CONFORMANCE
 from tests.tools.recorded import ADMISSION, PREEMPTION, looked_on, next_decisions
 

@@ -1,7 +1,6 @@
 """Lines of history that say the same again: one line with a count and the last time."""
 
-from gpuconsole.insight.repeats import Repeated, folded
-from gpuconsole.insight.timeline import Moment, timeline
+from gpuconsole.insight.timeline import Moment, Repeated, folded, timeline
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.insight.world import START, world

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.admission_view import view_on
 from gpuconsole.insight.drill import DrillRun
-from gpuconsole.insight.risk import EvictionCause, ReclaimPosition, WorkloadRisk, risk
-from gpuconsole.insight.workload_history import workload_history
+from gpuconsole.insight.forecast.eta import workload_history
+from gpuconsole.insight.pending.why import view_on
+from gpuconsole.insight.preemption.risk import EvictionCause, ReclaimPosition, WorkloadRisk, risk
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.commands import Submit

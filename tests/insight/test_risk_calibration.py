@@ -7,8 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.risk import Risk, eviction_risk_steps, risk
-from gpuconsole.insight.spot_interruptions import spot_interruptions
+from gpuconsole.insight.preemption.risk import Risk, eviction_risk_steps, risk, spot_interruptions
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import InterruptSpot, Submit

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.cost import EvictionLoss
-from gpuconsole.insight.running import Runner, runners
+from gpuconsole.insight.preemption.risk import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import CronRules, Job, JobPhase

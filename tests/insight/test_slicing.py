@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.slicing import undivided
+from gpuconsole.insight.pending.pending import undivided
 from gpuconsole.model.pod_template import PodSet, TopologyRequest
 
 

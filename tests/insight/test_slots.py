@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.engine_shares import engine_shares
-from gpuconsole.insight.fragmentation import usefulness
-from gpuconsole.insight.slots import StartableGangs, starts
+from gpuconsole.insight.index.engine_queues import engine_shares
+from gpuconsole.insight.index.fragmentation import usefulness
+from gpuconsole.insight.sharing.slots import StartableGangs, starts
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
 from gpuconsole.model.labels import LabelSelector, Taint, Toleration

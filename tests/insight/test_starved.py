@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.loan_ledger import ledger
+from gpuconsole.insight.health.alerts import AlertKind
+from gpuconsole.insight.index.available_quota import UsableQuota, usable_quota
+from gpuconsole.insight.index.capacity import StarvedQueue, StarvedQuota, starved_queues
 from gpuconsole.insight.overview import dashboard
-from gpuconsole.insight.starved import StarvedQueue, StarvedQuota, starved_queues
-from gpuconsole.insight.usable_quota import UsableQuota, usable_quota
+from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object

@@ -3,10 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import AntiPattern, AntiPatternCode
+from gpuconsole.insight.antipatterns.findings import antipatterns
+from gpuconsole.insight.antipatterns.patterns import AntiPattern, AntiPatternCode
+from gpuconsole.insight.health.alerts import AlertKind, alerts
 from gpuconsole.insight.linting import LintEngines
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.kai import KaiQueue, QueueResource

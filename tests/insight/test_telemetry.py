@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.gpu_alarm_rules import GpuAlarmRule
-from gpuconsole.insight.telemetry import Coverage, GpuAlarm, GpuUtilization, alarms, coverage, gpus, use
+from gpuconsole.insight.health.telemetry import (
+    Coverage,
+    GpuAlarm,
+    GpuAlarmRule,
+    GpuUtilization,
+    alarms,
+    coverage,
+    gpus,
+    use,
+)
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied

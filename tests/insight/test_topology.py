@@ -1,7 +1,7 @@
 """The data centre as a tree: domains by Topology and by HyperNodes, with what is used, free, and who runs there."""
 
-from gpuconsole.insight.gpumap import GpuState
-from gpuconsole.insight.topology import DomainUsage, domains
+from gpuconsole.insight.index.gpu_map import GpuState
+from gpuconsole.insight.index.topology import DomainUsage, domains
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Applied
 from gpuconsole.model.labels import HOSTNAME

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.insight.telemetry import on_node
-from gpuconsole.insight.trends import BINS, SAMPLES, Trend, Trends, UtilizationSample, known
+from gpuconsole.insight.health.telemetry import on_node
+from gpuconsole.insight.health.trends import BINS, SAMPLES, Trend, Trends, UtilizationSample, known
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState

@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock import trial
-from gpuconsole.insight.unblock.search import Suggestions
-from gpuconsole.insight.unblock.steps import (
+from gpuconsole.insight.unblock import admission_trial as trial
+from gpuconsole.insight.unblock.changes import (
     AddNodesStep,
     AdmitNamespace,
     AskLess,
@@ -24,8 +23,9 @@ from gpuconsole.insight.unblock.steps import (
     Tolerate,
     UsePriority,
     UseTopology,
+    in_words,
 )
-from gpuconsole.insight.unblock.words import in_words
+from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.unblock.minimal_change import TriedEnough
-from gpuconsole.insight.unblock.placement_trial import PlacementTrial
-from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps
-from gpuconsole.insight.unblock.steps import (
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import ENGINE, why
+from gpuconsole.insight.unblock.changes import (
     AddNodesStep,
     AskLess,
     DropSelector,
@@ -20,10 +18,12 @@ from gpuconsole.insight.unblock.steps import (
     Resume,
     Step,
     Tolerate,
+    TriedEnough,
+    in_words,
     reductions,
 )
-from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import ENGINE, why
+from gpuconsole.insight.unblock.placement_trial import PlacementTrial
+from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetTaint, Submit
 from gpuconsole.model.manifests import decode_objects

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.insight.unqueued_work import unqueued_work
+from gpuconsole.insight.index.unqueued_work import unqueued_work
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.job import CronRules, Job
 from tests.insight.world import world
 

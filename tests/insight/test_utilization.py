@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.antipatterns.finding import antipatterns
-from gpuconsole.insight.antipatterns.pattern import AntiPatternCode
-from gpuconsole.insight.telemetry import Average, Utilization, utilization
+from gpuconsole.insight.antipatterns.findings import antipatterns
+from gpuconsole.insight.antipatterns.patterns import AntiPatternCode
+from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.health.telemetry import Average, Utilization, utilization
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.positions import Position
-from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions, position_text
+from gpuconsole.insight.index.positions import Position, QueuePosition, VisibilityPositions, position_text
 from gpuconsole.model.clock import SECOND
 
 SAID = VisibilityPositions(

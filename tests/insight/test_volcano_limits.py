@@ -1,7 +1,7 @@
 """Why Volcano lets a job in or not, by the limits of its queues: never, or not as long as others have its room."""
 
-from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.insight.why import why
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import why
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU

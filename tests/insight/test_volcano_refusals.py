@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.pending_reasons import PendingReason
-from gpuconsole.insight.why import why
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import why
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object

@@ -8,15 +8,14 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.cost import node_hourly, nodes_hourly
-from gpuconsole.insight.demand import admitted_since
-from gpuconsole.insight.future_events import FutureEvents
-from gpuconsole.insight.gpu_totals import gpu_totals
-from gpuconsole.insight.gpumap import GpuMapIndex, GpuState, gpu_rows
-from gpuconsole.insight.largest_gang import gang_limits, largest
-from gpuconsole.insight.pods_by_node import NO_PODS_BY_NODE, pods_by_node, updated
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.subjects import subjects_of
-from gpuconsole.insight.whatif import (
+from gpuconsole.insight.index.demand import admitted_since
+from gpuconsole.insight.index.gpu_map import GpuMapIndex, GpuState, gpu_rows
+from gpuconsole.insight.index.largest_gang import gang_limits, largest
+from gpuconsole.insight.index.pods import NO_PODS_BY_NODE, pods_by_node, updated
+from gpuconsole.insight.overview import gpu_totals
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.whatif.futures import FutureEvents, subjects_of
+from gpuconsole.insight.whatif.whatif import (
     FEASIBLE,
     QueueChange,
     StartShift,

@@ -2,11 +2,10 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.future_events import WhatIfEviction
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.whatif import StartShift, WhatIf, WhatIfOutcome, what_if, what_if_steps
-from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_cause
-from gpuconsole.insight.whatif_verdict import verdict
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.whatif.answer import EvictedWorkload, evictions_by_cause, verdict
+from gpuconsole.insight.whatif.futures import WhatIfEviction
+from gpuconsole.insight.whatif.whatif import StartShift, WhatIf, WhatIfOutcome, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Drain, SetActive, SetQuota, Submit
 from gpuconsole.model.objects import Object

@@ -3,14 +3,25 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.blockers import dominant_blocker
-from gpuconsole.insight.considered import ConsideredFlavor
-from gpuconsole.insight.explanation import KUEUE
-from gpuconsole.insight.quota_breakdown import LendingLimitGap, QuotaBreakdown, QuotaLevel, QuotaUser, quota_breakdowns
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.unblock.trial import examined
-from gpuconsole.insight.why import ENGINE, OBJECTS, Evidence, rehearsal_on, tried, unblocking, why
-from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.shortage import KUEUE
+from gpuconsole.insight.pending.why import (
+    ENGINE,
+    OBJECTS,
+    ConsideredFlavor,
+    Evidence,
+    LendingLimitGap,
+    QuotaBreakdown,
+    QuotaLevel,
+    QuotaUser,
+    quota_breakdowns,
+    rehearsal_on,
+    tried,
+    unblocking,
+    why,
+)
+from gpuconsole.insight.pending.why_text import evidence_lines, flavor_lines, room_lines
+from gpuconsole.insight.unblock.admission_trial import dominant_blocker, examined
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace, Node

@@ -1,8 +1,8 @@
 """What probably comes for a workload: a start while it waits, a danger while it runs, else nothing."""
 
-from gpuconsole.insight.admission_view import view_on
-from gpuconsole.insight.risk import risk
-from gpuconsole.insight.workload_outlook import WorkloadOutlook, outlook_steps
+from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook, outlook_steps
+from gpuconsole.insight.pending.why import view_on
+from gpuconsole.insight.preemption.risk import risk
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

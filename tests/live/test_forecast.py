@@ -13,8 +13,8 @@ import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.insight.forecast import ForecastAction
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifferences
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifferences
+from gpuconsole.insight.forecast.forecast import ForecastAction
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.store import queries

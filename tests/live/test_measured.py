@@ -10,7 +10,7 @@ from gpuconsole.backends.kube.backend import wall
 from gpuconsole.backends.telemetry.http import Http, HttpAccess
 from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint
 from gpuconsole.errors import TelemetryError
-from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND
 from tests.live import stock
 from tests.live.api import Api, Manifest, path_of, until

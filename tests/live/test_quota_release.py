@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gpuconsole.insight.whatif import what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind

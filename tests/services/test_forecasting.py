@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.insight.forecast import Forecast, ForecastAction
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifferences
-from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifferences
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction
+from gpuconsole.insight.preemption.history import rows
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import ForecastService

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from gpuconsole.insight.futures import Future, FutureRunner
-from gpuconsole.insight.whatif import WhatIfProgress, what_if_steps
+from gpuconsole.insight.whatif.futures import Future, FutureRunner
+from gpuconsole.insight.whatif.whatif import WhatIfProgress, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriority, SetQuota, Submit
 from gpuconsole.model.resources import GPU

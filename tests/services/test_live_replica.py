@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.insight.forecast import forecast
-from gpuconsole.insight.forecast_check import ForecastDifferences
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.whatif import what_if, what_if_steps
-from gpuconsole.insight.why import rehearsal_on, tried
+from gpuconsole.insight.forecast.backtest import ForecastDifferences
+from gpuconsole.insight.forecast.forecast import forecast
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import rehearsal_on, tried
+from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
 from gpuconsole.model.events import Applied

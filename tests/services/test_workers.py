@@ -8,13 +8,13 @@ import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
-from gpuconsole.insight.plan import plan, plan_steps
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.risk import eviction_risk_steps
-from gpuconsole.insight.start_estimates import StartEstimates, start_estimate_steps
-from gpuconsole.insight.whatif import what_if, what_if_steps
-from gpuconsole.insight.why import Tried, rehearsal_of, trying
-from gpuconsole.insight.workload_outlook import outlook_steps
+from gpuconsole.insight.forecast.estimates import StartEstimates, start_estimate_steps
+from gpuconsole.insight.forecast.workload_outlook import outlook_steps
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import Tried, rehearsal_of, trying
+from gpuconsole.insight.preemption.risk import eviction_risk_steps
+from gpuconsole.insight.whatif.plan import plan, plan_steps
+from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event

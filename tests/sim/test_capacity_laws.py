@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost_report import cost_report
-from gpuconsole.insight.losses import lost_by
-from gpuconsole.insight.pools import pools
+from gpuconsole.insight.cost import cost_report, pools
+from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase

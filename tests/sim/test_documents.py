@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpuconsole.insight.expectations import CHECKS, LISTS
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.scheduling.kube.profile import Score
 from gpuconsole.sim import scenario_form as forms
 from gpuconsole.sim.scenario_steps import COMMANDS

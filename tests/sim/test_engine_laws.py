@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.losses import lost_by
-from gpuconsole.insight.pools import pools
+from gpuconsole.insight.cost import pools
+from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.commands import Delete, Submit

@@ -1,6 +1,6 @@
 """The phases that a workload of the simulator goes through, from its submission to its end."""
 
-from gpuconsole.insight.phases import phase_of
+from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.queues import ResourceFlavor

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.alert_kinds import AlertKind
+from gpuconsole.insight.health.alerts import AlertKind
 from gpuconsole.insight.overview import dashboard
-from gpuconsole.insight.pending import explain
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.losses import lost_by
+from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import PodDisruptionBudget
 from gpuconsole.model.commands import InterruptSpot

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.trends import UtilizationSample
+from gpuconsole.insight.health.trends import UtilizationSample
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.store import gpus
 from gpuconsole.store.schema import open_for_reading, open_for_writing

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.losses import LostWork, lost_by
-from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.preemption.history import LostWork, lost_by, rows
 from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.store import history, queries

@@ -30,11 +30,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Interval, PastEstimate, calibrate
-from gpuconsole.insight.estimates import KEPT, Estimate, corrected, estimate
-from gpuconsole.insight.eta import HORIZON, starts
-from gpuconsole.insight.start_estimates import RUNS
-from gpuconsole.insight.workload_history import workload_history
+from gpuconsole.insight.forecast.calibration import Interval, PastEstimate, calibrate
+from gpuconsole.insight.forecast.estimates import KEPT, RUNS, Estimate, corrected, estimate
+from gpuconsole.insight.forecast.eta import HORIZON, starts, workload_history
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.commands import Submit

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuconsole.insight.blockers import dominant_blocker
-from gpuconsole.insight.pending import resource_groups
-from gpuconsole.insight.reasons import PendingReason, dominant, read_kueue
+from gpuconsole.insight.pending.pending import resource_groups
+from gpuconsole.insight.pending.reasons import PendingReason, dominant, read_kueue
+from gpuconsole.insight.unblock.admission_trial import dominant_blocker
 from gpuconsole.insight.unblock.apply_change import apply_change
+from gpuconsole.insight.unblock.changes import Step, reductions
 from gpuconsole.insight.unblock.placement_trial import PlacementTrial
 from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps, suggestion_steps
-from gpuconsole.insight.unblock.steps import Step, reductions
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.admission_simulator import AdmissionSimulator

@@ -27,8 +27,8 @@ import yaml
 from click.testing import CliRunner
 
 from gpuconsole.cli import _status
-from gpuconsole.insight.calibration import Interval, PastEstimate
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastDifference, ForecastDifferences
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
+from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening

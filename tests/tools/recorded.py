@@ -19,10 +19,9 @@ from gpuconsole.backends.kube.decode import DELETED, Decoder
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.owner_join import OwnerJoin
 from gpuconsole.backends.kube.watch_messages import ObjectChanged, ObjectGone
-from gpuconsole.insight.forecast import Forecast, ForecastAction, Forecaster
-from gpuconsole.insight.forecast_check import DifferenceCause, ForecastChecker, ForecastDifferences
-from gpuconsole.insight.forecast_facts import AdmissionFact, facts
-from gpuconsole.insight.forecast_trial import agrees
+from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences, agrees
+from gpuconsole.insight.forecast.decisions import AdmissionFact, facts
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster
 from gpuconsole.model.clock import SECOND, Span, Time, parse_time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState

@@ -24,9 +24,8 @@ from msgspec import NODEFAULT, Meta, Struct, UnsetType, structs
 from gpuconsole.cli import COMMANDS
 from gpuconsole.cli.options import clustered
 from gpuconsole.config import PREFIX, Config
-from gpuconsole.insight.expect_forms import FORMS, INCLUDES, POOL
-from gpuconsole.insight.expectations import LISTS
-from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.expectations import FORMS, INCLUDES, LISTS, POOL
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model import commands
 from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.prices import Prices

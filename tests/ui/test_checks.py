@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.overview import Waiting
-from gpuconsole.insight.reasons import PendingReason
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.objects import Object

@@ -6,7 +6,7 @@ import pytest
 from textual import events
 from textual.message import Message
 
-from gpuconsole.insight.drill_session import DrillSession
+from gpuconsole.insight.drill import DrillSession
 from gpuconsole.services.drills import library
 from gpuconsole.services.drills import open_drill as open_file
 from gpuconsole.ui.drill_console import DrillApp

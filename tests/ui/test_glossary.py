@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.pending_reasons import PendingReason
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui import gpu_cell_style
 from gpuconsole.ui.glossary import Term, complete_term, find_term, find_term_in, load_terms, parse_terms

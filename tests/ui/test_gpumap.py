@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
-from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.insight.index.gpu_map import gpu_rows
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from gpuconsole.insight.gpumap import gpu_rows
-from gpuconsole.insight.hardware import all_node_gpus
+from gpuconsole.insight.index.device_layout import all_node_gpus
+from gpuconsole.insight.index.gpu_map import gpu_rows
 from gpuconsole.model.objects import Object
 from tests.insight.test_device_units import KINDS, cluster
 from tests.insight.test_hardware import divided, live_pod

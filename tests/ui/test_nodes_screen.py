@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.gpu_totals import gpu_totals
-from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.insight.index.gpu_map import gpu_rows
+from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.gpus.mig import MigInstance

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.preemption_stats import PreemptionStats, preemption_stats
-from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.preemption.history import PreemptionStats, preemption_stats, rows
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.usable_quota import usable_quota
+from gpuconsole.insight.index.available_quota import usable_quota
+from gpuconsole.insight.index.quota_tree import quota_tree
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.devices import DeviceClass
 from gpuconsole.model.objects import Object

@@ -10,8 +10,8 @@ import yaml
 from rich.style import Style
 from textual.color import Color
 
-from gpuconsole.insight.engines import Engine, EnginesInForce
-from gpuconsole.insight.quota_node import QuotaUse
+from gpuconsole.insight.health.engines import Engine, EnginesInForce
+from gpuconsole.insight.index.quota_tree import QuotaUse
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.resources import GPU
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus

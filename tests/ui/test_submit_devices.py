@@ -4,9 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.insight.device_choices import choice_of, device_choices
-from gpuconsole.insight.device_demand import wanted_units
-from gpuconsole.insight.headroom import headroom
+from gpuconsole.insight.index.available_quota import choice_of, device_choices, headroom
+from gpuconsole.insight.index.demand import wanted_units
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.device_units import counted_units
 from gpuconsole.model.devices import ResourceClaimTemplate

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.headroom import headroom
+from gpuconsole.insight.index.available_quota import headroom
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object

@@ -2,9 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.alert_kinds import AlertKind
-from gpuconsole.insight.alerts import alerts
-from gpuconsole.insight.telemetry import Coverage, GpuUtilization
+from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.health.telemetry import Coverage, GpuUtilization
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli.whatif import changes_in
-from gpuconsole.insight.whatif import WhatIfProgress
+from gpuconsole.insight.whatif.whatif import WhatIfProgress
 from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import HistoryEventKind

@@ -1,6 +1,6 @@
 """What was tried for a workload, in the words of its page."""
 
-from gpuconsole.insight.why import rehearsal_on, trying
+from gpuconsole.insight.pending.why import rehearsal_on, trying
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor
 from gpuconsole.scheduling.kueue.config import DEFAULT

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.pending import PendingExplanation
-from gpuconsole.insight.reasons import PendingReason
-from gpuconsole.insight.why import rehearsal_on, trying
+from gpuconsole.insight.pending.pending import PendingExplanation
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU

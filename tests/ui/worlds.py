@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.insight.engines import Engine, EnginesInForce
+from gpuconsole.insight.health.engines import Engine, EnginesInForce
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.commands import Submit

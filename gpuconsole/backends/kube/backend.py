@@ -29,9 +29,9 @@ from gpuconsole.backends.kube.watches import Watches
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.engines import EnginesInForce
-from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.insight.visibility_positions import VisibilityPositions
+from gpuconsole.insight.health.engines import EnginesInForce
+from gpuconsole.insight.index.positions import VisibilityPositions
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command

@@ -8,7 +8,7 @@ from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.kueue_manager import FORBIDDEN, NO_DEPLOYMENT, KueueManager, manager_of
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.kueue_liveness import KueueProblem
 from gpuconsole.insight.tables import counted
 
 LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.errors import Refused, Unreadable
 from gpuconsole.backends.kube.kueue_manager import NOT_FOUND, ConfigMapRef, KueueManager, manager_of
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.engines import NONE, Engine, EnginesInForce
+from gpuconsole.insight.health.engines import NONE, Engine, EnginesInForce
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.text import clean

@@ -11,7 +11,7 @@ from msgspec import Struct
 from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.errors import Forbidden, Refused
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
+from gpuconsole.insight.index.positions import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.text import clean
 

@@ -13,7 +13,7 @@ from gpuconsole.backends.telemetry.http import HttpFetcher
 from gpuconsole.backends.telemetry.kueue_metrics import EVICTED, GAUGES, WAITS, evictions, gauged
 from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
-from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND, Time
 
 PATH = "/metrics"

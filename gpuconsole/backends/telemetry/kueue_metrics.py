@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
-from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import Time
 from gpuconsole.model.text import clean
 

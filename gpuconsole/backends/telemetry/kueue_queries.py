@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.backends.telemetry.kueue_metrics import EVICTED, GAUGES, PENDING, WAITS, evictions, gauged
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.errors import TelemetryError
-from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import HOUR, SECOND, Time
 
 _WINDOW = "1h"

@@ -1,8 +1,12 @@
 """Lint: finds errors and likely mistakes in the combination of manifests. Pure."""
 
-from gpuconsole.insight.linting import fitting, kai, naming, provisioning, quotas, scheduler
-from gpuconsole.insight.linting.facts import LintEngines, LintFacts
-from gpuconsole.insight.linting.findings import LintFinding, LintLevel
+from gpuconsole.insight.linting import quotas
+from gpuconsole.insight.linting import schedulers as kai
+from gpuconsole.insight.linting import schedulers as naming
+from gpuconsole.insight.linting import schedulers as scheduler
+from gpuconsole.insight.linting import workloads as fitting
+from gpuconsole.insight.linting import workloads as provisioning
+from gpuconsole.insight.linting.facts import LintEngines, LintFacts, LintFinding, LintLevel
 
 __all__ = ["LintEngines", "LintFacts", "LintFinding", "LintLevel", "lint"]
 

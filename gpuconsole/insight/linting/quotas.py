@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.insight.capacity import capacity
-from gpuconsole.insight.linting.facts import LintFacts
-from gpuconsole.insight.linting.findings import Evidence, LintFinding, LintLevel, object_name
-from gpuconsole.insight.local_queues import excluded_namespaces
+from gpuconsole.insight.index.capacity import capacity
+from gpuconsole.insight.index.quota_tree import excluded_namespaces
+from gpuconsole.insight.linting.facts import Evidence, LintFacts, LintFinding, LintLevel, object_name
 from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.resources import GPU, format_quantity, is_gpu, is_mig

@@ -1,8 +1,21 @@
-"""Trial of whether a change gets pending pods scheduled, in a fork of the simulation that runs for one minute.
+"""Trials of changes that get pending pods scheduled, in a fork of the simulation.
+
+Trial of whether a change gets pending pods scheduled, in a fork of the simulation that runs for one minute.
 
 A minute is enough for evicted pods to terminate and for another scheduling attempt. If the pods start within it without
 a change, no change is suggested. The number of trials is limited, not their time, so that results are the same on every
 machine.
+
+Search for the smallest change of each kind with which pending pods are scheduled, each tried in a fork.
+
+Trial whether a workload's pods are scheduled once a change admits it, as admission does not check nodes.
+
+The change is made in a fork of the simulation, which runs for one minute, as in `placement_trial`.
+
+PodDisruptionBudgets as the reason for pending pods, found by trying a looser budget.
+
+kube-scheduler preempts protected pods if there are no other victims, and Kueue suspends jobs without checking budgets;
+so a budget never delays what they schedule. Volcano's plugin `pdb` never preempts protected pods.
 """
 
 from collections.abc import Sequence
@@ -10,9 +23,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.unblock.change_commands import change_commands
-from gpuconsole.insight.unblock.minimal_change import TriedEnough, minimal_changes
-from gpuconsole.insight.unblock.steps import Step, Steps
+from gpuconsole.insight.unblock.apply_change import change_commands
+from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, minimal_changes
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import JobPhase
@@ -23,6 +35,38 @@ from gpuconsole.scheduling.queue_names import group_key
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
+from collections.abc import Callable, Generator, Iterator
+from enum import StrEnum
+from itertools import islice
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.index.demand import pod_gpus
+from gpuconsole.insight.index.queues import open_checks
+from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.shortage import PendingExplanation, Remedy
+from gpuconsole.insight.pending.unscheduled_pods import explain_pods
+from gpuconsole.insight.unblock.apply_change import GROUP, covered
+from gpuconsole.insight.unblock.changes import (
+    AddNodesStep,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    LoosenBudget,
+    LowerGang,
+    Resume,
+    Tolerate,
+    in_words,
+    size,
+)
+from gpuconsole.model.clock import Time, format_seconds
+from gpuconsole.model.cluster import Node, PodDisruptionBudget, PodPhase
+from gpuconsole.model.device_units import accelerators, is_counted
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.job import Job
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
 HORIZON: Span = MINUTE
 MOST_TRIES = 150
@@ -113,3 +157,315 @@ def _stand(snapshot: Snapshot, key: str) -> PlacementProgress:
     else:
         needed = max((pod.gang_size or len(pods) for pod in pods if pod.gang), default=0)
     return PlacementProgress(sum(bool(pod.node) for pod in pods), needed, len(pods))
+
+
+MOST_ENDS = 12
+MOST_TOGETHER = 6
+SHOWN_ENDS = 3
+MOST_NODES = 8
+MOST_KINDS = 4
+"""Limit on the instance types that are tried."""
+MOST_CORDONED = 8
+_GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "VolcanoJob")
+"""Job kinds that have their own minimum of pods."""
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def ends(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try the end of other work: up to three alone, the smallest first; else a few together."""
+    candidates = list(islice(_candidates(trial), MOST_ENDS))
+    alone = 0
+    for other in candidates:
+        if trial.works((End(other),)):
+            alone += 1
+            yield (End(other),)
+            if alone == SHOWN_ENDS:
+                return
+        else:
+            yield ()
+    chosen: list[Step] = []
+    for other in reversed(candidates) if not alone else ():
+        chosen.append(End(other))
+        if len(chosen) > MOST_TOGETHER:
+            return
+        if len(chosen) > 1 and trial.works(chosen):
+            yield trial.least(chosen)
+            return
+
+
+def _candidates(trial: PlacementTrial) -> Iterator[str]:
+    """Yield the work that runs on nodes, by GPUs and name, except the subject itself."""
+    held: dict[str, int] = {}
+    own = {pod.key for pod in trial.pods}
+    for pod in trial.snapshot.pods.all():
+        if pod.node and not pod.done and not pod.deleted and pod.key not in own:
+            owner = pod.workload or pod.job or pod.key
+            held[owner] = held.get(owner, 0) + pod_gpus(pod.template)
+    if any(held.values()) and any(pod_gpus(p.template) for p in trial.pods or ()):
+        held = {owner: count for owner, count in held.items() if count}
+    return iter(sorted(held, key=lambda owner: (held[owner], owner)))
+
+
+def gangs(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try a lower minimum of a gang, if an object has that number."""
+    needed = trial.stand.needed
+    if needed < 2 or trial.stand.started:
+        return
+    group = gang_of(trial.snapshot, trial.pods)
+    if trial.job is not None and trial.job.kind in _GANG_FIELDS:
+        gang, field = trial.job.name, "minAvailable"
+    elif group is not None:
+        gang, field = f"{GROUP}{group.key}", "minMember"
+    else:
+        return
+    yield trial.least((LowerGang(gang=gang, field=field, count=1, was=needed),))
+
+
+def smaller(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
+    if not _free(trial) or trial.job is None:
+        return
+    largest = max(trial.job.pod_sets, key=lambda p: (accelerators(p.requests), sum(p.requests.values())))
+    if largest.count > 1 and not _partitioned(trial.job, largest.name):
+        yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
+    for resource, amount in largest.template.requests.items():
+        if amount > 1 and (is_counted(resource) or not accelerators(largest.requests)):
+            yield trial.least((AskLess(pod_set=largest.name, resource=resource, amount=1, was=amount),))
+
+
+def _partitioned(job: Job, pod_set: str) -> bool:
+    """True for a task of a Volcano Job whose replicas are fixed by its partitions."""
+    return any(task.name == pod_set and task.partition is not None for task in tasks_of(job))
+
+
+def nodes(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try the fewest additional nodes, like an existing one of the instance type that needs fewest."""
+    shapes: dict[object, str] = {}
+    for node in trial.snapshot.nodes.all():
+        # A copy of a cordoned node would join uncordoned.
+        if node.ready:
+            shapes.setdefault(_shape(node), node.name)
+    best: Steps = ()
+    for like in islice(shapes.values(), MOST_KINDS):
+        most = size(best[0]) - 1 if best else MOST_NODES
+        best = (trial.least((AddNodesStep(flavor="", like=like, count=most),)) if most else ()) or best
+        yield ()
+    yield best
+
+
+def _shape(node: Node) -> object:
+    labels = tuple(sorted(pair for pair in node.labels.items() if pair[0] != HOSTNAME))
+    return labels, tuple(sorted(node.allocatable.items())), node.taints
+
+
+def cordoned(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try to uncordon each cordoned node."""
+    shut = (node.name for node in trial.snapshot.nodes.all() if node.unschedulable and node.ready)
+    for name in islice(shut, MOST_CORDONED):
+        steps = (Resume(kind="Node", name=name),)
+        if trial.works(steps):
+            yield steps
+            return
+        yield ()
+
+
+def suiting(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try changes of tolerations and node selectors that match its pods to nodes, one instance type at a time."""
+    if not _free(trial) or trial.job is None:
+        return
+    seen: set[Steps] = set()
+    for node in trial.snapshot.nodes.all():
+        steps: list[Step] = []
+        for pod_set in trial.job.pod_sets:
+            template = pod_set.template
+            steps += [
+                Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
+                for taint in node.taints
+                if taint.effect in ("NoSchedule", "NoExecute")
+                and not any(t.tolerates(taint) for t in template.tolerations)
+            ]
+            steps += [
+                DropSelector(pod_set=pod_set.name, label=label)
+                for label, value in template.node_selector.items()
+                if node.labels.get(label) != value
+            ]
+        if steps and tuple(steps) not in seen and len(seen) < MOST_KINDS:
+            seen.add(tuple(steps))
+            yield trial.least(steps)
+
+
+def budgets(trial: PlacementTrial) -> Iterator[Steps]:
+    """Try a looser disruption budget, for schedulers that respect budgets when they preempt."""
+    for budget in trial.snapshot.pod_disruption_budgets.all():
+        pods = covered(trial.snapshot, budget)
+        if any(pod.node for pod in pods):
+            yield trial.least((LoosenBudget(budget=budget.key, by=len(pods)),))
+
+
+def protected(trial: PlacementTrial) -> Steps:
+    """Return the budget that blocks the work, loosened as little as is enough; empty if none does."""
+    try:
+        if not any(True for _ in trial.snapshot.pod_disruption_budgets.all()) or trial.works(()):
+            return ()
+        return next(filter(None, budgets(trial)), ())
+    except TriedEnough:
+        return ()
+
+
+def _free(trial: PlacementTrial) -> bool:
+    """True for a job that may be changed: none of its pods runs, and it has no Workload."""
+    return trial.stand.placed == 0 and not any(pod.workload for pod in trial.pods)
+
+
+class PlacementStatus(StrEnum):
+    """Outcome for the pods of a workload that a change admits."""
+
+    FOUND = "found"
+    """All pods are scheduled, or have ended."""
+    NONE = "none"
+    """It is admitted, but some of its pods are not scheduled."""
+    EVICTED = "evicted"
+    """It is admitted, and evicted again within that minute."""
+    CHECKS = "checks"
+    """It has reserved quota, but its admission checks or its topology assignment are pending."""
+    UNSEEN = "unseen"
+    """It has no pods within that minute: victims terminate more slowly, or it runs in another cluster."""
+    UNTRIED = "untried"
+    """No trial is possible: there is no simulation, or no node is known."""
+
+
+class PlacementResult(Struct, frozen=True):
+    """The outcome, with a text of what the pods lack or what is pending."""
+
+    nodes: PlacementStatus
+    text: str = ""
+
+
+UNTRIED = PlacementResult(PlacementStatus.UNTRIED)
+Trying = Generator[None, None, PlacementResult]
+"""Runs in steps: closing it ends the trial."""
+CheckPlacement = Callable[[Steps], Trying]
+
+
+def untried(_: Steps) -> Trying:
+    """Return the outcome `untried`, where no trial is possible."""
+    yield from ()
+    return UNTRIED
+
+
+def placement_check(simulating: "Callable[[], Simulation] | None", key: str) -> CheckPlacement:
+    """Return a function that tries changes that admit the workload `key`; the simulation is made at its first call."""
+    base: list[Simulation] = []
+
+    def land(steps: Steps) -> Trying:
+        if simulating is None:
+            return (yield from untried(steps))
+        if not base:
+            base.append(simulating().ahead((key,)))
+            base[0].drain()
+        return (yield from _landed(base[0].fork(), key, steps))
+
+    return land
+
+
+def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
+    before = fork.snapshot()
+    workload = before.workloads.get(key)
+    if not len(before.nodes) or workload is None:
+        return UNTRIED
+    # All changes at once, so that no other workload is admitted between them.
+    fork.schedule(fork.now, *change_commands(before, key, steps))
+    end = fork.now + HORIZON
+    while (due := fork.next_time) is not None and due <= end:
+        fork.advance(due)
+        yield
+    fork.advance(end)
+    return _evicted(fork, key, before.time) or _seen(fork.snapshot(), key)
+
+
+def _evicted(fork: "Simulation", key: str, start: Time) -> PlacementResult | None:
+    """Return the outcome of a workload that was evicted again; None if it was not."""
+    now = fork.workload(key)
+    lost = [
+        e
+        for e in fork.drain()
+        if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.EVICTED and e.workload == key
+    ]
+    if not lost or (now is not None and now.reserved and not now.is_true("Evicted")):
+        return None
+    by = f" by {lost[-1].by}" if lost[-1].by else ""
+    return PlacementResult(PlacementStatus.EVICTED, f"evicted again at +{format_seconds(lost[-1].time - start)}{by}")
+
+
+def _seen(later: Snapshot, key: str) -> PlacementResult:
+    workload = later.workloads.get(key)
+    if workload is not None and workload.finished:
+        return PlacementResult(PlacementStatus.FOUND)
+    if workload is not None and workload.reserved and not workload.admitted:
+        return PlacementResult(PlacementStatus.CHECKS, _open(workload))
+    pods = [pod for pod in later.pods.all() if pod.workload == key and not pod.deleted]
+    if workload is None or not workload.admitted or not pods:
+        return PlacementResult(PlacementStatus.UNSEEN)
+    explanation = explain_pods(later, key, pods)
+    if explanation is None:
+        return PlacementResult(PlacementStatus.FOUND)
+    short = sum(not pod.node and not pod.done for pod in pods)
+    why = f": {explanation.lines[0]}" if explanation.lines else ""
+    return PlacementResult(PlacementStatus.NONE, f"{short} of {len(pods)} pods unschedulable{why}")
+
+
+def _open(workload: Workload) -> str:
+    """Describe what a workload with reserved quota waits for."""
+    names = [f"{check.name} is {check.state}" for check in open_checks(workload)]
+    return ", ".join(names) or "its topology assignment is pending"
+
+
+MOST_PODS = 6
+
+
+def kept_by_budget(simulation: "Simulation", explanation: PendingExplanation) -> PendingExplanation | None:
+    """Explain pods that only a looser budget lets start; None if the budget is not the reason."""
+    trial = PlacementTrial(simulation, explanation.subject)
+    for step in protected(trial):
+        if isinstance(step, LoosenBudget):
+            budget = trial.snapshot.pod_disruption_budgets[step.budget]
+            pods = covered(trial.snapshot, budget)
+            may = budget.allowed(len(pods), sum(map(_healthy, pods)))
+            headline = (
+                f"Preemption is blocked by PodDisruptionBudget {budget.key}:"
+                f" {may} of its {len(pods)} pods may be evicted."
+            )
+            return replace(
+                explanation,
+                code=PendingReason.DISRUPTION_BUDGET,
+                headline=headline,
+                lines=(*_arithmetic(budget, pods, may), *explanation.lines),
+                remedies=(Remedy(True, in_words((step,), trial.snapshot)),),
+            )
+    return None
+
+
+def _arithmetic(budget: PodDisruptionBudget, pods: list[Pod], may: int) -> Iterator[str]:
+    healthy = sum(map(_healthy, pods))
+    rule = (
+        f"maxUnavailable {budget.max_unavailable}" if budget.max_unavailable else f"minAvailable {budget.min_available}"
+    )
+    yield f"PodDisruptionBudget {budget.key}: {rule}; {len(pods)} pods, {healthy} healthy → {may} may be evicted"
+    shown = [f"{pod.key} on {pod.node}" for pod in pods if pod.node][:MOST_PODS]
+    more = sum(bool(pod.node) for pod in pods) - len(shown)
+    yield f"protects {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+
+
+def _healthy(pod: Pod) -> bool:
+    return pod.phase is PodPhase.RUNNING and not pod.deleted and not pod.unready
+
+
+def keeping_drained(snapshot: Snapshot, key: str) -> Iterator[str]:
+    """Budgets that block the drain of cordoned nodes: they allow no eviction of the pods there."""
+    pods = pods_of(snapshot, key)
+    shut = [pod for pod in pods if pod.node and (node := snapshot.nodes.get(pod.node)) and node.unschedulable]
+    for budget in snapshot.pod_disruption_budgets.all() if shut else ():
+        known = covered(snapshot, budget)
+        kept = dict.fromkeys(pod.node for pod in shut if pod in known)
+        if kept and not budget.allowed(len(known), sum(map(_healthy, known))):
+            yield f"cordoned: {', '.join(kept)}; PodDisruptionBudget {budget.key} allows no eviction"

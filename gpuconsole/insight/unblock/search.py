@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock import kinds, pod_constraints, pod_kinds, quotas
-from gpuconsole.insight.unblock.minimal_change import TriedEnough
-from gpuconsole.insight.unblock.needs import QuotaGap, gaps_in_turn
-from gpuconsole.insight.unblock.placement_trial import PlacementTrial
-from gpuconsole.insight.unblock.pod_placement_check import UNTRIED, CheckPlacement, PlacementResult, Trying, untried
-from gpuconsole.insight.unblock.steps import Step
-from gpuconsole.insight.unblock.trial import ChangeTrial, examined
+from gpuconsole.insight.unblock import admission_changes as kinds
+from gpuconsole.insight.unblock import admission_changes as pod_constraints
+from gpuconsole.insight.unblock import admission_changes as quotas
+from gpuconsole.insight.unblock import placement_trial as pod_kinds
+from gpuconsole.insight.unblock.admission_changes import QuotaGap, gaps_in_turn
+from gpuconsole.insight.unblock.admission_trial import ChangeTrial, examined
+from gpuconsole.insight.unblock.changes import Step, TriedEnough
+from gpuconsole.insight.unblock.placement_trial import (
+    UNTRIED,
+    CheckPlacement,
+    PlacementResult,
+    PlacementTrial,
+    Trying,
+    untried,
+)
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.admission_simulator import AdmissionSimulator

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.antipatterns.pattern import AntiPattern, total_per_day
+from gpuconsole.insight.antipatterns.patterns import AntiPattern, total_per_day
+from gpuconsole.insight.health.telemetry import Utilization
 from gpuconsole.insight.tables import counted, table
-from gpuconsole.insight.telemetry import Utilization
 from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import named
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.insight.loan_ledger import LoanLedger, ReclaimScenario
-from gpuconsole.insight.loans import Loan
-from gpuconsole.insight.losses import summed
-from gpuconsole.insight.starving import Starving
+from gpuconsole.insight.preemption.history import summed
+from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, Starving
+from gpuconsole.insight.sharing.loans import Loan
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, short_amount

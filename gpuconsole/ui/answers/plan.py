@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.insight.plan import CapacityPlan, PlanOption
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.whatif import FEASIBLE
+from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption
+from gpuconsole.insight.whatif.whatif import FEASIBLE
 from gpuconsole.model.clock import format_span
 from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called, named

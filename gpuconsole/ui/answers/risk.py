@@ -1,6 +1,6 @@
 """Text of the preemption-risk report."""
 
-from gpuconsole.insight.risk import Risk, WorkloadRisk
+from gpuconsole.insight.preemption.risk import Risk, WorkloadRisk
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, short_amount

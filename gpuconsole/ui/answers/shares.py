@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.engine_shares import RULES, QueueShare
-from gpuconsole.insight.shares import CycleHead, NodeShare, ShareReport
-from gpuconsole.insight.shares import ResourceShare as Borrowed
+from gpuconsole.insight.index.engine_queues import RULES, QueueShare
+from gpuconsole.insight.sharing.shares import CycleHead, NodeShare, ShareReport
+from gpuconsole.insight.sharing.shares import ResourceShare as Borrowed
 from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.resources import format_quantity

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.data_gaps import IdleBound
-from gpuconsole.insight.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
-from gpuconsole.insight.largest_gang import SIZES
-from gpuconsole.insight.slots import StartableGangs
+from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
+from gpuconsole.insight.index.largest_gang import SIZES
+from gpuconsole.insight.sharing.slots import StartableGangs
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.ui import format as fmt

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.insight.repeats import Repeated, folded
+from gpuconsole.insight.timeline import Repeated, folded
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.ui import format as fmt

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.insight.phases import phase_of
+from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.model.clock import format_span, format_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job

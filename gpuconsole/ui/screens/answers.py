@@ -10,14 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.admission_view import AdmissionView
-from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unchecked_kinds
+from gpuconsole.insight.antipatterns.findings import antipatterns, engines_of, unchecked_kinds
 from gpuconsole.insight.data_gaps import PLACES, QUOTA, TURNS, bound_of_idle, missing_for_admission
-from gpuconsole.insight.engine_shares import engine_shares
-from gpuconsole.insight.loan_ledger import ledger
-from gpuconsole.insight.shares import shares
-from gpuconsole.insight.slots import slots
-from gpuconsole.insight.telemetry import utilization
+from gpuconsole.insight.health.telemetry import utilization
+from gpuconsole.insight.index.engine_queues import engine_shares
+from gpuconsole.insight.pending.why import AdmissionView
+from gpuconsole.insight.sharing.ledger import ledger
+from gpuconsole.insight.sharing.shares import shares
+from gpuconsole.insight.sharing.slots import slots
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.cost_report import By, Cost, CostReport, PoolCost, cost_report
-from gpuconsole.insight.losses import lost_by
+from gpuconsole.insight.cost import By, Cost, CostReport, PoolCost, cost_report
+from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action

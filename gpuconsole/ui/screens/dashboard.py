@@ -8,12 +8,11 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.alert_kinds import Alert, AlertKind
-from gpuconsole.insight.gpu_totals import GpuTotals, UnitTotals
-from gpuconsole.insight.gpumap import GpuRow, gpu_rows
-from gpuconsole.insight.losses import at_least
-from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard, last_hour
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.health.alerts import Alert, AlertKind
+from gpuconsole.insight.index.gpu_map import GpuRow, gpu_rows
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode
+from gpuconsole.insight.overview import Dashboard, GpuTotals, LastHour, UnitTotals, Waiting, dashboard, last_hour
+from gpuconsole.insight.preemption.history import at_least
 from gpuconsole.model.device_units import WHOLE_GPU, by_kind, described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt

@@ -3,7 +3,7 @@
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from gpuconsole.insight.drill_session import DrillSession, StepResult
+from gpuconsole.insight.drill import DrillSession, StepResult
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui.actions import Action

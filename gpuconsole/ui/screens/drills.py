@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.drill_session import DrillSession
+from gpuconsole.insight.drill import DrillSession
 from gpuconsole.services.drills import DrillFile, library, open_drill
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.screens.actions_mixin import Handlers

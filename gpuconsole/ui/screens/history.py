@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.repeats import Repeated, folded
+from gpuconsole.insight.timeline import Repeated, folded
 from gpuconsole.model.device_units import short_amount
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from gpuconsole.insight.device_demand import pod_units
-from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
+from gpuconsole.insight.index.demand import pod_units
+from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
 from gpuconsole.model.device_units import NO_UNITS, WHOLE_GPU, Units, added, described

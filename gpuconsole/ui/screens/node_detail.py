@@ -4,10 +4,9 @@ from typing import NamedTuple, cast
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.gpu_alarm_rules import MeasuredGpu
-from gpuconsole.insight.gpumap import GpuRow, gpu_map, used_of
-from gpuconsole.insight.hardware import GpuUnit, NodeGpus, PodGroupGpus, all_node_gpus, pod_group_gpus
-from gpuconsole.insight.telemetry import on_node
+from gpuconsole.insight.health.telemetry import MeasuredGpu, on_node
+from gpuconsole.insight.index.device_layout import GpuUnit, NodeGpus, PodGroupGpus, all_node_gpus, pod_group_gpus
+from gpuconsole.insight.index.gpu_map import GpuRow, gpu_map, used_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import counted_units
 from gpuconsole.model.snapshot import Snapshot

@@ -8,9 +8,9 @@ from itertools import groupby
 from textual import on
 from textual.app import ComposeResult
 
-from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows, used_of
-from gpuconsole.insight.hardware import NodeGpus, all_node_gpus
-from gpuconsole.insight.telemetry import coverage, utilization
+from gpuconsole.insight.health.telemetry import coverage, utilization
+from gpuconsole.insight.index.device_layout import NodeGpus, all_node_gpus
+from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_rows, used_of
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuconsole.insight.data_gaps import missing_for_placement
-from gpuconsole.insight.plan import PlanOption, PlanProgress
-from gpuconsole.insight.risk import RUNS, EvictionRiskProgress, reclaim_risk
+from gpuconsole.insight.preemption.risk import RUNS, EvictionRiskProgress, reclaim_risk
+from gpuconsole.insight.whatif.plan import PlanOption, PlanProgress
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
 from gpuconsole.services.answers import AnalysisService

@@ -6,11 +6,20 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.overview import LastHour
-from gpuconsole.insight.preemption_choice_text import WORDS, shares, whose
-from gpuconsole.insight.preemption_stats import EvictionCycle, PreemptionCount, PreemptionStats, chain, preemption_stats
-from gpuconsole.insight.preemptions import PreemptionRow, rows
+from gpuconsole.insight.preemption.history import (
+    WORDS,
+    EvictionCycle,
+    PreemptionCount,
+    PreemptionRow,
+    PreemptionStats,
+    at_least,
+    chain,
+    preemption_stats,
+    rows,
+    shares,
+    whose,
+)
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate

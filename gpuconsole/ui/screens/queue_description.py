@@ -1,6 +1,6 @@
 """Description of a ClusterQueue; on a live cluster with Prometheus also Kueue's metrics beside our counts."""
 
-from gpuconsole.insight.queue_metrics import QueueMetrics, counted
+from gpuconsole.insight.index.queues import QueueMetrics, counted
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.describing.objects import describe
 from gpuconsole.ui.paint import Painted

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from gpuconsole.insight.quota_node import QuotaNode, QuotaUse
+from gpuconsole.insight.index.quota_tree import QuotaNode, QuotaUse
 from gpuconsole.model.commands import SetQuota
 from gpuconsole.model.resources import amount, format_quantity
 from gpuconsole.ui import format as fmt

@@ -5,10 +5,9 @@ from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.local_queues import inactive_reason
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
-from gpuconsole.insight.usable_quota import usable_quota
+from gpuconsole.insight.index.available_quota import usable_quota
+from gpuconsole.insight.index.engine_queues import queues
+from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, every, inactive_reason
 from gpuconsole.model.commands import SetStopPolicy
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot

@@ -7,8 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.timer import Timer
 
-from gpuconsole.insight.device_choices import DeviceChoice, device_choices
-from gpuconsole.insight.headroom import Headroom, headroom
+from gpuconsole.insight.index.available_quota import DeviceChoice, Headroom, device_choices, headroom
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.device_units import WHOLE_GPU, counted_units
 from gpuconsole.model.job import Job

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.largest_gang import NO_LIMITS, GangLimits, gang_limits
-from gpuconsole.insight.topology import DomainUsage, domains
+from gpuconsole.insight.index.largest_gang import NO_LIMITS, GangLimits, gang_limits
+from gpuconsole.insight.index.topology import DomainUsage, domains
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.domain_rows import COLUMNS, SEPARATOR, DomainRow, about, domain_rows

@@ -9,8 +9,8 @@ from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.whatif import WhatIf, WhatIfProgress
-from gpuconsole.insight.whatif_ranges import RUNS
+from gpuconsole.insight.whatif.comparison import RUNS
+from gpuconsole.insight.whatif.whatif import WhatIf, WhatIfProgress
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
 from gpuconsole.model.snapshot import Snapshot

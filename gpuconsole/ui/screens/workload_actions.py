@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
-from gpuconsole.insight.checking import open_checks
-from gpuconsole.insight.device_demand import units_of
-from gpuconsole.insight.phases import phase_of
-from gpuconsole.insight.uncheckpointed import uncheckpointed_gpu_time
+from gpuconsole.insight.index.demand import units_of
+from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.pods import phase_of
+from gpuconsole.insight.index.queues import open_checks
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
 from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.start_estimates import StartEstimates
+from gpuconsole.insight.forecast.estimates import StartEstimates
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.services.answers import AnalysisService

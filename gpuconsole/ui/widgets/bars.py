@@ -5,7 +5,7 @@ A queue's bar `████░░▼▼│▓▓··` is as long as its potentia
 nominal quota and borrowed, and idle quota.
 """
 
-from gpuconsole.insight.quota_node import QuotaUse
+from gpuconsole.insight.index.quota_tree import QuotaUse
 from gpuconsole.ui.paint import Painted, Piece
 
 USED, IDLE, LENT, TICK, BORROWED, BORROWABLE = "█", "░", "▼", "│", "▓", "·"

@@ -15,7 +15,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from gpuconsole.insight.gpumap import GpuRow
+from gpuconsole.insight.index.gpu_map import GpuRow
 from gpuconsole.model.clock import Time
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.text import clean

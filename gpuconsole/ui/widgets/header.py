@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from gpuconsole.insight.engines import EnginesInForce
+from gpuconsole.insight.health.engines import EnginesInForce
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of

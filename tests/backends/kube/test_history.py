@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.preemption.history import rows
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.backends.kube import documents

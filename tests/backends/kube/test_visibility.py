@@ -12,7 +12,7 @@ import pytest
 from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.backends.kube.visibility import RENEW, VISIBILITY_AGAIN, VisibilityClient
-from gpuconsole.insight.visibility_positions import QueuePosition, VisibilityPositions
+from gpuconsole.insight.index.positions import QueuePosition, VisibilityPositions
 
 NOW = 1_767_600_000_000_000
 GROUP = "/apis/visibility.kueue.x-k8s.io"

@@ -10,7 +10,7 @@ from gpuconsole.backends.telemetry.http import Http, HttpAccess
 from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint, quantile
 from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
-from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.resources import GPU
 from tests.backends.telemetry.answers import NOW

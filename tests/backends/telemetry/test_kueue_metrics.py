@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.backends.telemetry.kueue_metrics import AGAIN, RENEW, KueueMetrics
 from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
-from gpuconsole.insight.queue_metrics import MetricComparison, QueueMetrics, counted
+from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.resources import GPU
 from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, vector

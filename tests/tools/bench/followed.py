@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.whatif import what_if_steps
+from gpuconsole.insight.whatif.whatif import what_if_steps
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Command, Drain
 from gpuconsole.model.events import Applied, Event

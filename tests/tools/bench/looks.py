@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Forecaster
+from gpuconsole.insight.forecast.forecast import Forecaster
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState

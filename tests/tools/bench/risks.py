@@ -1,6 +1,6 @@
 """Preemption risk of a big cluster: until the first answer, and all that it takes."""
 
-from gpuconsole.insight.risk import eviction_risk_steps
+from gpuconsole.insight.preemption.risk import eviction_risk_steps
 from gpuconsole.model.clock import MINUTE
 from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report, cpu

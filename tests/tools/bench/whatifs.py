@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.whatif import WhatIfProgress, prepare, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIfProgress, prepare, what_if_steps
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Command as Order
 from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit

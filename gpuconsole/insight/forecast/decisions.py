@@ -1,0 +1,198 @@
+"""Kueue's decisions between two Snapshots, and the preemption candidates that it did not publish.
+
+Kueue's decisions between two Snapshots, and the cluster before they were made, for the backtest of the forecast.
+
+Kueue decides several times between two observations. So decisions are also compared in hindsight: on the later Snapshot
+with the decisions undone, which contains everything that arrived and ended in between.
+
+Reconstruction of preemption candidates, which Kueue does not publish, on the state before the decision.
+
+The result is marked as reconstructed, with the time of that state. It is used only if our engine chooses the same
+victim for the same preemptor; otherwise only the difference is reported.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast.forecast import Forecaster, assigned
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.decisions import Preempt, PreemptionTrace
+from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.sim.policy import SimPolicy
+
+_UID = re.compile(r"\(UID: ([^,)\s]+)")
+
+
+class AdmissionFact(Struct, frozen=True, kw_only=True):
+    """One decision of Kueue."""
+
+    workload: str
+    time: Time
+    """From Kueue's condition, in whole seconds."""
+    queue: str = ""
+    preempted: bool = False
+    """It was preempted; otherwise quota was reserved for it."""
+    given: tuple[str, ...] = ()
+    by: str = ""
+    """UID of its preemptor."""
+
+    def in_words(self) -> str:
+        """Describe the decision in words."""
+        if self.preempted:
+            return "preempted"
+        return f"admitted: {'; '.join(self.given)}"
+
+
+def facts(before: Snapshot, after: Snapshot) -> list[AdmissionFact]:
+    """Kueue's decisions between two Snapshots, by workload; decisions undone in between are unknown."""
+    found = (
+        fact
+        for workload in after.workloads.all()
+        if (known := before.workloads.get(workload.key)) is not workload
+        for fact in _facts(known if known is not None and known.uid == workload.uid else None, workload)
+    )
+    return sorted(found, key=lambda fact: (fact.workload, fact.preempted))
+
+
+def _facts(before: Workload | None, after: Workload) -> Iterator[AdmissionFact]:
+    reserved = _news(before, after, "QuotaReserved")
+    if reserved is not None and after.admission is not None and after.admission != (before and before.admission):
+        queue = after.admission.cluster_queue
+        yield AdmissionFact(workload=after.key, time=reserved.since, queue=queue, given=assigned(after.admission))
+    evicted = _news(before, after, "Evicted")
+    if evicted is not None and evicted.reason == "Preempted" and before is not None and before.reserved:
+        uid = _UID.search(evicted.message)
+        by = uid[1] if uid is not None else ""
+        yield AdmissionFact(workload=after.key, time=evicted.since, queue=before.cluster_queue, preempted=True, by=by)
+
+
+def _news(before: Workload | None, after: Workload, type: str) -> Condition | None:
+    """Return the condition if it became true, or true again, between the two states of a workload."""
+    new, old = after.condition(type), before.condition(type) if before is not None else None
+    if new is None or not new.status:
+        return None
+    return None if old is not None and old.status and old.since == new.since else new
+
+
+def hindsight(
+    before: Snapshot, after: Snapshot, decided: Iterable[AdmissionFact], moment: Time | None = None
+) -> Snapshot:
+    """Return the cluster of `after` with Kueue's decisions undone.
+
+    With a moment, the cluster as of then: only later decisions are undone, and later arrivals and ends are unknown.
+    """
+    undone = {fact.workload for fact in decided if moment is None or fact.time >= moment}
+    state, restored = ClusterState(after.time), set[str]()
+    for workload in after.workloads.all():
+        known = before.workloads.get(workload.key)
+        same = known if known is not None and known.uid == workload.uid else None
+        if moment is None or workload.created <= moment:
+            kept = _as_it_was(same, workload, workload.key in undone, moment)
+            state.apply(Applied(after.time, kept))
+        if workload.key in undone:
+            restored.add(workload.key)
+    for obj in after.objects():
+        if not (isinstance(obj, Workload) or (isinstance(obj, Pod) and obj.workload in restored)):
+            state.apply(Applied(after.time, obj))
+    for pod in before.pods.all():
+        held = state.get(Workload, pod.workload) if pod.workload in restored else None
+        if held is not None and held.reserved:
+            state.apply(Applied(after.time, pod))
+    return state.freeze()
+
+
+def _as_it_was(known: Workload | None, later: Workload, undone: bool, moment: Time | None) -> Workload:
+    """Return a workload as before a decision; `known` is its state at the previous observation, if it existed."""
+    finished = later.condition("Finished")
+    if finished is not None and finished.status:
+        ended_later = moment is not None and finished.since > moment
+        return known if known is not None and ended_later else later
+    if not undone:
+        return later
+    if known is None or (moment is not None and _came_back(known, later)):
+        return replace(later, conditions=(), admission=None, checks=(), resource_requests=())
+    return known
+
+
+def _came_back(known: Workload, later: Workload) -> bool:
+    """True if the workload lost its quota and reserved it again, so that it was pending in between."""
+    old, new = known.condition("QuotaReserved"), later.condition("QuotaReserved")
+    return old is not None and new is not None and old.status and new.status and new.since > old.since
+
+
+def workload_with_uid(uid: str, *snapshots: Snapshot) -> str:
+    """Return the key of the workload with this UID; empty if there is none."""
+    everything = (workload for snapshot in snapshots for workload in snapshot.workloads.all())
+    return next((workload.key for workload in everything if workload.uid == uid), "") if uid else ""
+
+
+MOST_MOMENTS = 5
+"""Maximum number of states to reconstruct at a time; each costs as much as a forecast."""
+
+
+def replayed_choices(
+    before: Snapshot, after: Snapshot, decided: Sequence[AdmissionFact], policy: SimPolicy, foreseer: Forecaster
+) -> tuple[HistoryEvent, ...]:
+    """Make a history line with the candidates for each victim between two Snapshots whose preemptor is known.
+
+    `decided` has all of Kueue's decisions between them (see `forecast_facts.facts`).
+    """
+    if policy.kueue is None:
+        return ()
+    past = _ClusterBefore(before, after, decided, policy, foreseer)
+    moments = sorted({fact.time for fact in decided if fact.preempted})[:MOST_MOMENTS]
+    found = (_line(past, fact) for fact in decided if fact.preempted and fact.time in moments)
+    return tuple(sorted(filter(None, found), key=lambda line: (line.time, line.workload)))
+
+
+class _ClusterBefore:
+    """The cluster before the decisions, and the decisions of our engine there."""
+
+    def __init__(
+        self,
+        before: Snapshot,
+        after: Snapshot,
+        decided: Sequence[AdmissionFact],
+        policy: SimPolicy,
+        foreseer: Forecaster,
+    ) -> None:
+        self.before, self.after = before, after
+        self._decided, self._policy, self._foreseer = decided, policy, foreseer
+        self._asked: dict[Time | None, Sequence[Preempt]] = {}
+
+    def choices(self, fact: AdmissionFact, by: str) -> Iterator[PreemptionTrace]:
+        """Yield the choices of this victim for that preemptor, on the state of that time, else on the current one."""
+        for moment in (fact.time, None):
+            if moment not in self._asked:
+                supposed = hindsight(self.before, self.after, self._decided, moment)
+                self._asked[moment] = self._foreseer.preemptions(supposed, self._policy)
+            for choice in _choices(self._asked[moment], fact.workload, by):
+                yield replace(choice, as_of=self.after.time if moment is None else moment)
+
+
+def _choices(decided: Iterable[Preempt], victim: str, by: str) -> Iterator[PreemptionTrace]:
+    for one in decided:
+        if (one.workload, one.by) == (victim, by) and one.choice is not None:
+            yield one.choice
+
+
+def _line(past: _ClusterBefore, fact: AdmissionFact) -> HistoryEvent | None:
+    by = workload_with_uid(fact.by, past.before, past.after)
+    if not by:
+        return None
+    choice = next(past.choices(fact, by), PreemptionTrace(as_of=fact.time, differs=True))
+    return HistoryEvent(
+        time=fact.time,
+        what=HistoryEventKind.RECONSTRUCTED,
+        workload=fact.workload,
+        queue=fact.queue,
+        by=by,
+        choice=choice,
+    )

@@ -1,0 +1,531 @@
+"""Forecast of Kueue's next scheduling cycles for all pending workloads.
+
+Forecast of Kueue's next scheduling cycles for all pending workloads.
+
+The simulator's admission engine runs cycles on a Snapshot; no time passes, and nothing is written.
+
+Admission engine behind the forecast: it follows the cluster's changes and runs scheduling cycles in forks.
+
+It applies the changes since the last observation. No pod is scheduled: quota alone decides. Cycles run until another
+one would change nothing; no time passes.
+
+Possible states of Kueue's scheduler that the API does not show: inadmissible workloads, and the next flavor to try.
+
+To reproduce a decision that the engine does not take on the visible state, the engine is run again as if all other
+workloads that were refused before were inadmissible, and from each flavor at which the workload's search may continue.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import islice, product
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gpuconsole.insight.data_gaps import in_sentences
+from gpuconsole.insight.index.demand import amount_of
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
+from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, Snapshot, change_events
+from gpuconsole.model.workloads import Admission, Condition, Workload
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
+from gpuconsole.scheduling.kueue.admission_checks import all_ready
+from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.observation import Observation
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.session_state import ClusterQueueState
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress
+from gpuconsole.sim.policy import SimPolicy
+
+MOST_PLACES = 16
+"""Limit on the flavor positions that are tried, as their number grows with pod sets and flavors."""
+_FROM_THE_START = -1
+
+
+def possible_scheduler_states(
+    session: KueueSession, snapshot: Snapshot, workload: str, other: str = ""
+) -> Iterator[KueueSession]:
+    """Yield possible states of the session in which only `workload` and `other` are active.
+
+    There is one state for each flavor position at which the workload's search may continue.
+    """
+    subject = snapshot.workloads.get(workload)
+    local_queue = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
+    queue = snapshot.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+    if queue is None:
+        return
+    kept = session.dump()
+    awake = (workload, other)
+    inadmissible = {
+        name: ClusterQueueState(inadmissible=_refused(session, snapshot, name, awake)) for name in kept.queues
+    }
+    alone = replace(kept, due=(), queues=inadmissible, progress={})
+    generation = kept.generations.get(queue.name, 0)
+    # A workload that was never tried has no flavor position to continue from.
+    most = MOST_PLACES if subject is not None and _looked_at(subject) else 1
+    for resume in islice(_places(queue, session.requested(workload)), most):
+        fork = session.fork()
+        fork.load(replace(alone, progress={workload: FlavorScanProgress(resume, generation, kept.cycles, b"")}))
+        yield fork
+
+
+def _refused(session: KueueSession, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
+    """Return refused workloads, except these, that may be inadmissible. StrictFIFO keeps its head active."""
+    known = snapshot.cluster_queues.get(queue)
+    if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:
+        return ()
+    waiting = (one.workload for one in session.pending(queue))
+    return tuple(other.key for other in waiting if other.key not in awake and _looked_at(other))
+
+
+def _looked_at(workload: Workload) -> bool:
+    return workload.condition(QUOTA_RESERVED) is not None
+
+
+def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> Iterator[Resume]:
+    """Yield the flavor positions where the pod sets' search may continue: the start, or after a flavor."""
+    last = {resource: len(group.flavors) - 1 for group in queue.resource_groups for resource in group.covered_resources}
+    choices = [
+        [
+            {resource: place if place < last.get(resource, 0) else _FROM_THE_START for resource in resources}
+            for place in range(_FROM_THE_START, max([1, *(last.get(resource, 0) for resource in resources)]))
+        ]
+        for resources in requested.values()
+    ]
+    return product(*choices)
+
+
+class ForecastReservation(Struct, frozen=True):
+    """Quota reservation of a workload, with the number (from 1) of the cycle that makes it."""
+
+    cycle: int
+    admission: Admission
+
+
+class CyclesResult(Struct):
+    """Reservations, preemptions and refusals of the simulated cycles. Filled while they run, read-only afterwards."""
+
+    reserved: dict[str, ForecastReservation] = field(default_factory=dict)
+    said: dict[str, Condition] = field(default_factory=dict)
+    """Conditions of other pending workloads, if the engine's message differs from the stored condition."""
+    preempted: list[Preempt] = field(default_factory=list)
+    assumptions: QueueAssumptions = NO_ASSUMPTIONS
+    """Assumptions about Kueue's queues at the start."""
+
+
+class AdmissionForecaster:
+    """Runs the next scheduling cycles of an observed cluster. Mutates by `ask`; its decisions stay in forks."""
+
+    def __init__(self, config: KueueConfig) -> None:
+        self.config = config
+        self._session = KueueSession(config)
+        self._observed = Observation(self._session)
+        """State of Kueue's queues as far as its writes show it."""
+        self._at = EMPTY
+        """The Snapshot up to which the session is updated."""
+        self._with_pods = False
+        self._outcome: CyclesResult | None = None
+        """The result for that Snapshot."""
+
+    @property
+    def followed(self) -> tuple[Snapshot, Observation] | None:
+        """The last observed cluster and the known state of Kueue's queues; None before the first observation."""
+        return (self._at, self._observed) if self._at is not EMPTY else None
+
+    def ask(self, snapshot: Snapshot, *, keep: bool = True) -> CyclesResult:
+        """Run the next cycles on this Snapshot.
+
+        Without `keep` the Snapshot is hypothetical: the engine stays at the previous one, and the preemptions say how
+        their victims were chosen.
+        """
+        is_stale = self._at is not EMPTY and self._session.is_stale(snapshot.time)
+        changes = change_events(self._at, snapshot)
+        if keep and not changes and not is_stale and self._outcome is not None:
+            return self._outcome
+        if not keep:
+            if is_stale:
+                self._renew(snapshot.time)
+            return self._suppose(snapshot, changes)
+        self._with_pods = _tell(self._session, changes, snapshot, self._with_pods, self._observed)
+        self._observed.settle(snapshot.time)
+        self._at = snapshot
+        if is_stale:
+            self._renew(snapshot.time)
+        ready = self._session.fork()
+        self._observed.hand_over(ready, snapshot.time)
+        self._outcome = _Cycles(ready, snapshot, choices=False).run()
+        self._outcome.assumptions = ready.assumptions
+        return self._outcome
+
+    def _renew(self, now: Time) -> None:
+        """Rebuild the session as of `now`, when the passing of time has made it outdated."""
+        session = KueueSession(self.config)
+        self._with_pods = _tell(session, change_events(EMPTY, self._at), self._at, with_pods=False, now=now)
+        self._session, self._observed, self._outcome = session, self._observed.renewed(session), None
+
+    def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> CyclesResult:
+        """Run the next cycles on a hypothetical Snapshot; workloads that its changes may admit are requeued."""
+        session = self._session.fork()
+        self._observed.hand_over(session, supposed.time)
+        _tell(session, changes, supposed, self._with_pods)
+        session.requeue_inadmissible(supposed.time)
+        return _Cycles(session, supposed, choices=True).run()
+
+    def with_possible_state(self, supposed: Snapshot, workload: str, other: str) -> Iterator[CyclesResult]:
+        """Yield a result for each possible in-memory state of Kueue on a hypothetical Snapshot."""
+        session = self._session.fork()
+        _tell(session, change_events(self._at, supposed), supposed, self._with_pods)
+        for possible in possible_scheduler_states(session, supposed, workload, other):
+            yield _Cycles(possible, supposed, choices=False).run()
+
+
+def _tell(
+    session: KueueSession,
+    changes: list[Applied | Deleted],
+    after: Snapshot,
+    with_pods: bool,
+    observed: Observation | None = None,
+    now: Time | None = None,
+) -> bool:
+    """Apply changes to a session as of `now` (default: then); return True if it places pods and has all of them."""
+    now = after.time if now is None else now
+    pods: list[Applied | Deleted] = []
+    for event in changes:
+        if event.table == TABLES[Pod]:
+            pods.append(event)
+        elif observed is not None:
+            observed.before(event, now)
+            session.follow(event, now)
+            observed.after(event, now)
+        else:
+            session.follow(event, now)
+    if not session.places_pods:
+        return False
+    for event in pods if with_pods else [Applied(now, pod) for pod in after.pods.all()]:
+        session.follow(event, now)
+    return True
+
+
+class _Cycles:
+    """Scheduling cycles at one moment, in a fork of a session. Mutates."""
+
+    def __init__(self, settled: KueueSession, snapshot: Snapshot, *, choices: bool) -> None:
+        self._choices = choices
+        self._settled = settled
+        self._session = settled.fork()
+        self._snapshot = snapshot
+        self._changed: dict[str, Workload] = {}
+        """Workloads as changed by the decisions."""
+        self._outcome = CyclesResult()
+
+    def run(self) -> CyclesResult:
+        session = self._session
+        for refusal in session.rejected_claims():
+            self._refuse(refusal, self._snapshot.time)
+        cycle = self._cycles(0)
+        if session.has_requeue_due:
+            # Kueue batches events for one second before it requeues; no cycle changes anything until then.
+            session.requeue_inadmissible(self._snapshot.time)
+            self._cycles(cycle)
+        self._see_obstacles()
+        return self._outcome
+
+    def _cycles(self, cycle: int) -> int:
+        """Run cycles until another would change nothing; returns the number of the last one."""
+        session, goes_on = self._session, True
+        while goes_on and session.has_active:
+            cycle += 1
+            goes_on = self._cycle(cycle) or session.has_progressed
+        return cycle
+
+    def _cycle(self, number: int) -> bool:
+        """Run one cycle; True if a workload was evicted, so that the next cycle can decide differently."""
+        # As in the simulation, the cycles of one moment are a microsecond apart.
+        now = self._snapshot.time + number - 1
+        decided = self._session.run_cycle(now, choices=self._choices)
+        for decision in decided:
+            match decision:
+                case Admit():
+                    self._admit(decision, number, now)
+                case Refuse():
+                    self._refuse(decision, now)
+                case Preempt() | Evict() | KeepWaiting():
+                    pass
+        return any([self._evict(victim, now) for victim in apply_decisions.victims_of(decided)])
+
+    def _workload(self, key: str) -> Workload | None:
+        return self._changed.get(key) or self._snapshot.workloads.get(key)
+
+    def _take(self, workload: Workload, now: Time) -> None:
+        self._changed[workload.key] = workload
+        self._session.apply(workload, now)
+
+    def _admit(self, decision: Admit, cycle: int, now: Time) -> None:
+        workload = self._workload(decision.workload)
+        if workload is None:
+            return
+        if not workload.reserved:
+            self._outcome.reserved[workload.key] = ForecastReservation(cycle, decision.admission)
+            self._outcome.said.pop(workload.key, None)
+        queue = self._snapshot.cluster_queues.get(decision.admission.cluster_queue)
+        reserved = apply_decisions.reserved(workload, decision, queue, now)
+        if all_ready(reserved):
+            reserved = conditions.admit(reserved, now, granular=self._session.config.granular)
+        self._take(reserved, now)
+        old = self._workload(decision.replaces)
+        if old is not None and not old.finished:
+            self._take(apply_decisions.replaced(old, reserved, now), now)
+
+    def _refuse(self, decision: Refuse, now: Time) -> None:
+        workload = self._workload(decision.workload)
+        if workload is None:
+            return
+        refused = conditions.take_refusal(workload, decision, now, granular=self._session.config.granular)
+        inadmissible = self._session.is_inadmissible(workload.key)
+        if refused is not workload or workload.inadmissible != inadmissible:
+            self._note(refused)
+            self._take(replace(refused, inadmissible=inadmissible), now)
+
+    def _evict(self, decision: Preempt | Evict, now: Time) -> bool:
+        victim = self._workload(decision.workload)
+        if victim is None or not victim.reserved or victim.is_true(conditions.EVICTED):
+            return False
+        if isinstance(decision, Preempt):
+            self._outcome.preempted.append(decision)
+        self._take(apply_decisions.evicted(victim, decision, now), now)
+        return True
+
+    def _see_obstacles(self) -> None:
+        """Record the conditions that Kueue's workload controller, not its scheduler, writes for pending workloads."""
+        session, granular = self._settled, self._settled.config.granular
+        for workload in self._snapshot.workloads.all():
+            if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:
+                continue
+            reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
+            if message:
+                self._note(conditions.refuse(workload, reason, message, self._snapshot.time, granular=granular))
+
+    def _note(self, workload: Workload) -> None:
+        said = workload.condition(conditions.QUOTA_RESERVED)
+        if said is not None:
+            self._outcome.said[workload.key] = said
+
+
+NO_KUEUE = "Kueue is not installed in this cluster"
+
+
+class ForecastAction(StrEnum):
+    """Effect of the next scheduling cycles on a workload."""
+
+    ADMITTED = "admitted"
+    """Quota is reserved for it."""
+    AFTER_VICTIMS = "after-victims"
+    """It preempts others and waits for their quota."""
+    WAITS = "waits"
+    PREEMPTED = "preempted"
+    """It runs, and is a victim."""
+
+
+class WorkloadForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Forecast of the next scheduling cycles for one workload."""
+
+    workload: str
+    queue: str = ""
+    """ClusterQueue."""
+    gpus: int = 0
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
+    priority: int = 0
+    created: Time = 0
+    fate: ForecastAction
+    cycle: int = 0
+    """Number of the cycle that admits it, from 1; 0 if none does."""
+    flavors: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    """Flavors of each pod set, as `assigned` writes them."""
+    victims: tuple[str, ...] = ()
+    """Workloads that it preempts."""
+    by: str = ""
+    """Its preemptor."""
+    rule: str = ""
+    """Rule by which it is a victim: the reason of Kueue's Preempted condition."""
+    reason: str = ""
+    message: str = ""
+    """Reason and message of a pending workload, as Kueue would write them."""
+
+
+class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Forecast for all workloads at one moment, valid until the cluster changes."""
+
+    time: Time = 0
+    prospects: Mapping[str, WorkloadForecast] = {}
+    """Forecasts of all pending workloads and their victims, by workload."""
+    assumed: tuple[str, ...] = ()
+    """Assumptions about the cluster, in sentences."""
+    queues: tuple[str, ...] = ()
+    """Assumptions about Kueue's in-memory queues, in sentences."""
+
+    def of(self, workload: str) -> WorkloadForecast | None:
+        """Return the forecast for a workload; None if it is neither pending nor a victim."""
+        return self.prospects.get(workload)
+
+    @property
+    def expected(self) -> dict[str, WorkloadForecast]:
+        """Workloads that are forecast to be admitted or to preempt others."""
+        return {
+            key: one
+            for key, one in self.prospects.items()
+            if one.fate in (ForecastAction.ADMITTED, ForecastAction.AFTER_VICTIMS)
+        }
+
+    def in_order(self) -> list[WorkloadForecast]:
+        """Admissions by cycle, then preemptors, pending workloads and victims; each by priority and age."""
+        order = list(ForecastAction)
+        return sorted(
+            self.prospects.values(),
+            key=lambda one: (order.index(one.fate), one.cycle, -one.priority, one.created, one.workload),
+        )
+
+
+class Forecaster:
+    """Forecasts one cluster repeatedly, from the changes since the last forecast. Mutates by `forecast`."""
+
+    def __init__(self) -> None:
+        self._foresight: AdmissionForecaster | None = None
+
+    def forecast(
+        self, snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = (), supposed: bool = False
+    ) -> Forecast:
+        """Run scheduling cycles on a Snapshot until another cycle would change nothing.
+
+        With `supposed` the Snapshot is hypothetical; the next one is not compared with it.
+        """
+        if policy.kueue is None:
+            return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
+        outcome = self._engine(policy.kueue).ask(snapshot, keep=not supposed)
+        return _as_forecast(snapshot, outcome, assumed)
+
+    def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, other: str = "") -> Iterator[Forecast]:
+        """Yield forecasts on a hypothetical Snapshot, for the possible in-memory states of Kueue about this workload.
+
+        Other refused workloads may be inadmissible, except `other`.
+        """
+        if policy.kueue is not None:
+            for outcome in self._engine(policy.kueue).with_possible_state(supposed, workload, other):
+                yield _as_forecast(supposed, outcome, ())
+
+    def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
+        """Return the preemptions on a hypothetical Snapshot, with the choice of their victims."""
+        return self._engine(policy.kueue).ask(supposed, keep=False).preempted if policy.kueue is not None else ()
+
+    def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
+        """The last observed cluster and the known state of Kueue's queues; None if the policy differs."""
+        engine = self._foresight
+        return engine.followed if engine is not None and engine.config == policy.kueue else None
+
+    def _engine(self, config: KueueConfig) -> AdmissionForecaster:
+        if self._foresight is None or self._foresight.config != config:
+            self._foresight = AdmissionForecaster(config)
+        return self._foresight
+
+
+def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:
+    """Make a single forecast; see `Forecaster` for repeated ones."""
+    return Forecaster().forecast(snapshot, policy, assumed=assumed)
+
+
+def _as_forecast(snapshot: Snapshot, outcome: CyclesResult, assumed: Iterable[str]) -> Forecast:
+    victims: dict[str, list[str]] = {}
+    for line in outcome.preempted:
+        victims.setdefault(line.by, []).append(line.workload)
+    prospects = {line.workload: _victim(snapshot, line) for line in outcome.preempted}
+    for workload in snapshot.workloads.all():
+        if _waits(workload):
+            named = tuple(victims.get(workload.key, ()))
+            prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
+    queues = in_sentences(outcome.assumptions)
+    return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed), queues=queues)
+
+
+def assigned(admission: Admission) -> tuple[str, ...]:
+    """Format the flavors of each pod set so that they can be compared: `main×2 nvidia.com/gpu=h100`."""
+    return tuple(
+        f"{part.name}×{part.count} {','.join(f'{name}={flavor}' for name, flavor in sorted(part.flavors.items()))}"
+        for part in sorted(admission.pod_sets, key=lambda part: part.name)
+    )
+
+
+def in_words(workload_forecast: WorkloadForecast) -> str:
+    """Format the forecast for one workload in one line."""
+    match workload_forecast.fate:
+        case ForecastAction.ADMITTED:
+            on = f" on {', '.join(workload_forecast.flavors)}" if workload_forecast.flavors else ""
+            made_room = f", after preempting {_names(workload_forecast.victims)}" if workload_forecast.victims else ""
+            return f"admitted in cycle {workload_forecast.cycle}{on}{made_room}"
+        case ForecastAction.AFTER_VICTIMS:
+            return f"preempts {_names(workload_forecast.victims)}"
+        case ForecastAction.PREEMPTED:
+            return f"preempted by {workload_forecast.by} ({workload_forecast.rule})"
+        case ForecastAction.WAITS:
+            return f"pending: {workload_forecast.message}" if workload_forecast.message else "pending"
+
+
+def _names(workloads: Sequence[str]) -> str:
+    return ", ".join(workloads[:3]) + (f" and {len(workloads) - 3} more" if len(workloads) > 3 else "")
+
+
+def _waits(workload: Workload) -> bool:
+    return workload.active and not workload.reserved and not workload.finished
+
+
+def _victim(snapshot: Snapshot, decision: Preempt) -> WorkloadForecast:
+    victim = snapshot.workloads[decision.workload]
+    gpus, unit = amount_of(snapshot, victim)
+    return WorkloadForecast(
+        workload=victim.key,
+        queue=victim.cluster_queue,
+        gpus=gpus,
+        unit=unit,
+        priority=victim.priority,
+        created=victim.created,
+        fate=ForecastAction.PREEMPTED,
+        by=decision.by,
+        rule=decision.rule.value,
+    )
+
+
+def _prospect(
+    snapshot: Snapshot, workload: Workload, outcome: CyclesResult, victims: tuple[str, ...]
+) -> WorkloadForecast:
+    local_queue = snapshot.local_queues.get(workload.local_queue)
+    gpus, unit = amount_of(snapshot, workload)
+    made = WorkloadForecast(
+        workload=workload.key,
+        queue=local_queue.cluster_queue if local_queue is not None else "",
+        gpus=gpus,
+        unit=unit,
+        priority=workload.priority,
+        created=workload.created,
+        victims=victims,
+        fate=ForecastAction.AFTER_VICTIMS if victims else ForecastAction.WAITS,
+    )
+    reserved = outcome.reserved.get(workload.key)
+    if reserved is not None:
+        flavors = (flavor for part in reserved.admission.pod_sets for flavor in part.flavors.values())
+        return replace(
+            made,
+            fate=ForecastAction.ADMITTED,
+            cycle=reserved.cycle,
+            flavors=tuple(dict.fromkeys(flavors)),
+            given=assigned(reserved.admission),
+        )
+    said = outcome.said.get(workload.key) or workload.condition("QuotaReserved")
+    return replace(made, reason=said.reason, message=said.message) if said is not None else made

@@ -1,0 +1,1 @@
+"""Alerts, telemetry, trends, and the liveness of Kueue."""

@@ -1,0 +1,1 @@
+"""Indexes of a Snapshot: queues, quota, pods, GPUs, topology."""

@@ -1,0 +1,1 @@
+"""Reasons why workloads, jobs and pods are pending."""

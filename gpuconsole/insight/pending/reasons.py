@@ -1,0 +1,296 @@
+"""Parser for Kueue's messages about pending workloads, with a reason code for each.
+
+Parser for Kueue's messages about pending workloads. An unknown message gives `PendingReason.OTHER`, no guess.
+
+Reason codes of pending workloads, jobs and pods.
+
+Patterns for Kueue's messages about pending workloads (0.6 to 0.19), each with its reason code.
+
+Read from flavorassigner.go, tas_flavorassigner.go, tas_flavor_snapshot.go, scheduler.go, workload_controller.go and the
+preemption package of each of these releases. The newest wording comes first, then older ones.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import lru_cache
+
+from msgspec import Struct
+
+from gpuconsole.model.resources import amount
+
+
+class PendingReason(StrEnum):
+    """Reason why a workload, job or pod is pending; also the codes of `pending` in a scenario's `expect`."""
+
+    NOT_WAITING = "not-waiting"
+    EXCEEDS_MAX = "exceeds-max"
+    """It requests more than the queue's maximum capacity: waiting does not help."""
+    QUOTA = "quota"
+    FLAVOR_MISMATCH = "flavor-mismatch"
+    """No flavor matches the pods: taints, node affinity, or a resource that the queue does not cover."""
+    TOPOLOGY = "topology"
+    WAITING_FOR_VICTIMS = "waiting-for-victims"
+    CONTENTION = "contention"
+    """Another workload was processed earlier in the same scheduling cycle; it is retried at once."""
+    NAMESPACE = "namespace"
+    QUEUE_STOPPED = "queue-stopped"
+    QUEUE_INACTIVE = "queue-inactive"
+    """The queue is inactive: an object that it refers to is missing or inactive."""
+    QUEUE_MISSING = "queue-missing"
+    DEACTIVATED = "deactivated"
+    BACKOFF = "backoff"
+    CHECKS = "checks"
+    """It has reserved quota and waits for admission checks."""
+    GATED = "gated"
+    PODS_READY = "pods-ready"
+    """Kueue waits until all admitted workloads are ready (blockAdmission)."""
+    INVALID = "invalid"
+    """Its resource requests are invalid: over their limits, or outside a LimitRange."""
+    RESOURCE_QUOTA = "resource-quota"
+    """Admitted (or not queued at all), but a ResourceQuota of its namespace prevents its pods from being created."""
+    GANG = "gang"
+    """Admitted, but not all pods of the gang fit on nodes at once."""
+    NODES = "nodes"
+    """Admitted (or not queued at all), but no node takes a pod."""
+    DISRUPTION_BUDGET = "disruption-budget"
+    """The only possible victims are protected by a PodDisruptionBudget, which its scheduler respects."""
+    IMAGE = "image"
+    """Its pods are scheduled, but an image cannot be pulled."""
+    POD_FAILURE = "pod-failure"
+    """Its pods are scheduled, but their containers fail or cannot be created."""
+    STARTING = "starting"
+    """Its pods are scheduled, but not all are running yet."""
+    NO_PODS = "no-pods"
+    """Admitted, but not all of its pods exist."""
+    INADMISSIBLE = "parked"
+    """Inadmissible like equivalent workloads; Kueue wrote no other reason."""
+    EVICTED = "evicted"
+    """Evicted and requeued; not tried since."""
+    QUEUED = "queued"
+    """Queued and not tried yet."""
+    UNSEEN = "unseen"
+    """Unknown: an object that the decision depends on is not visible, and its scheduler wrote no reason."""
+    OTHER = "other"
+
+
+UNDER_WAY = (PendingReason.STARTING, PendingReason.NO_PODS)
+"""Admitted, and no decision of a scheduler is pending."""
+
+
+POD_SET = re.compile(r"(?:couldn't|failed to) assign flavors to pod set (?P<name>\S+?): ")
+_TAINT = r"untolerated taint \{(?P<name>\S*) (?P<value>\S*) (?P<effect>\S*) <nil>\} in flavor (?P<flavor>[^\s,;]+)"
+_LESS = r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+)"
+_UNUSED = r" for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), (?P<short>\S+) more needed"
+_FLAVOR_REASONS: tuple[tuple[PendingReason, str], ...] = (
+    (PendingReason.QUOTA, f"insufficient unused quota{_UNUSED}"),
+    (PendingReason.QUOTA, f"insufficient unused quota in cohort{_UNUSED}"),
+    (PendingReason.QUOTA, r"borrowing limit for (?P<resource>\S+) in flavor (?P<flavor>\S+) exceeded"),
+    (
+        PendingReason.EXCEEDS_MAX,
+        rf"{_LESS}, previously considered podsets requests \((?P<assumed>[^)]*)\) \+ current podset request "
+        r"\((?P<request>[^)]*)\) > maximum capacity \((?P<capacity>[^)]*)\)",
+    ),
+    (PendingReason.EXCEEDS_MAX, rf"{_LESS}, request > maximum capacity \((?P<request>\S+) > (?P<capacity>[^)]*)\)"),
+    (PendingReason.EXCEEDS_MAX, rf"{_LESS} in ClusterQueue"),
+    (PendingReason.FLAVOR_MISMATCH, _TAINT),
+    (PendingReason.FLAVOR_MISMATCH, r"flavor (?P<flavor>\S+) doesn't match node affinity"),
+    (PendingReason.FLAVOR_MISMATCH, r"flavor (?P<flavor>\S+) not found"),
+    (PendingReason.FLAVOR_MISMATCH, r"resource (?P<resource>\S+) unavailable in ClusterQueue"),
+    (
+        PendingReason.FLAVOR_MISMATCH,
+        r"could not assign (?P<flavor>\S+) flavor since the original workload is assigned: [^,;]*",
+    ),
+    (
+        PendingReason.FLAVOR_MISMATCH,
+        r"skipping flavor (?P<flavor>\S+) (?:as it is not found in the nomination|due to)[^,;]*",
+    ),
+    (
+        PendingReason.FLAVOR_MISMATCH,
+        r"Flavor \"(?P<flavor>[^\"]+)\" (?:does not support TopologyAwareScheduling|information missing in TAS cache"
+        r"|does not contain the requested level|supports only TopologyAwareScheduling)",
+    ),
+    (PendingReason.TOPOLOGY, r"no (?:topology domains at|requested topology) level: (?P<name>[^\s,;]+)"),
+    (PendingReason.TOPOLOGY, r"topology \"(?P<name>[^\"]+)\" (?:doesn't allow|allows) to fit [^,;]*"),
+    (PendingReason.TOPOLOGY, r"workload requires Topology, but there is no TAS cache information"),
+    (PendingReason.TOPOLOGY, r"(?:more than one|no) (?:TAS )?flavor assigned"),
+    (PendingReason.TOPOLOGY, r"\S+ topology is not supported with ElasticJobsViaWorkloadSlices"),
+    (PendingReason.TOPOLOGY, r"Cannot replace the node, because the existing topologyAssignment is invalid[^;]*"),
+)
+FLAVOR_REASONS = tuple((code, re.compile(pattern)) for code, pattern in _FLAVOR_REASONS)
+SUFFIX = re.compile(
+    r"\. (?:Pending the (?:preemption|migration) of (?P<count>\d+) workload\(s\)"
+    r"|Preempting (?P<failed>\d+) workload\(s\) failed, will retry\.)$"
+)
+_CONTENDED = (
+    r"Workload has overlapping preemption targets with another workload",
+    r"Workload no longer fits after processing another workload",
+    r"A more favorable variant is already admitted",
+    r"Failed to admit workload: .*",
+    r"Workload skipped because its premption calculations were invalidated by another workload",
+    r"other workloads in the cohort were prioritized",
+)
+_EVICTED = (
+    r"(?:Preempted|Replaced|Evicted) to accommodate a workload \(UID: (?P<name>[^,)]*).*",
+    r"Preempted to accommodate a higher priority Workload",
+    r"Preempted by another workload in the .*",
+    r"Exceeded the PodsReady timeout .*",
+    r"Evicted due to AdmissionChecks? .*",
+    r"At least one admission check is false",
+    r"Workload was evicted as there was no replacement for (?:unhealthy node\(s\)|a failed node): .*",
+)
+_WHOLE: tuple[tuple[PendingReason, str], ...] = (
+    (
+        PendingReason.WAITING_FOR_VICTIMS,
+        r"Workload has overlapping preemption targets with another workload, "
+        r"but will fit after these preemptions complete",
+    ),
+    *((PendingReason.CONTENTION, pattern) for pattern in _CONTENDED),
+    (PendingReason.NAMESPACE, r"[Ww]orkload namespace doesn't match ClusterQueue selector"),
+    (PendingReason.NAMESPACE, r'workload namespace "[^"]*" does not exist: .*'),
+    (PendingReason.NAMESPACE, r"Could not obtain workload namespace: .*"),
+    (PendingReason.QUEUE_STOPPED, r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is stopped"),
+    (PendingReason.QUEUE_STOPPED, r"The (?:ClusterQueue|LocalQueue) is stopped"),
+    (PendingReason.QUEUE_INACTIVE, r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is inactive"),
+    (
+        PendingReason.QUEUE_MISSING,
+        r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|not found|is terminating or missing)",
+    ),
+    (PendingReason.DEACTIVATED, r"The workload is deactivated.*"),
+    (PendingReason.DEACTIVATED, r"Deactivat(?:ing|ed) [Ww]orkload .*"),
+    *((PendingReason.EVICTED, pattern) for pattern in _EVICTED),
+    (PendingReason.QUEUED, r"Workload is pending evaluation in the scheduling queue"),
+    (PendingReason.QUEUED, r"AdmissionGatedBy cleared, waiting for quota reservation"),
+    (PendingReason.QUEUED, r"The workload has no reservation(?: and not all checks ready)?"),
+    (PendingReason.INADMISSIBLE, r"Bypassed scheduling evaluation because an equivalent workload recently failed"),
+    (PendingReason.GATED, r"Admission is gated by: (?P<name>.*)"),
+    (PendingReason.GATED, r"Workload requires preemption, but it's gated"),
+    (PendingReason.INVALID, r"resources validation failed: .*"),
+    (PendingReason.INVALID, r"resources didn't satisfy LimitRange constraints: .*"),
+    (PendingReason.FLAVOR_MISMATCH, r"Target flavor is below LastAcceptableFlavorName"),
+    (PendingReason.CHECKS, r"The workload has failed admission checks"),
+    (PendingReason.CHECKS, r"The workload has not all checks ready"),
+    (PendingReason.PODS_READY, r"[Ww]aiting for all admitted workloads to be in (?:the )?PodsReady condition"),
+)
+WHOLE = tuple((code, re.compile(pattern)) for code, pattern in _WHOLE)
+
+
+__all__ = ["NO_GROUPS", "SEVERITY", "ParsedReason", "PendingReason", "code_of", "dominant", "read_kueue"]
+
+NO_GROUPS: Mapping[str, str] = {}
+
+
+class ParsedReason(Struct, frozen=True, kw_only=True):
+    """One reason from a message, with the arguments of its kind; amounts are in base units."""
+
+    code: PendingReason
+    text: str
+    """The part of the message that was parsed."""
+    pod_set: str = ""
+    flavor: str = ""
+    resource: str = ""
+    short: int = 0
+    """Amount that is missing."""
+    assumed: int = 0
+    """Request of earlier pod sets of the same workload."""
+    request: int = 0
+    capacity: int = 0
+    count: int = 0
+    """Number of victims, or of nodes that this reason excludes."""
+    name: str = ""
+    """Name of the queue or the taint."""
+
+
+def read_kueue(text: str) -> tuple[ParsedReason, ...]:
+    """Parse the message of a QuotaReserved=False condition (or of a Pending event), in the order of the text.
+
+    A suffix about preemption is a reason of its own and comes last.
+    """
+    for code, pattern in WHOLE:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            return (ParsedReason(code=code, text=text, name=match.groupdict().get("name") or ""),)
+    suffix = SUFFIX.search(text)
+    body = text[: suffix.start()] if suffix is not None else text
+    heads = list(POD_SET.finditer(body))
+    reasons: list[ParsedReason] = []
+    for number, head in enumerate(heads):
+        end = heads[number + 1].start() if number + 1 < len(heads) else len(body)
+        reasons += _flavor_reasons(body[head.end() : end].removesuffix("; "), head["name"])
+    if suffix is not None:
+        code = PendingReason.WAITING_FOR_VICTIMS if suffix["count"] else PendingReason.CONTENTION
+        count = int(suffix["count"] or suffix["failed"])
+        reasons.append(ParsedReason(code=code, text=suffix[0].removeprefix(". "), count=count))
+    return tuple(reasons) or (ParsedReason(code=PendingReason.OTHER, text=text),)
+
+
+def _flavor_reasons(text: str, pod_set: str) -> list[ParsedReason]:
+    found: list[tuple[int, ParsedReason]] = []
+    for code, pattern in FLAVOR_REASONS:
+        found += [(match.start(), _reason(code, match, pod_set)) for match in pattern.finditer(text)]
+    if not found:
+        return [ParsedReason(code=PendingReason.OTHER, text=text, pod_set=pod_set)]
+    return [reason for _, reason in sorted(found, key=lambda pair: pair[0])]
+
+
+def _reason(code: PendingReason, match: re.Match[str], pod_set: str) -> ParsedReason:
+    groups = match.groupdict()
+    resource = groups.get("resource") or ""
+    return ParsedReason(
+        code=code,
+        text=match[0],
+        pod_set=pod_set,
+        flavor=groups.get("flavor") or "",
+        resource=resource,
+        short=_amount(resource, groups.get("short")),
+        assumed=_amount(resource, groups.get("assumed")),
+        request=_amount(resource, groups.get("request")),
+        capacity=_amount(resource, groups.get("capacity")),
+        name=groups.get("name") or "",
+    )
+
+
+def _amount(resource: str, text: str | None) -> int:
+    try:
+        return amount(resource, text) if text else 0
+    except ValueError:
+        return 0
+
+
+SEVERITY = {
+    PendingReason.FLAVOR_MISMATCH: 3,
+    PendingReason.EXCEEDS_MAX: 2,
+    PendingReason.QUOTA: 1,
+    PendingReason.TOPOLOGY: 0,
+}
+
+
+def dominant(reasons: Iterable[ParsedReason], group_of: Mapping[str, str] = NO_GROUPS) -> PendingReason:
+    """Return the dominant code of all reasons of a message.
+
+    Preemption under way takes precedence. Otherwise Kueue's rule for its granular reasons applies (§5.9): a flavor is
+    as bad as its worst resource, a resource group as bad as its best flavor, a workload as bad as its worst group and
+    pod set. `group_of` maps flavors to their resource group; without it all flavors count as one group.
+    """
+    worst: dict[tuple[str, str], dict[str, int]] = {}
+    others: list[PendingReason] = []
+    for reason in reasons:
+        if reason.code not in SEVERITY:
+            others.append(reason.code)
+            continue
+        group = group_of.get(reason.flavor, "") if reason.flavor else reason.resource
+        flavors = worst.setdefault((reason.pod_set, group), {})
+        flavors[reason.flavor] = max(flavors.get(reason.flavor, 0), SEVERITY[reason.code])
+    for code in (PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION):
+        if code in others:
+            return code
+    if not worst:
+        return others[0] if others else PendingReason.OTHER
+    severity = max(min(flavors.values()) for flavors in worst.values())
+    return next(code for code, level in SEVERITY.items() if level == severity)
+
+
+@lru_cache(maxsize=1 << 15)
+def code_of(text: str) -> PendingReason:
+    """Return the dominant code of a message of Kueue; cached, as the same message is parsed for many screens."""
+    return dominant(read_kueue(text))

@@ -1,0 +1,550 @@
+"""Explanation of why a workload is pending, from the admission engine: reason, tried flavors, quota arithmetic.
+
+Explanation of why a workload is pending: the dominant reason, the flavors that were tried, arithmetic and evidence.
+
+The engine tries to admit the workload on the current cluster as if it were the head of its queue. The answer also has
+Kueue's message, with its age. `insight.unblock` searches for changes that unblock it, as that takes longer.
+
+Flavors that the engine tried for a pending workload, with the result of each.
+
+Quota arithmetic of a flavor and a resource: needed, unused, available at each cohort level, and its users.
+
+Present state of a cluster with an admission engine that has not decided anything yet.
+
+A simulation that starts from a live or saved cluster has already run a cycle, whose decisions are not facts. Answers
+about the present use this state instead.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.data_gaps import missing_for_admission
+from gpuconsole.insight.index.demand import held
+from gpuconsole.insight.pending.pending import EngineVerdict, explain, resource_groups, workload_of
+from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of, dominant, read_kueue
+from gpuconsole.insight.pending.shortage import KUEUE, MOST_HOLDERS, PendingExplanation, holders
+from gpuconsole.insight.unblock.admission_changes import gaps
+from gpuconsole.insight.unblock.admission_trial import EmptyCluster, cause, dominant_blocker, examined
+from gpuconsole.insight.unblock.placement_trial import keeping_drained, kept_by_budget, placement_check
+from gpuconsole.insight.unblock.search import (
+    SearchProgress,
+    Suggestions,
+    SuggestionSearch,
+    placement_suggestion_steps,
+    suggestion_steps,
+)
+from gpuconsole.model.clock import Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuconsole.sim.policy import SimPolicy
+
+_MODES = {
+    FlavorAssignmentMode.NO_FIT: "no fit",
+    FlavorAssignmentMode.NO_CANDIDATES: "no preemption candidates",
+    FlavorAssignmentMode.PREEMPT: "by preemption",
+    FlavorAssignmentMode.RECLAIM: "by reclaim",
+    FlavorAssignmentMode.FIT: "fits",
+}
+
+
+class ConsideredFlavor(Struct, frozen=True, kw_only=True):
+    """A flavor that was tried for a pod set, and the worst result over its resources."""
+
+    pod_set: str
+    flavor: str
+    mode: str
+    borrows: int = 0
+    """Borrowing level: levels up to the cohort that it would borrow from; 0 = it does not borrow."""
+    code: PendingReason = PendingReason.NOT_WAITING
+    reasons: tuple[str, ...] = ()
+
+
+def considered(entry: CycleEntry) -> Iterator[ConsideredFlavor]:
+    """Yield the flavors pod set by pod set, in the order in which they were tried."""
+    for result in entry.assignment.pod_sets:
+        seen: dict[str, ConsideredFlavor] = {}
+        for search in result.searches:
+            for noted in search.noted:
+                known = seen.get(noted.flavor)
+                one = ConsideredFlavor(
+                    pod_set=result.pod_set.name,
+                    flavor=noted.flavor,
+                    mode=_MODES[noted.mode],
+                    borrows=noted.height,
+                    code=cause(noted),
+                    reasons=noted.reasons,
+                )
+                seen[noted.flavor] = one if known is None else _worse(known, one)
+        yield from seen.values()
+
+
+def _worse(known: ConsideredFlavor, other: ConsideredFlavor) -> ConsideredFlavor:
+    order = list(_MODES.values())
+    worse = min(known, other, key=lambda one: order.index(one.mode))
+    reasons = tuple(dict.fromkeys((*known.reasons, *other.reasons)))
+    return replace(worse, borrows=max(known.borrows, other.borrows), reasons=reasons)
+
+
+class QuotaLevel(Struct, frozen=True, kw_only=True):
+    """Quota of a ClusterQueue, or of a Cohort above it; amounts in base units."""
+
+    kind: str
+    name: str
+    nominal: int
+    quota: int
+    """Its nominal quota and what its members lend to it."""
+    used: int
+    unused: int
+    """Usage of that quota."""
+    withheld: int
+    """Part of its unused quota that lending limits keep from the levels above."""
+    borrowing_limit: int | None
+    available: int
+    """Available to the level below (of a ClusterQueue: to its workloads), by its own quota and by borrowing."""
+
+
+class LendingLimitGap(Struct, frozen=True, kw_only=True):
+    """A member of a cohort on the path whose lending limit withholds unused quota; amounts in base units."""
+
+    kind: str
+    name: str
+    nominal: int
+    quota: int
+    """Its nominal quota and what its members lend to it."""
+    lending_limit: int
+    withheld: int
+    """Unused quota that is never lent."""
+
+
+class QuotaUser(Struct, frozen=True):
+    """A workload that uses the resource."""
+
+    workload: str
+    queue: str
+    amount: int
+
+
+class QuotaBreakdown(Struct, frozen=True, kw_only=True):
+    """Needed against available quota of one flavor and resource."""
+
+    flavor: str
+    resource: str
+    needed: int
+    available: int
+    ceiling: int
+    """Maximum capacity of its ClusterQueue: nominal quota and all that it may borrow."""
+    levels: tuple[QuotaLevel, ...]
+    """The levels from its ClusterQueue up to the root cohort."""
+    blocked_at: str
+    """The limit: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
+    keepers: tuple[LendingLimitGap, ...]
+    """Members that could lend more, the largest amount first; only if no borrowing limit is the obstacle."""
+    users: tuple[QuotaUser, ...]
+
+    @property
+    def short(self) -> int:
+        """Amount that is missing; 0 if enough is available."""
+        return max(0, self.needed - self.available)
+
+
+def quota_breakdowns(snapshot: Snapshot, session: KueueSession, entry: CycleEntry) -> tuple[QuotaBreakdown, ...]:
+    """Return the arithmetic of every flavor and resource of which the workload lacks quota or exceeds the capacity."""
+    return tuple(
+        _quota_breakdown(snapshot, session.tree, entry, gap.flavor, resource, gap.wanted[resource])
+        for gap in gaps(session, entry)
+        for resource in gap.short
+    )
+
+
+def _quota_breakdown(
+    snapshot: Snapshot, usage: UsageTree, entry: CycleEntry, flavor: str, resource: str, needed: int
+) -> QuotaBreakdown:
+    tree, node = usage.tree, entry.rules.node
+    column = tree.numbers[flavor, resource]
+    path = (node, *tree.paths[node])
+    limited = _limited(usage, path, column, needed)
+    return QuotaBreakdown(
+        flavor=flavor,
+        resource=resource,
+        needed=needed,
+        available=max(0, usage.available(node, column)),
+        ceiling=tree.potential[node * tree.width + column],
+        levels=tuple(_level(usage, level, column) for level in path),
+        blocked_at=_blocked_at(usage, path, column, limited),
+        keepers=tuple(_lending_limit_gaps(usage, path, column)) if limited is None else (),
+        users=tuple(_users(snapshot, entry.rules.name, flavor, resource)),
+    )
+
+
+def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: int | None) -> str:
+    """Name the limit: a borrowing limit, or the root; both if a borrowing limit allows even less than the root."""
+    if limited is not None:
+        return f"borrowingLimit of {_called(usage, limited)}"
+    tree, root = usage.tree, _called(usage, path[-1])
+    for node, above in pairwise(path):
+        limit = tree.borrowing_limit[node * tree.width + column]
+        more = usage.unlent(node, column) + max(0, usage.available(above, column))
+        if limit is not None and usage.available(node, column) < more:
+            return f"borrowingLimit of {_called(usage, node)}, and {root}"
+    return root
+
+
+def _called(usage: UsageTree, node: int) -> str:
+    return f"{_kind(usage, node)} {usage.tree.names[node]}"
+
+
+def _kind(usage: UsageTree, node: int) -> str:
+    return "Cohort" if node < len(usage.tree.cohorts) else "ClusterQueue"
+
+
+def _level(usage: UsageTree, node: int, column: int) -> QuotaLevel:
+    tree = usage.tree
+    at = node * tree.width + column
+    return QuotaLevel(
+        kind=_kind(usage, node),
+        name=tree.names[node],
+        nominal=tree.nominal[at],
+        quota=tree.subtree[at],
+        used=usage.used(node, column),
+        unused=max(0, tree.subtree[at] - usage.used(node, column)),
+        withheld=usage.unlent(node, column),
+        borrowing_limit=tree.borrowing_limit[at],
+        available=max(0, usage.available(node, column)),
+    )
+
+
+def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
+    """Return the lowest level with too little available although the one above has enough; None if it is the root."""
+    for node, above in pairwise(path):
+        unlent = usage.unlent(node, column)
+        if max(0, usage.available(above, column)) + unlent >= needed:
+            return node
+        needed -= unlent
+    return None
+
+
+def _lending_limit_gaps(usage: UsageTree, path: tuple[int, ...], column: int) -> list[LendingLimitGap]:
+    """List the members of the tree outside the path whose lending limits withhold unused quota."""
+    tree = usage.tree
+    found = [
+        _lending_limit_gap(usage, member, column)
+        for member in range(len(tree.names))
+        if path[-1] in tree.paths[member] and member not in path and usage.unlent(member, column)
+    ]
+    return sorted(found, key=lambda keeper: (-keeper.withheld, keeper.kind, keeper.name))
+
+
+def _lending_limit_gap(usage: UsageTree, node: int, column: int) -> LendingLimitGap:
+    seen, never_lent = _level(usage, node, column), usage.tree.local[node * usage.tree.width + column]
+    return LendingLimitGap(
+        kind=seen.kind,
+        name=seen.name,
+        nominal=seen.nominal,
+        quota=seen.quota,
+        lending_limit=seen.quota - never_lent,
+        withheld=seen.withheld,
+    )
+
+
+def _users(snapshot: Snapshot, queue: str, flavor: str, resource: str) -> Iterator[QuotaUser]:
+    for workload in holders(snapshot, queue, [(flavor, resource)])[:MOST_HOLDERS]:
+        amount = sum(amount for pair, amount in held(workload) if pair == (flavor, resource))
+        yield QuotaUser(workload.key, workload.cluster_queue, amount)
+
+
+ENGINE = "engine"
+OBJECTS = "objects"
+Simulating = Callable[[], "Simulation"]
+"""Returns a simulation of the cluster to fork; it is made at the first call where there is none."""
+PLACES = (PendingReason.GANG, PendingReason.NODES, PendingReason.DISRUPTION_BUDGET)
+"""Pods wait for nodes: changes are tried in the simulation."""
+_OF_PODS = (*PLACES, PendingReason.QUOTA, PendingReason.EXCEEDS_MAX, PendingReason.WAITING_FOR_VICTIMS)
+"""Reasons of work without a Workload for which changes are tried in the simulation; pod schedulers have queues, too."""
+_RUNS = (
+    PendingReason.NOT_WAITING,
+    PendingReason.CHECKS,
+    PendingReason.RESOURCE_QUOTA,
+    *PLACES,
+    PendingReason.IMAGE,
+    PendingReason.POD_FAILURE,
+    *UNDER_WAY,
+)
+_HELPLESS = (*_RUNS, PendingReason.BACKOFF)
+_FOR_GOOD = (PendingReason.TOPOLOGY, PendingReason.FLAVOR_MISMATCH, PendingReason.EXCEEDS_MAX)
+"""Reasons that may be permanent; quota within the queue's maximum capacity is freed when other workloads end."""
+_OUTSIDE = (
+    *_HELPLESS,
+    PendingReason.DEACTIVATED,
+    PendingReason.QUEUE_STOPPED,
+    PendingReason.QUEUE_INACTIVE,
+    PendingReason.QUEUE_MISSING,
+    PendingReason.UNSEEN,
+)
+"""Reasons that the objects themselves show, so that no admission attempt is needed."""
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """A fact that the answer is based on: its source, text and time."""
+
+    source: str
+    """`Kueue` or another scheduler (its message), `engine` (admission attempt just now), `objects` (their state)."""
+    code: PendingReason
+    text: str
+    since: Time | None
+
+
+class WhyPending(Struct, frozen=True, kw_only=True):
+    """Answer to why a workload is pending, except the suggestions."""
+
+    explanation: PendingExplanation
+    """The dominant reason, as a code and as text."""
+    never: bool = False
+    """True if Kueue would refuse it on an empty cluster, too: waiting does not help."""
+    head: str = ""
+    """The head of its queue, if it is another workload."""
+    considered: tuple[ConsideredFlavor, ...] = ()
+    """Flavors in the order in which they were tried."""
+    rooms: tuple[QuotaBreakdown, ...] = ()
+    """The arithmetic of each shortage, the smallest first."""
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """Key of the Workload if there is one, else of the requested object."""
+        return self.explanation.subject
+
+    @property
+    def code(self) -> PendingReason:
+        """The dominant reason code."""
+        return self.explanation.code
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The resources of which it lacks quota in some flavor."""
+        return tuple(dict.fromkeys(room.resource for room in self.rooms))
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """The answer with the suggestions found so far."""
+
+    time: Time
+    why: WhyPending
+    suggestions: Suggestions | None = None
+    under_way: SearchProgress | None = None
+    """Progress of the search for suggestions; None once it is over."""
+
+
+def trying(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
+) -> Iterator[Tried]:
+    """Yield the answer while suggestions are searched; the last is complete. Closing the iterator ends the search."""
+    answer = why(snapshot, rehearsal, key, simulating)
+    searched = False
+    for look in _searches(snapshot, rehearsal, answer, simulating):
+        searched = True
+        yield Tried(time=snapshot.time, why=answer, suggestions=look.so_far, under_way=look.under_way)
+    if not searched:
+        yield Tried(time=snapshot.time, why=answer)
+
+
+def tried(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
+) -> Tried:
+    """Return the answer with all suggestions; this may take seconds on a large cluster."""
+    *_, last = trying(snapshot, rehearsal, key, simulating)
+    return last
+
+
+def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> AdmissionSimulator | None:
+    """Return a copy of a simulation's admission state to try changes on; None without Kueue."""
+    session = simulation.session
+    return AdmissionSimulator(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None
+
+
+def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> AdmissionSimulator | None:
+    """Return the admission state of a Snapshot to try changes on; None without Kueue."""
+    return AdmissionSimulator.from_snapshot(snapshot, config) if config is not None else None
+
+
+def why(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
+) -> WhyPending:
+    """Return the answer for a workload, a job or a pod (see `explain`). Mutates nothing."""
+    explanation = explain(snapshot, key)
+    workload = workload_of(snapshot, key)
+    if explanation.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
+        kept = kept_by_budget(simulating(), explanation)
+        if kept is not None:
+            said = f"its pods stay unscheduled for 1m; with this change they are scheduled: {kept.remedies[0].text}"
+            engine = Evidence(source=ENGINE, code=kept.code, text=said, since=snapshot.time)
+            return WhyPending(explanation=kept, evidence=(engine, _shown(snapshot, explanation)))
+    if explanation.code is PendingReason.NOT_WAITING and len(snapshot.pod_disruption_budgets):
+        explanation = replace(explanation, lines=(*explanation.lines, *keeping_drained(snapshot, explanation.subject)))
+    untried = explanation.code in _OUTSIDE or missing_for_admission(snapshot)
+    if workload is None or rehearsal is None or untried or workload.reserved:
+        # For a job without a Workload the limits of its queue take precedence over an older message.
+        never = workload is None and explanation.code is PendingReason.EXCEEDS_MAX
+        return WhyPending(explanation=explanation, never=never, evidence=(_shown(snapshot, explanation),))
+    entry = examined(rehearsal, workload.key)
+    if entry is None:
+        return WhyPending(explanation=explanation, evidence=(_shown(snapshot, explanation),))
+    head = _head(rehearsal, entry)
+    judged = explain(snapshot, key, _verdict(entry, head))
+    never = judged.code in _FOR_GOOD and _never(snapshot, rehearsal, workload, simulating)
+    return WhyPending(
+        explanation=_for_good(judged)
+        if never
+        else _behind(judged, head, asleep=_is_inadmissible(rehearsal, workload.key)),
+        never=never,
+        head=head,
+        considered=tuple(considered(entry)),
+        rooms=quota_breakdowns(snapshot, rehearsal.session, entry),
+        evidence=tuple(_evidence(snapshot, entry, explanation)),
+    )
+
+
+def unblocking(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None = None
+) -> Suggestions | None:
+    """Return changes that unblock it; None if no change of quotas, queues, nodes or the workload itself can."""
+    last = None
+    for look in _searches(snapshot, rehearsal, answer, simulating):
+        last = look.so_far
+    return last
+
+
+def waits_for_places(code: PendingReason, *, queued: bool) -> bool:
+    """True if pods wait for nodes, so that changes of nodes, gangs or pods may help; `queued` if Kueue manages it."""
+    return code in (PLACES if queued else _OF_PODS)
+
+
+def _searches(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None
+) -> Iterator[SuggestionSearch]:
+    """Search in the admission state for a workload that needs quota, in the simulation for one that needs nodes."""
+    queued = rehearsal is not None and answer.subject in rehearsal.workloads
+    known = snapshot.workloads.get(answer.subject)
+    if known is not None and known.reserved and answer.code not in PLACES:
+        return  # It holds quota, so no change of admission helps.
+    if queued and answer.code not in PLACES and missing_for_admission(snapshot):
+        return  # Objects that are not visible could change the result of a trial.
+    if rehearsal is not None and queued and answer.code not in _HELPLESS:
+        land = placement_check(simulating, answer.subject)
+        yield from suggestion_steps(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)
+    elif simulating is not None and waits_for_places(answer.code, queued=queued):
+        yield from placement_suggestion_steps(simulating(), answer.subject)
+
+
+def _verdict(entry: CycleEntry, head: str) -> EngineVerdict:
+    """Return the engine's verdict: code `queued` if it would admit the workload, now or after the head of the queue."""
+    code = dominant_blocker(entry)
+    turn = code is PendingReason.NOT_WAITING or (
+        bool(head) and code in (PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION)
+    )
+    return EngineVerdict(PendingReason.QUEUED) if turn else EngineVerdict(code, entry.message)
+
+
+def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
+    """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
+    waiting = rehearsal.session.pending(entry.rules.name)
+    first = next((place.workload.key for place in waiting if not place.inadmissible), "")
+    return "" if first == entry.request.workload.key else first
+
+
+def _is_inadmissible(rehearsal: AdmissionSimulator, key: str) -> bool:
+    """True if the workload is inadmissible and no event that requeues inadmissible workloads has happened."""
+    return rehearsal.session.is_inadmissible(key) and not rehearsal.session.has_requeue_due
+
+
+def _behind(judged: PendingExplanation, head: str, *, asleep: bool) -> PendingExplanation:
+    """Add the position in the queue and the head to the headline of a queued workload."""
+    if judged.code is not PendingReason.QUEUED:
+        return judged
+    if asleep:
+        # For example, work of another cohort freed nodes that both use: Kueue requeues only that cohort tree.
+        when = "until a workload of its cohort tree ends, or a queue, flavor or node changes"
+        return replace(judged, headline=f"Fits now, but is inadmissible in {judged.queue} {when}.")
+    if not head:
+        return replace(judged, headline=f"Fits: {judged.queue} admits it in its next scheduling cycle.")
+    place = judged.position
+    where = (
+        f"position {place.in_cluster_queue} of {place.of_cluster_queue} in" if place is not None else "behind others in"
+    )
+    return replace(judged, headline=f"Queued, {where} {judged.queue}; the head of the queue is {head}.")
+
+
+def _never(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator, workload: Workload, simulating: Simulating | None
+) -> bool:
+    """True if the engine refuses the workload on an empty cluster, with all nodes that the simulation can have."""
+    if simulating is None:
+        return False
+    config, capacity = rehearsal.session.config, simulating().policy.capacity
+    emptied = EmptyCluster(snapshot, config, capacity, (workload.namespace,))
+    return emptied.refusal(workload.namespace, workload.queue, workload.pod_sets) is not None
+
+
+def _for_good(judged: PendingExplanation) -> PendingExplanation:
+    """Add to the headline that waiting does not help, except where the headline says so itself."""
+    match judged.code:
+        case PendingReason.TOPOLOGY:
+            headline = "No topology domain fits its pods, even if every node were empty"
+        case PendingReason.EXCEEDS_MAX:
+            return judged
+        case _:
+            headline = judged.headline.removesuffix(".")
+    return replace(judged, headline=f"{headline}: waiting does not help.")
+
+
+def _evidence(snapshot: Snapshot, entry: CycleEntry, explanation: PendingExplanation) -> Iterator[Evidence]:
+    text = entry.message or "fits"
+    yield Evidence(source=ENGINE, code=dominant_blocker(entry), text=text, since=snapshot.time)
+    if explanation.text:
+        queue = entry.rules.queue
+        code = dominant(read_kueue(explanation.text), resource_groups(queue))
+        yield Evidence(source=explanation.source, code=code, text=explanation.text, since=explanation.since)
+
+
+def _shown(snapshot: Snapshot, explanation: PendingExplanation) -> Evidence:
+    """Return the evidence from messages or objects, for answers without an admission attempt."""
+    if explanation.text:
+        # The message may be older than the state of the objects.
+        read = code_of(explanation.text) if explanation.source == KUEUE else PendingReason.OTHER
+        code = read if read is not PendingReason.OTHER else explanation.code
+        return Evidence(source=explanation.source, code=code, text=explanation.text, since=explanation.since)
+    return Evidence(source=OBJECTS, code=explanation.code, text=explanation.headline, since=snapshot.time)
+
+
+class AdmissionView(NamedTuple):
+    """A Snapshot of a cluster with the admission engine and the settings at that time."""
+
+    snapshot: Snapshot
+    session: KueueSession | None
+    """None without Kueue."""
+    policy: SimPolicy
+
+
+def view_of(simulation: "Simulation") -> AdmissionView:
+    """Return the state of a simulated cluster, with the decisions of the engine."""
+    return AdmissionView(simulation.snapshot(), simulation.session, simulation.policy)
+
+
+def view_on(snapshot: Snapshot, policy: SimPolicy) -> AdmissionView:
+    """Return the state of a live or saved cluster, with its settings as far as they are known."""
+    rehearsal = rehearsal_on(snapshot, policy.kueue)
+    return AdmissionView(snapshot, rehearsal.session if rehearsal is not None else None, policy)

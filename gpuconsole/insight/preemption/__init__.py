@@ -1,0 +1,1 @@
+"""Preemption history and preemption risk."""

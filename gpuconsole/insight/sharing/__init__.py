@@ -1,0 +1,1 @@
+"""Borrowed and lent quota, fair shares, schedulable slots."""

@@ -1,0 +1,187 @@
+"""Borrowed quota: workloads on it, and loans between ClusterQueues.
+
+Workloads on borrowed quota: those that a reclaim would preempt first.
+
+Quota loans between ClusterQueues: lender, borrower, flavor and number of GPUs or other accelerators.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.index.capacity import QuotaCapacity, capacity, split
+from gpuconsole.insight.index.demand import FlavorResource, held, quota_accelerators, quota_unit
+from gpuconsole.insight.index.queues import queue_index
+from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+
+def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
+    """ClusterQueue → usage of accelerators beyond its nominal quota, by (flavor, resource); others are left out.
+
+    Queues that are not loaded are left out (see `unseen_queues`).
+    """
+    over: dict[str, dict[FlavorResource, int]] = {}
+    resources = quota_accelerators(snapshot)
+    for name, index in queue_index(snapshot).by_queue.items():
+        usage = index.usage
+        queue = snapshot.cluster_queues.get(name)
+        if queue is None:
+            continue
+        quotas = queue.quotas()
+        beyond = {
+            pair: used - (quotas[pair].nominal if pair in quotas else 0)
+            for pair, used in usage.items()
+            if pair[1] in resources and used > (quotas[pair].nominal if pair in quotas else 0)
+        }
+        if beyond:
+            over[name] = beyond
+    return over
+
+
+@memoized("workloads", "local_queues", "cluster_queues")
+def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
+    """List the ClusterQueues that hold workloads and are not in the Snapshot: not visible, or deleted."""
+    found = queue_index(snapshot).by_queue.items()
+    return tuple(
+        sorted(
+            name
+            for name, index in found
+            if name and name not in snapshot.cluster_queues and (index.holding or index.queue)
+        )
+    )
+
+
+@memoized(
+    "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates"
+)
+def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
+    """Workload → number of its borrowed accelerators; workloads without any are left out."""
+    return {key: sum(parts.values()) for key, parts in borrowed_parts(snapshot).items()}
+
+
+@memoized(
+    "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates"
+)
+def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
+    """Workload → number of its borrowed accelerators, by (flavor, resource); workloads without any are left out.
+
+    Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
+    which Kueue would choose victims there, lowest priority first, then the newest reservation.
+    """
+    return _charged(snapshot, over_nominal(snapshot))
+
+
+def _charged(snapshot: Snapshot, over: dict[str, dict[FlavorResource, int]]) -> dict[str, dict[FlavorResource, int]]:
+    charged: dict[str, dict[FlavorResource, int]] = {}
+    for queue, beyond in over.items():
+        for workload in sorted(queue_index(snapshot).cluster_queue(queue).holding, key=victim_order):
+            borrows = _charge(workload, beyond)
+            if borrows:
+                charged[workload.key] = borrows
+    return charged
+
+
+def victim_order(workload: Workload) -> tuple[int, int, str]:
+    """Sort key of victims inside one ClusterQueue: lowest priority, newest reservation, uid (Kueue §7.3)."""
+    reserved = workload.condition("QuotaReserved")
+    return workload.priority, -(reserved.since if reserved is not None else 0), workload.uid
+
+
+def _charge(workload: Workload, left: dict[FlavorResource, int]) -> dict[FlavorResource, int]:
+    parts: dict[FlavorResource, int] = {}
+    for pair, amount in held(workload):
+        part = min(amount, left.get(pair, 0))
+        if part > 0:
+            left[pair] -= part
+            parts[pair] = parts.get(pair, 0) + part
+    return parts
+
+
+class Loan(Struct, frozen=True, kw_only=True):
+    """GPUs of one flavor that one queue borrows from another one."""
+
+    lender: str
+    """A ClusterQueue, or a Cohort with its own quota."""
+    borrower: str
+    """A ClusterQueue; empty if only the amount is known."""
+    flavor: str
+    resource: str
+    """Resource name of the GPUs, MIG instances or DRA devices."""
+    gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
+    since: Time
+    """Time at which the oldest of these workloads reserved quota: the loan is not older."""
+    workloads: tuple[str, ...]
+    """Workloads of the borrower on borrowed quota of this flavor, in preemption order."""
+
+
+def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
+    """List the quota loans, the largest first.
+
+    Lent amounts are attributed as in `insight.lending`. The lender of a borrower's GPUs is attributed from the nearest
+    common cohort upwards, in proportion to the borrowed amounts there.
+    """
+    found: list[Loan] = []
+    stands, counted = _stands(snapshot), quota_accelerators(snapshot)
+    tree_of = capacity(snapshot)
+    for (flavor, resource), column in sorted(tree_of.tree.numbers.items()):
+        if resource in counted:
+            for (lender, borrower), gpus in _pairs(tree_of, column).items():
+                standing = stands.get((borrower, (flavor, resource)), ())
+                found.append(
+                    Loan(
+                        lender=tree_of.tree.names[lender],
+                        borrower=borrower,
+                        flavor=flavor,
+                        resource=resource,
+                        gpus=gpus,
+                        unit=quota_unit(snapshot, resource).noun,
+                        since=min((since for _, since in standing), default=snapshot.time),
+                        workloads=tuple(key for key, _ in standing),
+                    )
+                )
+    return tuple(sorted(found, key=lambda loan: (-loan.gpus, loan.lender, loan.borrower, loan.flavor, loan.resource)))
+
+
+def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[tuple[str, Time]]]:
+    """Map (ClusterQueue, flavor and resource) to its borrowing workloads with start times, in preemption order."""
+    stands: dict[tuple[str, FlavorResource], list[tuple[str, Time]]] = {}
+    for key, parts in borrowed_parts(snapshot).items():
+        workload = snapshot.workloads[key]
+        reserved = workload.condition("QuotaReserved")
+        for pair in parts:
+            since = reserved.since if reserved is not None else workload.created
+            stands.setdefault((workload.cluster_queue, pair), []).append((key, since))
+    return stands
+
+
+def _pairs(found: QuotaCapacity, column: int) -> dict[tuple[int, str], int]:
+    """Return the lent amounts of one column by (lender's node, borrowing ClusterQueue)."""
+    tree, usage = found.tree, found.usage
+    spare = {node: found.lent(node, column) for node in range(len(tree.names))}
+    need = {
+        node: max(0, usage.used(node, column) - tree.nominal[node * tree.width + column])
+        for node in tree.queues.values()
+        if tree.parent[node] >= 0
+    }
+    pairs: dict[tuple[int, str], int] = {}
+    for cohort in sorted(tree.cohorts.values(), key=lambda node: (-len(tree.paths[node]), node)):
+        borrowers = {node: left for node, left in need.items() if left and cohort in tree.paths[node]}
+        if not borrowers:
+            continue
+        lenders = [node for node, left in spare.items() if left and (node == cohort or cohort in tree.paths[node])]
+        for lender in lenders:
+            # A queue does not borrow from itself: what it lends is below its nominal quota.
+            for borrower, part in split(spare[lender], {n: left for n, left in borrowers.items() if left}).items():
+                if part:
+                    key = lender, tree.names[borrower]
+                    pairs[key] = pairs.get(key, 0) + part
+                    spare[lender] -= part
+                    need[borrower] -= part
+                    borrowers[borrower] -= part
+    return pairs

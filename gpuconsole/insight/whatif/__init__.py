@@ -1,0 +1,1 @@
+"""What-ifs, comparisons of engines, and capacity plans, simulated in forks."""
