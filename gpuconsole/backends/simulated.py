@@ -1,6 +1,28 @@
-"""Backend for the embedded simulator: a poll advances virtual time by `elapsed` × speed, within a budget of work."""
+"""Backends with virtual time: the embedded simulator, and recordings.
+
+Backend for the embedded simulator: a poll advances virtual time by `elapsed` × speed, within a budget of work.
+
+Clock of a backend with virtual time: speed, pause, steps, and the speed that was reached.
+
+Telemetry of a simulated cluster as events: a few nodes per poll, in turn.
+"""
 
 import threading
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from gpuconsole.backends.base import clip_speed
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.sim.telemetry import PERIOD, measure
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -9,13 +31,118 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gpuconsole.backends.base import Follower
-from gpuconsole.backends.simulation_clock import SimulationClock
-from gpuconsole.backends.telemetry_sampler import TelemetrySampler
-from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Applied, Event, HistoryEvent
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import Visibility
 from gpuconsole.sim.engine import Simulation
+
+WINDOW = 40
+"""Polls over which the reached speed is averaged: about two seconds."""
+
+
+class SimulationClock:
+    """Converts wall-clock seconds to virtual time. Mutable; `set_speed`, `pause`, `resume`, `step` are thread-safe."""
+
+    def __init__(self, speed: float, paused: bool) -> None:
+        self._speed = clip_speed(speed)
+        self._paused = threading.Event()
+        if paused:
+            self._paused.set()
+        self._steps = 0
+        self._lock = threading.Lock()
+        self._window: deque[tuple[float, Span]] = deque(maxlen=WINDOW)
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    @property
+    def reached(self) -> float:
+        """Average speed of the last polls; 0 if there were none."""
+        window = list(self._window)
+        wall = sum(elapsed for elapsed, _ in window)
+        return sum(span for _, span in window) / SECOND / wall if wall else 0.0
+
+    @property
+    def paused(self) -> bool:
+        return self._paused.is_set()
+
+    def set_speed(self, speed: float) -> None:
+        """Set the virtual seconds per wall-clock second, clipped to the supported range."""
+        self._speed = clip_speed(speed)
+        # Speeds that were reached at another setting do not count.
+        self._window.clear()
+
+    def pause(self) -> None:
+        """Stop virtual time."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        """Let virtual time continue."""
+        self._window.clear()
+        self._paused.clear()
+
+    def step(self) -> None:
+        """Let the next poll advance to the next event, even while paused."""
+        with self._lock:
+            self._steps += 1
+
+    def take_steps(self) -> int:
+        """Return and reset the number of requested steps."""
+        with self._lock:
+            steps, self._steps = self._steps, 0
+        return steps
+
+    def span(self, elapsed: float) -> Span:
+        """Virtual time for `elapsed` wall-clock seconds; 0 while paused."""
+        return 0 if self.paused else round(elapsed * self._speed * SECOND)
+
+    def note(self, elapsed: float, span: Span) -> None:
+        """Record how far virtual time advanced in `elapsed` seconds."""
+        if elapsed > 0 and not self.paused:
+            self._window.append((elapsed, span))
+
+
+NODES = 16
+"""Nodes that are sampled per poll: two milliseconds."""
+REST = 25
+"""Minimum number of polls from the beginning of one round to that of the next."""
+TABLE = TABLES[NodeTelemetry]
+
+
+class TelemetrySampler:
+    """Samples the GPUs of a simulation. Mutable; called by the polling thread."""
+
+    def __init__(self) -> None:
+        self._round: Iterator[NodeTelemetry] = iter(())
+        self._begun: Time | None = None
+        self._polls = REST
+        self._sent: set[str] = set()
+        self._before: set[str] = set()
+        self._foreign = False
+
+    def take(self, simulation: "Simulation") -> list[Event]:
+        """Return the telemetry of the next few nodes."""
+        self._polls += 1
+        now = simulation.now
+        events: list[Event] = [Applied(now, one) for one in islice(self._round, NODES)]
+        self._sent.update(event.object.key for event in events if isinstance(event, Applied))
+        if len(events) == NODES or self._foreign:
+            return events
+        # Remove the telemetry of nodes that were deleted or are down.
+        events += [Deleted(now, TABLE, name) for name in sorted(self._before - self._sent)]
+        self._before = self._before & self._sent
+        if self._polls >= REST and (self._begun is None or now >= self._begun + PERIOD):
+            self._begin(simulation.snapshot(), simulation.seed)
+        return events
+
+    def _begin(self, snapshot: Snapshot, seed: int) -> None:
+        # Telemetry of a live cluster in the snapshot is kept instead of simulated values.
+        self._foreign = any(not one.simulated for one in snapshot.telemetry.all())
+        if not self._foreign:
+            self._round, self._begun, self._polls = measure(snapshot, seed), snapshot.time, 0
+            self._before, self._sent = self._sent, set()
+
 
 BUDGET = 0.018
 """Seconds of work per poll, so that a tick (poll, apply and freeze) takes about 20 ms; events of one time are not

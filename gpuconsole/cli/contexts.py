@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.backends.kube.target import context_names
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.services.console import Console
-from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.client import Worker
 
 Open = Callable[[OpenRequest, Worker | None], Console]
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from gpuconsole.backends.kube.backend import KubeBackend
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.client import RateLimiter
 from gpuconsole.backends.kube.target import RequestedCluster, find
 from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import OpenRequest

@@ -1,17 +1,13 @@
 """Telemetry sources of a live cluster, from command-line options and the configuration."""
 
 from gpuconsole.backends.kube.backend import KubeBackend, wall
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
-from gpuconsole.backends.kube.service_proxy import FIND, SCHEME, ServiceProxy
-from gpuconsole.backends.telemetry.exporters import Exporters
-from gpuconsole.backends.telemetry.feed import Feed
+from gpuconsole.backends.kube.client import FIND, SCHEME, RateLimiter, ServiceProxy
+from gpuconsole.backends.telemetry.dcgm import Exporters
+from gpuconsole.backends.telemetry.feed import Feed, TelemetrySource
 from gpuconsole.backends.telemetry.http import Http, HttpAccess, HttpFetcher
-from gpuconsole.backends.telemetry.kueue_endpoint import PATH as METRICS
-from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint
-from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
-from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
+from gpuconsole.backends.telemetry.kueue_metrics import PATH as METRICS
+from gpuconsole.backends.telemetry.kueue_metrics import KueueEndpoint, KueueMetrics, KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
-from gpuconsole.backends.telemetry.source import TelemetrySource
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import TelemetrySettings
 from gpuconsole.errors import UsageError

@@ -21,7 +21,8 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.status import ConsoleMode
-from gpuconsole.store import queries, sessions
+from gpuconsole.store import queries
+from gpuconsole.store import recorder as sessions
 from gpuconsole.store.schema import earlier_sessions
 
 VERSION = 5

@@ -25,9 +25,8 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import USUAL, Console
 from gpuconsole.services.status import ConsoleStatus
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening
-from gpuconsole.workers.worker import Worker
+from gpuconsole.store.recorder import Opening, Recorder
+from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
     from gpuconsole.ui.screens.contexts import Contexts

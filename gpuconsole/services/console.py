@@ -1,47 +1,189 @@
-"""The console's facade: everything that the screens use. Analyses in forks are in `answers`."""
+"""The console's facade: everything that the screens use. Analyses in forks are in `answers`.
+
+The polling loop: on a timer, polls the backend, applies the events and publishes a Snapshot.
+
+A tick takes at most about 20 ms, and the timer leaves at least as much between two, so that the screens stay
+responsive and the process uses about half a core. The results of a simulation depend on virtual time
+only, not on when ticks come.
+
+GPU utilization trends, continued from the stored samples of earlier sessions.
+"""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpuconsole.backends.base import Backend, Clocked, LiveBackend, Partial
+from gpuconsole.model.events import Event, HistoryEvent
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.text import clean
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+import sqlite3
+import threading
+from collections.abc import Iterable
+from contextlib import closing
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, LiveBackend
+from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.backends.guard import AuditEntry, Guard
 from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
-from gpuconsole.errors import NotSupportedError
+from gpuconsole.errors import HistoryError, NotSupportedError
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.health.engines import EnginesInForce, sharing
 from gpuconsole.insight.health.kueue_liveness import KueueProblem
-from gpuconsole.insight.health.trends import Trends
+from gpuconsole.insight.health.trends import Trends, UtilizationSample
 from gpuconsole.insight.index import positions
 from gpuconsole.insight.index.positions import VisibilityPositions
 from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.preemption.history import Losses, lost_by
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.documents.metadata import GeneratedNames
-from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.manifests import LoadedManifests, load_text
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.snapshot import KEPT, Snapshot
-from gpuconsole.services.answers import AnalysisService
-from gpuconsole.services.estimates import EstimateService
+from gpuconsole.model.snapshot import KEPT
+from gpuconsole.services.analysis import AnalysisService, EstimateService
 from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.services.forwards import Forwards
-from gpuconsole.services.loop import Loop
-from gpuconsole.services.measurements import Measurements
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.store import history
+from gpuconsole.store import recorder as gpus
+from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.workers.worker import Worker
+from gpuconsole.store.schema import history_errors, open_for_reading
+from gpuconsole.workers.client import Worker
 
 LOG = logging.getLogger(__name__)
+INTERVAL = 0.04
+"""Seconds from tick to tick: 20 ms of work, then as much rest."""
+REST = 0.005
+"""Seconds left to other threads after a tick, however long it took."""
+LONGEST = 0.25
+"""Maximum seconds that a tick advances the time, so that it does not jump by hours when a laptop wakes up."""
+
+
+class Loop:
+    """Keeps the ClusterState up to date with a backend. Mutates; `tick` is called by one thread."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        publish: Callable[[Snapshot], None],
+        record: Callable[[Sequence[HistoryEvent]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._timekeeper = backend if isinstance(backend, (Clocked, LiveBackend)) else None
+        self._partial = backend if isinstance(backend, Partial) else None
+        self._publish = publish
+        self._record = record
+        self._clock = clock
+        self._state = ClusterState()
+        self._scheduler: BackgroundScheduler | None = None
+        self._last = clock()
+        self.snapshot: Snapshot = EMPTY
+        self.renewed: float | None = None
+        """When the data were last renewed, by `clock`; None before the first tick."""
+        self.stalled = ""
+
+    def tick(self, elapsed: float) -> None:
+        """Let `elapsed` wall-clock seconds pass. Never raises: errors are logged and set in `stalled`."""
+        try:
+            self._work(elapsed)
+        except Exception as error:
+            self._stall(clean(f"{type(error).__name__}: {error}"))
+        else:
+            self.stalled = ""
+
+    def start(self) -> None:
+        """Call `tick` by a timer, in a separate thread, until `stop`."""
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        # A tick that comes too late is skipped, and its time counts in the next one, which needs no warning.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
+        self._scheduler = BackgroundScheduler(timezone="UTC")
+        self._last = self._clock()
+        self._scheduler.add_job(self._timed, "interval", seconds=INTERVAL, max_instances=1, coalesce=True)
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Stop the timer, after a running tick."""
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=True)
+            self._scheduler = None
+
+    def _timed(self) -> None:
+        now = self._clock()
+        elapsed, self._last = min(LONGEST, now - self._last), now
+        self.tick(elapsed)
+        time.sleep(REST)
+
+    def _work(self, elapsed: float) -> None:
+        events = list(self._backend.poll(elapsed))
+        moved = self._apply(events)
+        lines = [event for event in events if isinstance(event, HistoryEvent)]
+        if lines:
+            self._record(lines)
+        self.renewed = self._clock()
+        if moved or self.snapshot is EMPTY:
+            if self._partial is not None:
+                self._state.seen = self._partial.seen
+            self.snapshot = self._state.freeze()
+            self._publish(self.snapshot)
+
+    def _apply(self, events: Sequence[Event]) -> bool:
+        """Apply events; True if anything changed, including the time."""
+        before = self._state.time
+        for event in events:
+            self._state.apply(event)
+        if self._timekeeper is not None:
+            self._state.time = max(self._state.time, self._timekeeper.now)
+        return bool(events) or self._state.time != before
+
+    def _stall(self, text: str) -> None:
+        if text != self.stalled:
+            LOG.exception("The loop is stalled")
+        self.stalled = text
+
+
+class Measurements:
+    """Utilization trends of one cluster. Mutates; only the loop calls `take`, others may read `trends`."""
+
+    def __init__(self, recorder: Recorder | None = None, source: str = "") -> None:
+        """Samples are stored only for live clusters, which have a `source`: simulations have another clock."""
+        self._recorder = recorder if source else None
+        self._source = source
+        self._now: Time = 0
+        self.trends = Trends(self._past)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Add the new samples of a Snapshot."""
+        self._now = snapshot.time
+        samples = self.trends.take(snapshot)
+        if samples and self._recorder is not None:
+            self._recorder.measured(self._source, samples)
+
+    def _past(self, nodes: Sequence[str]) -> Iterable[UtilizationSample]:
+        if self._recorder is None:
+            return ()
+        try:
+            path = self._recorder.path
+            with history_errors(path), closing(open_for_reading(path)) as db:
+                return gpus.kept(db, self._source, nodes, self._now - HOUR)
+        except (HistoryError, sqlite3.Error):
+            LOG.exception("Earlier GPU metrics cannot be read")
+            return ()
+
+
 UNKNOWN = ConsoleStatus()
 USUAL = Prices()
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"

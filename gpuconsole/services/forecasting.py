@@ -18,8 +18,7 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.snapshot import Visibility as Known
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.workers.worker import Worker
-from gpuconsole.workers.worker_client import UNDECIDED, ObservedCluster
+from gpuconsole.workers.client import UNDECIDED, ObservedCluster, Worker
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 2.0

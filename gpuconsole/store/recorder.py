@@ -1,28 +1,169 @@
-"""The recorder: queues events, and writes them every second in its own thread.
+"""The recorder: queues events, and writes them every second in its own thread; sessions and GPU samples.
+
+The recorder: queues events, and writes them every second in its own thread.
 
 Written data is durable: a kill loses at most the events since the last write.
+
+Stored GPU utilization samples of live clusters; only the last hour is kept.
+
+Sessions: one per run of the console. One without an end whose process is gone was not closed.
+
+The history of this session: stored lines together with those not written yet.
 """
 
 import logging
+import os
 import sqlite3
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.calibration import PastEstimate
-from gpuconsole.insight.health.trends import UtilizationSample
-from gpuconsole.model.clock import Time
-from gpuconsole.model.events import HistoryEvent
+from gpuconsole.insight.forecast.estimates import KEPT
+from gpuconsole.insight.health.trends import DevicePlace, UtilizationSample
+from gpuconsole.insight.overview import LastHour, hour_of
+from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
+from gpuconsole.model.clock import HOUR, Time, format_time
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
+from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
-from gpuconsole.store import gpus, sessions
+from gpuconsole.store import queries
 from gpuconsole.store.queries import COLUMNS, Lines
-from gpuconsole.store.schema import history_errors, open_for_writing
-from gpuconsole.store.sessions import Opening, Recovered
+from gpuconsole.store.schema import history_errors, open_for_reading, open_for_writing
+
+MOST = 200_000
+"""Maximum stored samples of all clusters; 5,000 nodes have 120,000 in an hour."""
+MOST_WAITING = 50_000
+"""Maximum samples of a cluster that wait to be written; beyond it the oldest are dropped."""
+_PLACES = msgspec.msgpack.Decoder(tuple[DevicePlace, ...])
+
+
+def keep(db: sqlite3.Connection, source: str, samples: Sequence[UtilizationSample]) -> None:
+    """Store samples of a cluster; delete those older than an hour, and the oldest beyond `MOST`."""
+    rows = [(source, one.node, one.time, msgspec.msgpack.encode(one.places), one.percents) for one in samples]
+    db.executemany("insert or replace into gpu_samples values (?, ?, ?, ?, ?)", rows)
+    db.execute("delete from gpu_samples where time <= ?", (max(one.time for one in samples) - HOUR,))
+    db.execute(
+        "delete from gpu_samples where time <= (select time from gpu_samples order by time desc limit 1 offset ?)",
+        (MOST,),
+    )
+
+
+def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time) -> list[UtilizationSample]:
+    """The stored samples of nodes of a cluster, the oldest first; invalid ones are omitted."""
+    rows = db.execute(
+        "select node, time, places, percents from gpu_samples"
+        " where source = ? and node in (select value from json_each(?)) and time > ? order by time",
+        (source, msgspec.json.encode(nodes).decode(), since),
+    ).fetchall()
+    return [sample for row in rows if (sample := _sample(*row)) is not None]
+
+
+def _sample(node: str, time: int, places: bytes, percents: bytes) -> UtilizationSample | None:
+    try:
+        return UtilizationSample(clean(str(node)), int(time), _PLACES.decode(places), bytes(percents))
+    except (msgspec.DecodeError, TypeError, ValueError):
+        return None
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What is stored about a session when it starts."""
+
+    version: str
+    mode: str = ""
+    source: str = ""
+    seed: int | None = None
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """A session that was not closed, with the time up to which it was stored."""
+
+    session: int
+    lines: int
+    flushed: Time
+    """Wall-clock time of its last write."""
+
+    def __str__(self) -> str:
+        return f"recovered {self.lines:,} events of a session that ended abnormally at {format_time(self.flushed)}"
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """A session with stored lines."""
+
+    number: int
+    mode: str
+    source: str
+    last: Time
+    """Time of its last line, by the cluster's clock."""
+    unseen: tuple[str, ...] = ()
+    """Why its lines are incomplete, in sentences; empty if they are complete."""
+
+
+def newest(db: sqlite3.Connection) -> Kept | None:
+    """The last session with lines, if any. Raises HistoryError for an invalid one."""
+    row = db.execute(
+        "select id, mode, source, unseen, (select time from events where session = id order by n desc limit 1) as last"
+        " from sessions where last is not null order by id desc limit 1"
+    ).fetchone()
+    if row is None:
+        return None
+    try:
+        unseen = msgspec.json.decode(row[3], type=tuple[str, ...]) if row[3] else ()
+    except msgspec.DecodeError as error:
+        raise HistoryError(f"session {row[0]} of the history is damaged: {error}") from error
+    return Kept(number=row[0], mode=row[1], source=clean(row[2]), last=int(row[4]), unseen=tuple(map(clean, unseen)))
+
+
+def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
+    """Store a new session; returns its number."""
+    with db:
+        row = db.execute(
+            "insert into sessions (pid, version, mode, source, seed, started, flushed) values (?, ?, ?, ?, ?, ?, ?)",
+            (os.getpid(), opening.version, opening.mode, opening.source, opening.seed, wall, wall),
+        )
+    return int(row.lastrowid or 0)
+
+
+def end(db: sqlite3.Connection, session: int, wall: Time) -> None:
+    """Mark a session as ended."""
+    with db:
+        db.execute("update sessions set ended = ?, flushed = ? where id = ?", (wall, wall, session))
+
+
+def recover(db: sqlite3.Connection) -> list[Recovered]:
+    """Close the sessions whose process is gone; returns what each kept. SQLite has replayed its log by then."""
+    rows = db.execute("select id, pid, flushed from sessions where ended is null order by id").fetchall()
+    gone = [(session, flushed) for session, pid, flushed in rows if not _lives(pid)]
+    with db:
+        return [_close(db, session, flushed) for session, flushed in gone]
+
+
+def _close(db: sqlite3.Connection, session: int, flushed: Time) -> Recovered:
+    (lines,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
+    db.execute("update sessions set ended = flushed, recovered = ? where id = ?", (lines, session))
+    return Recovered(session=session, lines=lines, flushed=flushed)
+
+
+def _lives(pid: int) -> bool:
+    # In a container the process before may have had our own number. On Windows, signal 0 would end the process.
+    if pid == os.getpid() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 1.0
@@ -62,8 +203,8 @@ class Recorder:
         self._db = open_for_writing(path)
         try:
             with history_errors(path):
-                self.recovered: list[Recovered] = sessions.recover(self._db)
-                self.session = sessions.begin(self._db, opening, wall())
+                self.recovered: list[Recovered] = recover(self._db)
+                self.session = begin(self._db, opening, wall())
         except HistoryError:
             self._db.close()
             raise
@@ -125,7 +266,7 @@ class Recorder:
         with self._room:
             waiting = self._measured.setdefault(source, [])
             waiting += samples
-            del waiting[: -gpus.MOST_WAITING]
+            del waiting[:-MOST_WAITING]
 
     def unflushed(self) -> Lines:
         """Lines that are not written yet, or are being written."""
@@ -155,7 +296,7 @@ class Recorder:
         self.flush()
         try:
             if not self.failed:
-                sessions.end(self._db, self.session, self._wall())
+                end(self._db, self.session, self._wall())
         except sqlite3.Error as error:
             # The next start finds the session open, and closes it with what was flushed.
             LOG.warning("The session cannot be closed in %s: %s", self.path, error)
@@ -195,7 +336,7 @@ class Recorder:
         try:
             with self._db:
                 for source, samples in measured.items():
-                    gpus.keep(self._db, source, samples)
+                    keep(self._db, source, samples)
         except sqlite3.Error as error:
             LOG.info("GPU metrics could not be saved: %s", error)
 
@@ -228,3 +369,75 @@ def _estimate(estimates: PastEstimate) -> tuple[object, ...]:
         estimates.interval.last,
         estimates.started,
     )
+
+
+ENDLESS = 2**62
+
+
+@contextmanager
+def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
+    """The history, opened beside its writer. Raises HistoryError, also for queries."""
+    with history_errors(recorder.path), closing(open_for_reading(recorder.path)) as db:
+        yield db
+
+
+# Unwritten lines are read before stored ones: a line that is written meanwhile is then in both, never in neither.
+
+
+def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
+    """The newest preemptions with their outcomes, oldest line first. Raises HistoryError."""
+    fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
+    with _reading(recorder) as db:
+        stored = queries.preemptions(db, recorder.session, limit)
+    return newest_preemptions((stored | fresh).values(), limit)
+
+
+def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[HistoryEvent, ...]:
+    """Preemption lines from the `limit`-th last preemption on."""
+    needed = [line for line in lines if line.what in NEEDED]
+    chosen = [place for place, line in enumerate(needed) if line.what is HistoryEventKind.PREEMPTED]
+    return tuple(needed[chosen[-limit:][0] :]) if chosen else ()
+
+
+def losses(recorder: Recorder) -> Losses:
+    """The work lost in this session, by queue and workload. Raises HistoryError."""
+    fresh = recorder.unflushed()
+    with _reading(recorder) as db:
+        stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
+    return added(stored, lost_by(fresh.values()))
+
+
+def last_hour(recorder: Recorder, now: Time) -> LastHour:
+    """Totals of the hour before `now` in this session. Raises HistoryError.
+
+    On a live cluster these include the time before the session, as far as Kubernetes' Events record it.
+    """
+    fresh = recorder.unflushed()
+    with _reading(recorder) as db:
+        stored = queries.last_hour(db, recorder.session, now, min(fresh, default=ENDLESS))
+    return stored + hour_of(fresh.values(), now)
+
+
+def preemption_count(recorder: Recorder) -> int:
+    """Number of recorded preemptions in this session. Raises HistoryError."""
+    fresh = recorder.unflushed()
+    with _reading(recorder) as db:
+        stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
+    return stored + sum(line.what is HistoryEventKind.PREEMPTED for line in fresh.values())
+
+
+def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
+    """All events of a workload, and its effects on others, oldest first. Raises HistoryError."""
+    fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
+    with _reading(recorder) as db:
+        stored = queries.of_workload(db, recorder.session, workload)
+    return tuple((stored | fresh).values())
+
+
+def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
+    """Estimated starts on a live cluster in this session and earlier ones, oldest first.
+
+    Raises HistoryError.
+    """
+    with _reading(recorder) as db:
+        return queries.estimates(db, source, KEPT)

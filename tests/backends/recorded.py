@@ -5,7 +5,7 @@ No command opens it: the history keeps no objects, so a Snapshot cannot be rebui
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.backends.simulation_clock import SimulationClock
+from gpuconsole.backends.simulated import SimulationClock
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command

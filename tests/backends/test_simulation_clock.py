@@ -1,6 +1,6 @@
 """Speed, pause and steps, and the speed that was reached."""
 
-from gpuconsole.backends.simulation_clock import SimulationClock
+from gpuconsole.backends.simulated import SimulationClock
 from gpuconsole.model.clock import SECOND
 
 

@@ -1,7 +1,6 @@
 """A simulated cluster measures its GPUs bit by bit, and never in a way that changes what happens."""
 
-from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.backends.telemetry_sampler import NODES, REST, TelemetrySampler
+from gpuconsole.backends.simulated import NODES, REST, SimulatedBackend, TelemetrySampler
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.client import RateLimiter
 from gpuconsole.cli import live
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line

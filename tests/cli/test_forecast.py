@@ -8,8 +8,7 @@ import pytest
 
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.model.snapshot import encode
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening
+from gpuconsole.store.recorder import Opening, Recorder
 from tests.cli.line import Line
 from tests.insight.test_forecast_check import WAITS, admitted, later
 from tests.insight.world import ORG_QUEUES, waiting, world

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube import discovery, retrying, watches
+from gpuconsole.backends.kube import discovery, watches
+from gpuconsole.backends.kube import errors as retrying
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.faults import ANSWERS, silence, status

@@ -10,8 +10,7 @@ from gpuconsole.model.clock import MINUTE, parse_time
 from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EVERYTHING, Visibility, VisibilityGap
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening
+from gpuconsole.store.recorder import Opening, Recorder
 from tests.cli.line import Line
 
 RECLAIMED = ("org-cohort", "--until", "2h")

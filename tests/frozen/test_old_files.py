@@ -20,7 +20,9 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot, decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import policy_of_snapshot
-from gpuconsole.store import gpus, queries, sessions
+from gpuconsole.store import queries
+from gpuconsole.store import recorder as gpus
+from gpuconsole.store import recorder as sessions
 from gpuconsole.store.schema import earlier_sessions
 from tests.cli.line import Line
 

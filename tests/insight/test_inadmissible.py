@@ -21,8 +21,8 @@ from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.live_replica import LiveReplica
 from gpuconsole.workers.protocol import ENCODER, UpdateSnapshot
+from gpuconsole.workers.replica import LiveReplica
 from tests.insight.world import A100, START, cluster_queue, cohort, group, running, waiting, world
 
 POLICY = SimPolicy(kueue=KueueConfig(wait_for_pods_ready=None))

@@ -9,7 +9,7 @@ from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.backends.guard import Guard
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.backends.kube.watch_timings import WatchTimings
+from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot

@@ -18,9 +18,8 @@ from gpuconsole.insight.forecast.forecast import ForecastAction
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.store import queries
-from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
-from gpuconsole.store.sessions import Opening
 from tests.live import stock
 from tests.live.api import PATIENCE, Api, Manifest, until
 from tests.live.controlplane import ControlPlane

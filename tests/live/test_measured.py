@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole.backends.kube.backend import wall
 from gpuconsole.backends.telemetry.http import Http, HttpAccess
-from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint
+from gpuconsole.backends.telemetry.kueue_metrics import KueueEndpoint
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND

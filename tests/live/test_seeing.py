@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube.watch_timings import WatchTimings
+from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.model.clock import SECOND
 from tests.live import stock
 from tests.live.api import Api, until

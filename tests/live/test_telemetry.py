@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.backend import wall
-from gpuconsole.backends.telemetry.exporters import Exporters
+from gpuconsole.backends.telemetry.dcgm import Exporters
+from gpuconsole.backends.telemetry.feed import TelemetrySource
 from gpuconsole.backends.telemetry.http import Http
 from gpuconsole.backends.telemetry.prometheus import Prometheus as PrometheusSource
-from gpuconsole.backends.telemetry.source import TelemetrySource
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry
 from tests.live.api import until

@@ -12,9 +12,8 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot, Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import queries
-from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.recorder import Opening, Recorder, newest
 from gpuconsole.store.schema import open_for_reading
-from gpuconsole.store.sessions import Opening, newest
 from tests.backends.events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
 from tests.backends.recorded import RecordedBackend
 

@@ -9,11 +9,10 @@ from gpuconsole.insight.forecast.calibration import ENOUGH, LOOKS, Calibration, 
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState
-from gpuconsole.services.estimates import EstimateService
+from gpuconsole.services.analysis import EstimateService
 from gpuconsole.store import queries
-from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
-from gpuconsole.store.sessions import Opening
 from tests.insight.world import START, running, waiting
 
 FIRST, SECOND = (

@@ -16,11 +16,11 @@ from gpuconsole.insight.preemption.history import rows
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import ForecastService
-from gpuconsole.store import history, queries
-from gpuconsole.store.recorder import Recorder
+from gpuconsole.store import queries
+from gpuconsole.store import recorder as history
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
-from gpuconsole.store.sessions import Opening
-from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.client import Worker
 from tests.backends.cluster import simulation
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted, preempted

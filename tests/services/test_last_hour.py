@@ -11,7 +11,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import KEPT
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.store import history
+from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.screens.dashboard import window
 from tests.backends.recorded import RecordedBackend

@@ -23,11 +23,9 @@ from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.live_replica import LiveReplica
+from gpuconsole.workers.client import ObservedCluster, Worker
 from gpuconsole.workers.protocol import ENCODER, NEWS, AskWhatIf, Done, Failed, Request, UpdateSnapshot
-from gpuconsole.workers.replica import RequestHandler
-from gpuconsole.workers.worker import Worker
-from gpuconsole.workers.worker_client import ObservedCluster
+from gpuconsole.workers.replica import LiveReplica, RequestHandler
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.insight.world import ORG, ORG_QUEUES, START, node, waiting

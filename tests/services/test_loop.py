@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.loop import LONGEST, Loop
+from gpuconsole.services.console import LONGEST, Loop
 from tests.backends.events import ADMITTED, NODE_1, NODE_2, PAST, PREEMPTED, RLHF, START, SUBMITTED
 from tests.backends.recorded import RecordedBackend
 
@@ -96,7 +96,7 @@ def test_the_timer_ticks_in_its_own_thread_until_it_is_stopped() -> None:
 
 
 def test_a_machine_that_slept_does_not_jump_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuconsole.services.loop.REST", 0)
+    monkeypatch.setattr("gpuconsole.services.console.REST", 0)
     hours = iter([0.0, 0.1, 0.1, 3600.0, 3600.0])
     backend = RecordedBackend(PAST, speed=1)
     loop = Loop(backend, publish=lambda snapshot: None, record=lambda lines: None, clock=lambda: next(hours))

@@ -10,8 +10,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening
+from gpuconsole.store.recorder import Opening, Recorder
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.world import START, node
 

@@ -12,11 +12,11 @@ from gpuconsole.cli import run, sources
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import Config
 from gpuconsole.errors import SourceError
-from gpuconsole.workers import worker_client
+from gpuconsole.workers import client as worker_client
 
 PARENT = """
 import os, signal
-from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.client import Worker
 print(Worker().process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

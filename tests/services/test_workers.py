@@ -20,7 +20,8 @@ from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers import priority_lock
+from gpuconsole.workers import client as priority_lock
+from gpuconsole.workers.client import Worker
 from gpuconsole.workers.protocol import (
     AskPlan,
     AskWhatIf,
@@ -34,7 +35,6 @@ from gpuconsole.workers.protocol import (
     WhatIfReply,
 )
 from gpuconsole.workers.replica import Replica, RequestHandler
-from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import job, simulation
 from tests.backends.events import START
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole.insight.health.trends import UtilizationSample
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
-from gpuconsole.store import gpus
+from gpuconsole.store import recorder as gpus
 from gpuconsole.store.schema import open_for_reading, open_for_writing
 from tests.store.test_recorder import recorder_at
 

@@ -7,8 +7,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening, Recovered
+from gpuconsole.store.recorder import Opening, Recorder, Recovered
 from tests.store.writer import LINES, write_for_ever
 
 KILLS = 20

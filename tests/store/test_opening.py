@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.store.recorder import newest
 from gpuconsole.store.schema import earlier_sessions
-from gpuconsole.store.sessions import newest
 from tests.store.test_recorder import SUBMITTED, recorder_at
 
 PAGE = 4096

@@ -12,10 +12,10 @@ from gpuconsole.errors import HistoryError
 from gpuconsole.insight.preemption.history import LostWork, lost_by, rows
 from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
-from gpuconsole.store import history, queries
-from gpuconsole.store.recorder import Recorder
+from gpuconsole.store import queries
+from gpuconsole.store import recorder as history
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading, open_for_writing
-from gpuconsole.store.sessions import Opening
 
 NEVER = 1e6
 """An interval at which nothing is written but by `flush`."""

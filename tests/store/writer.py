@@ -5,8 +5,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening
+from gpuconsole.store.recorder import Opening, Recorder
 
 INTERVAL = 0.05
 LINES = 10

@@ -30,8 +30,7 @@ from gpuconsole.cli import _status
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
-from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.sessions import Opening
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui.theme import ThemeError, load_themes
 from tests.model.samples import DOCUMENTS
 

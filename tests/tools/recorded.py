@@ -15,10 +15,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from gpuconsole.backends.kube.decode import DELETED, Decoder
+from gpuconsole.backends.kube.decode import DELETED, Decoder, ObjectChanged, ObjectGone
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.owner_join import OwnerJoin
-from gpuconsole.backends.kube.watch_messages import ObjectChanged, ObjectGone
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences, agrees
 from gpuconsole.insight.forecast.decisions import AdmissionFact, facts
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster

@@ -10,7 +10,7 @@ from gpuconsole.model.commands import Submit
 from gpuconsole.services.console import Console
 from gpuconsole.ui.starts_column import starts_column
 from gpuconsole.ui.workload_rows import make_row
-from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.client import Worker
 from tests.backends.cluster import job, simulation
 from tests.insight.world import START, running, waiting
 from tests.ui.stage import staged

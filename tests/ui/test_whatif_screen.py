@@ -14,7 +14,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
-from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.sim.distributions import MEASURED
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.backends.kube.api_requests import CLUSTER_QUEUE, KnownObjects
-from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.client import PROBE_AFTER, ApiServerConnection, ConnectivityProbe, RateLimiter
 from gpuconsole.backends.kube.commands import CommandExecutor
-from gpuconsole.backends.kube.connectivity import PROBE_AFTER, ConnectivityProbe
+from gpuconsole.backends.kube.decode import CommandOutcome, WatchMessage
 from gpuconsole.backends.kube.discovery import Served, discover
-from gpuconsole.backends.kube.kueue_health import KueueHealth
+from gpuconsole.backends.kube.errors import with_retries
+from gpuconsole.backends.kube.kueue_config import engines_of, policy_of
+from gpuconsole.backends.kube.kueue_status import KueueHealth, VisibilityClient
 from gpuconsole.backends.kube.object_access import KubeObjectAccess
 from gpuconsole.backends.kube.owner_join import OwnerJoin
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
-from gpuconsole.backends.kube.retrying import with_retries
-from gpuconsole.backends.kube.rights import Rights
-from gpuconsole.backends.kube.settings import engines_of, policy_of
+from gpuconsole.backends.kube.permissions import Rights
 from gpuconsole.backends.kube.target import RequestedCluster, ResolvedCluster, disable_plugin_prompts
-from gpuconsole.backends.kube.visibility import VisibilityClient
-from gpuconsole.backends.kube.watch_messages import CommandOutcome, WatchMessage
-from gpuconsole.backends.kube.watch_timings import WatchTimings
+from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.backends.kube.watches import Watches
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics

@@ -1,8 +1,20 @@
-"""Requests to the API server, with a rate limit, timeouts, and errors that say what to do."""
+"""Requests to the API server: rate limit, timeouts, errors, reachability, service proxy.
+
+Requests to the API server, with a rate limit, timeouts, and errors that say what to do.
+
+Rate limit of requests to an API server: a token bucket.
+
+Reachability of the API server: one probe on behalf of all watches, so that they do not flood a server that is
+down.
+
+HTTP to a service inside the cluster through the API server's service proxy; used only on request.
+"""
 
 import logging
+import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -23,10 +35,72 @@ from gpuconsole.backends.kube.errors import (
     page_in,
     refused,
 )
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
 from gpuconsole.backends.kube.target import PluginError, RequestedCluster, ResolvedCluster, find
-from gpuconsole.errors import ClusterError, ConsoleError
+from gpuconsole.errors import ClusterError, ConsoleError, TelemetryError, UsageError
 from gpuconsole.model.text import clean
+
+RATE = 20.0
+BURST = 40
+MINUTE = 60.0
+
+
+class RateLimiter:
+    """Token bucket: requests per second on average, and the burst. Mutable; thread-safe."""
+
+    def __init__(
+        self,
+        rate: float = RATE,
+        burst: int = BURST,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._tokens = float(burst)
+        self._filled = clock()
+        self._silent_until = 0.0
+        self._sent: deque[float] = deque()
+
+    def take(self) -> None:
+        """Wait until the next request may be sent."""
+        while (wait := self._try()) > 0:
+            self._sleep(wait)
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for some seconds, as the server requested (Retry-After)."""
+        with self._lock:
+            self._silent_until = max(self._silent_until, self._clock() + seconds)
+
+    @property
+    def last_minute(self) -> int:
+        """Number of requests in the last 60 seconds."""
+        with self._lock:
+            self._forget(self._clock())
+            return len(self._sent)
+
+    def _try(self) -> float:
+        """Take a token if there is one (0); else return the seconds to wait."""
+        with self._lock:
+            now = self._clock()
+            if now < self._silent_until:
+                return self._silent_until - now
+            self._tokens = min(self.burst, self._tokens + (now - self._filled) * self.rate)
+            self._filled = now
+            if self._tokens < 1:
+                return (1 - self._tokens) / self.rate
+            self._tokens -= 1
+            self._sent.append(now)
+            self._forget(now)
+            return 0.0
+
+    def _forget(self, now: float) -> None:
+        while self._sent and self._sent[0] <= now - MINUTE:
+            self._sent.popleft()
+
 
 LOG = logging.getLogger(__name__)
 CONNECT = 5.0
@@ -312,3 +386,201 @@ def _innermost(error: BaseException) -> BaseException:
     inner = (getattr(error, "reason", None), *error.args)
     passed_on = next((one for one in inner if isinstance(one, Exception)), None)
     return error if passed_on is None else _innermost(passed_on)
+
+
+READY = "/readyz"
+PATIENCE = 3.0
+"""Seconds in which a healthy server answers the probe."""
+PROBE_AFTER = 20.0
+"""Seconds without a response to any request after which the server is probed."""
+SHORTEST, LONGEST = 0.3, 3.0
+"""Seconds between two probes of a server that does not answer."""
+LOOK = 1.0
+SOON = 2.0
+"""Outage in seconds after which streams are reopened, because existing ones may be dead."""
+
+
+class ConnectivityProbe:
+    """Blocks watches while the server is unreachable. Mutable; one thread runs `watch_over`, any thread may wait or
+    report.
+    """
+
+    def __init__(
+        self,
+        connection: ApiServerConnection,
+        *,
+        reopened: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        probe_after: float = PROBE_AFTER,
+    ) -> None:
+        """`reopened` is called when the server answers again after an outage."""
+        self._connection = connection
+        self._reopened = reopened
+        self._clock = clock
+        self._probe_after = probe_after
+        self._open = threading.Event()
+        self._open.set()
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self.problem = ""
+        """Why the server is unreachable; empty if it is reachable."""
+        self._since = 0.0
+
+    @property
+    def shut(self) -> bool:
+        """True while the server is unreachable."""
+        return not self._open.is_set()
+
+    def report(self, error: ClusterError) -> None:
+        """Report that the server is unreachable: watches wait until the probe succeeds."""
+        if self._open.is_set():
+            LOG.warning("The API server is unreachable: %s", error)
+            self._since = self._clock()
+        self.problem = str(error)
+        self._open.clear()
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Wait until the server responds or the probe is stopped."""
+        while not self._stopped.is_set() and not self._open.wait(LOOK):
+            pass
+
+    def stop(self) -> None:
+        """Stop the probe and release all waiting watches."""
+        self._stopped.set()
+        self._wake.set()
+        self._open.set()
+
+    def watch_over(self) -> None:
+        """Probe while the server is unreachable or has been silent. Ends with `stop`."""
+        while not self._stopped.is_set():
+            self._wake.wait(LOOK)
+            self._wake.clear()
+            if self.shut:
+                self._regain()
+            elif self._clock() - self._connection.last_response_at > self._probe_after:
+                self._probe()
+
+    def _regain(self) -> None:
+        wait = SHORTEST
+        while not self._stopped.is_set() and not self._probe():
+            # Jitter, so that many consoles do not retry at the same time.
+            self._stopped.wait(wait * random.uniform(0.7, 1.3))
+            wait = min(LONGEST, wait * 1.6)
+        if self._stopped.is_set():
+            return
+        LOG.info("The API server is reachable again")
+        lasted = self._clock() - self._since
+        self.problem = ""
+        if lasted > SOON:
+            self._reopened()
+        self._open.set()
+
+    def _probe(self) -> bool:
+        """Request the readiness endpoint. A refusal also shows that the server is up."""
+        try:
+            answer = self._connection.get(READY, read=PATIENCE)
+            if page_in(answer.body):
+                # A login page: this is not the API server.
+                raise answer.unreadable("")
+        except (Unreachable, Unauthorized) as error:
+            self.report(error)
+            return False
+        except Refused as error:
+            if error.code < 300 or error.code >= 500:
+                self.report(error)
+                return False
+        return True
+
+
+SCHEME = "service:"
+FIND = "find"
+
+_HTTPS = "https:"
+"""Prefix of the name of a service to which the API server connects with TLS."""
+_NAMES = ("prometheus", "thanos-query", "vmselect", "vmsingle", "mimir-query")
+_PORTS = (9090, 10902, 9009, 8481, 8429, 8428)
+
+
+class _Port(Struct, frozen=True):
+    port: int = 0
+
+
+class _Spec(Struct, frozen=True):
+    ports: list[_Port] | None = None
+
+
+class _Meta(Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Service(Struct, frozen=True):
+    """core/v1 Service, with the fields that identify it."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+class _Services(Struct, frozen=True):
+    items: list[_Service] | None
+
+
+class ServiceProxy:
+    """Proxies to `service:NAMESPACE/[https:]NAME[:PORT]`, or to the most likely Prometheus for `find`. Caches its
+    choice.
+    """
+
+    def __init__(self, address: str, connection: Callable[[], ApiServerConnection]) -> None:
+        """Sends nothing yet. Raises UsageError if the address is invalid."""
+        self.address = address
+        self._connection = connection
+        self._path = "" if address == FIND else _path(*_parts(address))
+
+    def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        """GET below the service's address. Raises TelemetryError."""
+        try:
+            if not self._path:
+                self._find()
+            return self._connection().get(f"{self._path}{path}", dict(query), read=READ).body
+        except ClusterError as error:
+            raise TelemetryError(f"{self.address}{path}: {error}") from error
+
+    def close(self) -> None:
+        """Release nothing: the connection to the API server is shared."""
+
+    def _find(self) -> None:
+        """Find the Prometheus service in all namespaces, by the best-matching name."""
+        items = self._connection().get("/api/v1/services").decode(_Services).items or []
+        found = sorted(rank for item in items if (rank := _rank(item)) is not None)
+        if not found:
+            raise TelemetryError("found no Prometheus service in the cluster; give one with --prometheus URL")
+        _, namespace, name, port = found[0]
+        self.address = f"{SCHEME}{namespace}/{name}:{port}"
+        self._path = _path(namespace, name, str(port))
+
+
+def _rank(item: _Service) -> tuple[int, str, str, int] | None:
+    """Rank a service by how likely it is a Prometheus (lower is likelier); None if it is not one."""
+    name = item.metadata.name
+    label = (item.metadata.labels or {}).get("app.kubernetes.io/name", "")
+    ports = [port.port for port in item.spec.ports or () if port.port in _PORTS]
+    named = [place for place, word in enumerate(_NAMES) if word in (name, label) or name.endswith(f"-{word}")]
+    named += [place + len(_NAMES) for place, word in enumerate(_NAMES) if word in name]
+    if not ports or not named or "operator" in name or "alertmanager" in name or "exporter" in name:
+        return None
+    return min(named), item.metadata.namespace, name, ports[0]
+
+
+def _parts(address: str) -> tuple[str, str, str]:
+    namespace, _, rest = address.removeprefix(SCHEME).partition("/")
+    encrypted = rest.startswith(_HTTPS)
+    name, _, port = rest.removeprefix(_HTTPS).partition(":")
+    if not all(part and part.replace("-", "").replace(".", "").isalnum() for part in (namespace, name, port or "9090")):
+        raise UsageError(f"{clean(address, 200)}: write it as service:NAMESPACE/NAME:PORT")
+    return namespace, f"{_HTTPS if encrypted else ''}{name}", port or "9090"
+
+
+def _path(namespace: str, name: str, port: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/services/{name}:{port}/proxy"

@@ -1,21 +1,24 @@
-"""Joins the messages of all watches into events: assigns pods to workloads, and names to history events.
+"""Joins the messages of all watches into events: pods to workloads, GPU indices to pods, names to history events.
+
+Joins the messages of all watches into events: assigns pods to workloads, and names to history events.
 
 Watches deliver messages in any order, and each knows only its own kind. Here a pod is assigned to its Workload, even if
 that arrives later, and changes of objects become the events that the rest of the console uses.
+
+Pods of each Workload, including recently deleted ones, to know what ran when it was evicted.
+
+GPU indices of pods on their nodes, for display. Kubernetes does not report them, so the lowest free ones are
+assumed.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.kube.change_events import ChangeEvents
-from gpuconsole.backends.kube.decode import CoreEvent
-from gpuconsole.backends.kube.gpu_indices import GpuIndexAllocator
-from gpuconsole.backends.kube.kube_events import KubeEventReader
-from gpuconsole.backends.kube.watch_messages import CommandOutcome, ObjectChanged, ObjectGone, WatchMessage
-from gpuconsole.backends.kube.workload_pods import WorkloadPods
-from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.backends.kube.decode import CommandOutcome, CoreEvent, ObjectChanged, ObjectGone, WatchMessage
+from gpuconsole.backends.kube.history_events import ChangeEvents, KubeEventReader
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
@@ -23,8 +26,90 @@ from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.resources import gpus
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
+
+LATELY: Span = MINUTE
+"""Time for which a deleted pod is kept, because the eviction may be reported after the deletion of its pods."""
+
+
+class WorkloadPods:
+    """Pods by Workload. Mutable; for one thread."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, dict[str, Pod]] = {}
+        """Workload → key → pod."""
+        self._workload: dict[str, str] = {}
+        """Pod → its Workload."""
+        self._gone: deque[tuple[Time, Pod]] = deque()
+        self._left: dict[str, dict[str, tuple[Time, Pod]]] = {}
+        """Workload → UID → pods of `_gone`."""
+
+    def come(self, pod: Pod) -> None:
+        """Add or update a pod."""
+        if pod.workload:
+            self._pods.setdefault(pod.workload, {})[pod.key] = pod
+            self._workload[pod.key] = pod.workload
+
+    def go(self, key: str, now: Time) -> None:
+        """Remove a deleted pod."""
+        workload = self._workload.pop(key, "")
+        pods = self._pods.get(workload, {})
+        pod = pods.pop(key, None)
+        if not pods:
+            self._pods.pop(workload, None)
+        if pod is not None and not pod.done:
+            self._gone.append((now, pod))
+            self._left.setdefault(workload, {})[pod.uid] = (now, pod)
+        while self._gone and self._gone[0][0] < now - LATELY:
+            self._forget(self._gone.popleft()[1])
+
+    def of(self, workload: str, at: Time) -> Collection[Pod]:
+        """Return the pods that a Workload had at a recent time."""
+        left = [pod for time, pod in self._left.get(workload, {}).values() if time >= at]
+        return [*left, *(pod for pod in self._pods.get(workload, {}).values() if pod.created <= at)]
+
+    def _forget(self, pod: Pod) -> None:
+        left = self._left[pod.workload]
+        left.pop(pod.uid, None)
+        if not left:
+            del self._left[pod.workload]
+
+
+class GpuIndexAllocator:
+    """Assigns GPU indices per node and pod. Mutable; a pod keeps its indices while it holds its node."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, set[int]] = {}
+        self._pods: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def allocate(self, pod: Pod) -> Pod:
+        """Return the pod with its indices; none if it is not bound to a node or has finished."""
+        wanted = gpus(pod.template.requests) if pod.node and not pod.done else 0
+        node, indices = self._pods.get(pod.key, ("", ()))
+        if (node, len(indices)) != (pod.node, wanted):
+            self.release(pod.key)
+            indices = self._sit(pod, wanted) if wanted else ()
+        return replace(pod, gpus=indices, guessed=True) if indices else pod
+
+    def release(self, pod: str) -> None:
+        """Release the indices of a pod."""
+        node, indices = self._pods.pop(pod, ("", ()))
+        self._taken.get(node, set()).difference_update(indices)
+
+    def _sit(self, pod: Pod, wanted: int) -> tuple[int, ...]:
+        taken = self._taken.setdefault(pod.node, set())
+        indices: list[int] = []
+        index = 0
+        while len(indices) < wanted:
+            if index not in taken:
+                indices.append(index)
+            index += 1
+        taken.update(indices)
+        self._pods[pod.key] = (pod.node, tuple(indices))
+        return self._pods[pod.key][1]
+
 
 REMEMBERED = 50_000
 """Number of deleted workloads that are kept, because they may be named as preemptors."""

@@ -5,6 +5,10 @@ ends at a resourceVersion; a watch continues from it, and every event and bookma
 resumed from the last one; 410 means that this is too old, and everything is listed again. Objects that are missing in a
 later list were deleted. If the server supports it, the list comes through the watch itself (sendInitialEvents), which
 takes less of its memory.
+
+Known objects and resourceVersions of one kind, so that only changes are reported.
+
+Timeouts and retry intervals of watches.
 """
 
 import logging
@@ -15,11 +19,23 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
+from msgspec import Struct
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.client import ApiServerConnection, ResponseStream
-from gpuconsole.backends.kube.connectivity import ConnectivityProbe
-from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, WatchEvent
+from gpuconsole.backends.kube.client import ApiServerConnection, ConnectivityProbe, ResponseStream
+from gpuconsole.backends.kube.decode import (
+    BOOKMARK,
+    DELETED,
+    ERROR,
+    CoreEvent,
+    Decoder,
+    Item,
+    ObjectChanged,
+    ObjectGone,
+    Tell,
+    WatchEvent,
+    WatchMessage,
+)
 from gpuconsole.backends.kube.errors import (
     Busy,
     Cut,
@@ -31,13 +47,181 @@ from gpuconsole.backends.kube.errors import (
     Unreadable,
     refused,
 )
-from gpuconsole.backends.kube.object_versions import ObjectVersions
-from gpuconsole.backends.kube.watch_messages import Tell, WatchMessage
-from gpuconsole.backends.kube.watch_timings import WatchBackoff, WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 
 LOG = logging.getLogger(__name__)
+
+
+class ObjectVersions:
+    """Objects of one watch, by name. Mutable; used by the watch's thread."""
+
+    def __init__(self, label: str, wall: Callable[[], Time]) -> None:
+        self._label = label
+        self._wall = wall
+        self._names: dict[str, tuple[type, str, str]] = {}
+        """Name → struct, key and resourceVersion of the reported object."""
+        self._unreadable: set[str] = set()
+        """Names of objects whose current versions could not be read."""
+        self._nameless = 0
+        """Number of objects without a readable name in the last list."""
+
+    @property
+    def unread(self) -> int:
+        """Number of objects that exist but cannot be read."""
+        return len(self._unreadable) + self._nameless
+
+    def is_unreadable(self, name: str) -> bool:
+        """True for an object known to be unreadable."""
+        return name in self._unreadable
+
+    @property
+    def any_unreadable(self) -> str:
+        """Return the name of one unreadable object; empty if none has a readable name."""
+        names = tuple(self._unreadable)
+        return random.choice(names) if names else ""
+
+    def begin(self) -> None:
+        """Start a list: reset the count of objects without a name."""
+        self._nameless = 0
+
+    def seen(self, item: Item, *, listed: bool) -> Iterator[WatchMessage]:
+        """Record an object; `listed` if it existed before the watch began."""
+        if not item.name:
+            self._nameless += item.unread
+            return
+        self._judge(item)
+        known = self._names.get(item.name)
+        if item.obj is None:
+            yield from self._forgotten(item.name)
+        elif known is None or known[2] != item.version:
+            self._names[item.name] = (type(item.obj), item.key, item.version)
+            yield ObjectChanged(self._wall(), item.obj, listed=listed)
+
+    def _judge(self, item: Item) -> None:
+        if not item.unread:
+            self._unreadable.discard(item.name)
+        elif item.name not in self._unreadable:
+            LOG.warning("%s: %s cannot be read", self._label, item.name)
+            self._unreadable.add(item.name)
+
+    def gone(self, item: Item) -> Iterator[WatchMessage]:
+        """Record that an object was deleted."""
+        self._unreadable.discard(item.name)
+        yield from self._forgotten(item.name)
+
+    def _forgotten(self, name: str) -> Iterator[WatchMessage]:
+        known = self._names.pop(name, None)
+        if known is not None and known[0] is not CoreEvent:
+            yield ObjectGone(self._wall(), known[0], known[1])
+
+    def keep(self, names: Collection[str]) -> list[WatchMessage]:
+        """Drop all objects but these, as deleted, unless an object without a readable name may be one of them."""
+        if self._nameless:
+            return []
+        self._unreadable.intersection_update(names)
+        gone = [name for name in self._names if name not in names]
+        known = [self._names.pop(name) for name in gone]
+        return [ObjectGone(self._wall(), kind, key) for kind, key, _ in known if kind is not CoreEvent]
+
+
+LATELY = 60.0
+"""Seconds after an outage, or after it was current, in which a watch retries often: a big server that was just
+restarted has not read its storage yet, and says so (429) for half a minute.
+"""
+
+
+class WatchTimings(Struct, frozen=True, kw_only=True):
+    """Timeouts and retry intervals of watches, in seconds unless noted."""
+
+    page: int = 500
+    """Objects per page."""
+    lasting: float = 600.0
+    """Requested duration of a watch, varied by up to 10%."""
+    silence: float = 150.0
+    """Timeout without any data, bookmarks included, if the server sends bookmarks."""
+    shortest: float = 0.5
+    longest: float = 6.0
+    """Bounds of the time between retries after failures, which grows, with jitter."""
+    proof: float = 2.0
+    """Time for which a silent stream must stay open to count as established."""
+    eager: float = 2.0
+    """Longest time between retries just after an outage."""
+    doubt: float = 60.0
+    """Time for which a kind that was readable may be forbidden before that is believed."""
+    recheck: float = 7.0
+    """Time between retries of what is forbidden, absent or unreadable, varied by up to 10%; its end is noticed
+    within 10 s.
+    """
+    again: float = 600.0
+    """Time between checks for kinds that the server did not serve at the start."""
+
+    @property
+    def until_recheck(self) -> float:
+        """Seconds until the next retry."""
+        return self.recheck * random.uniform(0.9, 1.1)
+
+
+class WatchBackoff:
+    """Exponential backoff of one watch. Mutable; the watch's thread waits, any thread ends the wait."""
+
+    def __init__(self, pace: WatchTimings) -> None:
+        self._pace = pace
+        self._failures = 0
+        self._eager_until = 0.0
+        self._ended = threading.Event()
+        self._wake = threading.Event()
+
+    @property
+    def ended(self) -> bool:
+        """True once the watch is stopped."""
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        """Stop the watch, and end any wait."""
+        self._ended.set()
+        self._wake.set()
+
+    def short(self) -> None:
+        """Keep waits short for a while, because the watch was current a moment ago."""
+        self._eager_until = time.monotonic() + LATELY
+
+    def long(self) -> None:
+        """Allow long waits again."""
+        self._eager_until = 0.0
+
+    def begin_anew(self) -> None:
+        """Reset the backoff after a success."""
+        self._failures = 0
+
+    def hurry(self) -> None:
+        """End a wait, because the server is back after an outage."""
+        self.short()
+        self.begin_anew()
+        self._wake.set()
+
+    def rest(self, asked: float = 0.0) -> None:
+        """Wait, longer after each failure in a row; `asked` is the server's minimum in seconds."""
+        most = self._pace.longest
+        if time.monotonic() < self._eager_until:
+            most = min(most, self._pace.eager)
+        longest = min(most, self._pace.shortest * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._wake.clear()
+        if not self.ended:
+            self._wake.wait(asked + longest * random.uniform(0.5, 1.0))
+
+    def give_up(self) -> None:
+        """Wait until `retry`."""
+        self._wake.clear()
+        if not self.ended:
+            self._wake.wait()
+
+    def retry(self) -> None:
+        """End a wait."""
+        self._wake.set()
+
+
 NOT_OFFERED = (400, 404, 405, 415, 422)
 """HTTP statuses of servers that do not support sendInitialEvents, or not for this kind."""
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}

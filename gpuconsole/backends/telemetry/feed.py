@@ -1,22 +1,56 @@
-"""Polls a telemetry source in a thread, and queues changes for the polling backend."""
+"""Telemetry sources, and the thread that polls one.
+
+Polls a telemetry source in a thread, and queues changes for the polling backend.
+
+Interface of a telemetry source that the feed polls.
+"""
 
 import logging
 import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.backends.telemetry.source import Scrape, TelemetrySource
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.telemetry import NodeTelemetry, follow
 from gpuconsole.model.text import clean
+
+NO_IDLE_TIMES: Mapping[tuple[str, int, int], Time] = {}
+
+
+class Scrape(Struct, frozen=True):
+    """Result of one poll."""
+
+    nodes: tuple[NodeTelemetry, ...] = ()
+    troubles: tuple[str, ...] = ()
+    """Failed requests, as sentences that name the address."""
+    unusable: int = 0
+    """Number of series without a node or a GPU."""
+    idle: Mapping[tuple[str, int, int], Time] = NO_IDLE_TIMES
+    """(node, GPU, instance) → time since which it has been idle, if the source knows."""
+
+
+class TelemetrySource(Protocol):
+    """A Prometheus, or the exporters. Its methods are called by one thread."""
+
+    @property
+    def address(self) -> str:
+        """Address in messages."""
+
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
+        """Poll everything; `known` tells if a name is a node. Raises TelemetryError if no metrics can be read."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 30.0

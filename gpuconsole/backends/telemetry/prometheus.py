@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.backends.telemetry.http import HttpFetcher
-from gpuconsole.backends.telemetry.samples import (
+from gpuconsole.backends.telemetry.dcgm import (
     ABOUT_LABELS,
     DEVICE_LABELS,
     METRICS,
@@ -21,7 +20,8 @@ from gpuconsole.backends.telemetry.samples import (
     node_of,
     place_of,
 )
-from gpuconsole.backends.telemetry.source import Scrape
+from gpuconsole.backends.telemetry.feed import Scrape
+from gpuconsole.backends.telemetry.http import HttpFetcher
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.telemetry import GpuMetric

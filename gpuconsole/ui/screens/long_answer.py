@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui.answers.parts import Part
 from gpuconsole.ui.screens.actions_mixin import Handlers
 from gpuconsole.ui.screens.answers_text import TablesScreen

@@ -7,7 +7,7 @@ from gpuconsole.insight.preemption.risk import RUNS, EvictionRiskProgress, recla
 from gpuconsole.insight.whatif.plan import PlanOption, PlanProgress
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
-from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answers.plan import key_of, options_of, plan_parts

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui.screens.base import ConsoleScreen
 
 REST = 10.0

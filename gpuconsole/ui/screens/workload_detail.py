@@ -19,7 +19,7 @@ from gpuconsole.insight.unblock.apply_change import change_commands
 from gpuconsole.insight.unblock.changes import in_words
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called, named

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from gpuconsole.insight.forecast.estimates import StartEstimates
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase
-from gpuconsole.services.answers import AnalysisService
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
 from gpuconsole.ui.screens.actions_mixin import Handlers

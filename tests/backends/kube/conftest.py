@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.backends.kube.watch_timings import WatchTimings
+from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.client import RENEW_EVERY, ApiServerConnection
+from gpuconsole.backends.kube.client import RENEW_EVERY, ApiServerConnection, RateLimiter
 from gpuconsole.backends.kube.errors import Busy, Forbidden, Refused, ResourceExpired, Unauthorized, Unreachable
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
 from gpuconsole.backends.kube.target import RequestedCluster
 from tests.backends.kube.apiserver import ApiServer
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gpuconsole.backends.kube.backend import wall
-from gpuconsole.backends.telemetry.feed import Feed
-from gpuconsole.backends.telemetry.source import Scrape
+from gpuconsole.backends.telemetry.feed import Feed, Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry

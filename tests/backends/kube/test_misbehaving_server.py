@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import ClusterHealth
-from gpuconsole.backends.kube import retrying
-from gpuconsole.backends.kube.watch_timings import WatchTimings
+from gpuconsole.backends.kube import errors as retrying
+from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
 from tests.backends.kube import documents

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.watch_timings import WatchTimings
+from gpuconsole.backends.kube.watch import WatchTimings
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import EAGER, Sight

@@ -1,6 +1,6 @@
 """The budget of requests: never overdrawn, refilled with time, silent when it is asked to be."""
 
-from gpuconsole.backends.kube.rate_limiter import RateLimiter
+from gpuconsole.backends.kube.client import RateLimiter
 
 
 class Hours:

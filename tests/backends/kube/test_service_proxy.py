@@ -6,8 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gpuconsole.backends.kube.client import ApiResponse, ApiServerConnection
-from gpuconsole.backends.kube.service_proxy import ServiceProxy
+from gpuconsole.backends.kube.client import ApiResponse, ApiServerConnection, ServiceProxy
 from gpuconsole.errors import ClusterError, TelemetryError, UsageError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.settings import VOLCANO_ASSUMED, policy_of
+from gpuconsole.backends.kube.kueue_config import VOLCANO_ASSUMED, policy_of
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube import plugin_process
+from gpuconsole.backends.kube import target as plugin_process
 from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.errors import Unreachable
 from gpuconsole.backends.kube.target import RequestedCluster, find

@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 import pytest
 
 from gpuconsole.backends.kube import client, errors
-from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.client import ApiServerConnection, ServiceProxy
 from gpuconsole.backends.kube.errors import Cut, Unreadable
-from gpuconsole.backends.kube.service_proxy import ServiceProxy
 from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.errors import ClusterError, TelemetryError
 from gpuconsole.model.commands import Command, Cordon, Drain, SetQuota, SetTaint, Submit

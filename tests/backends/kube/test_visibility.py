@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.kueue_status import RENEW, VISIBILITY_AGAIN, VisibilityClient
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.backends.kube.visibility import RENEW, VISIBILITY_AGAIN, VisibilityClient
 from gpuconsole.insight.index.positions import QueuePosition, VisibilityPositions
 
 NOW = 1_767_600_000_000_000

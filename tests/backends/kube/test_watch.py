@@ -9,13 +9,11 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.kube.backend import wall
-from gpuconsole.backends.kube.client import ApiServerConnection
-from gpuconsole.backends.kube.connectivity import ConnectivityProbe
-from gpuconsole.backends.kube.decode import Decoder
+from gpuconsole.backends.kube.client import ApiServerConnection, ConnectivityProbe
+from gpuconsole.backends.kube.decode import Decoder, ObjectChanged, WatchMessage
 from gpuconsole.backends.kube.discovery import discover
 from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.backends.kube.watch import Watch
-from gpuconsole.backends.kube.watch_messages import ObjectChanged, WatchMessage
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job

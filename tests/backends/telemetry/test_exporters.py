@@ -3,9 +3,8 @@
 import httpx
 import pytest
 
-from gpuconsole.backends.telemetry.exporters import Exporters
-from gpuconsole.backends.telemetry.exposition import series
-from gpuconsole.backends.telemetry.http import Http, HttpAccess
+from gpuconsole.backends.telemetry.dcgm import Exporters
+from gpuconsole.backends.telemetry.http import Http, HttpAccess, series
 from gpuconsole.errors import TelemetryError, UsageError
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.telemetry import GpuMetric

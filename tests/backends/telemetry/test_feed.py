@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.telemetry.feed import FORGOTTEN, MOST, Feed
-from gpuconsole.backends.telemetry.source import Scrape
+from gpuconsole.backends.telemetry.feed import FORGOTTEN, MOST, Feed, Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted, Event

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from gpuconsole.backends.telemetry.http import Http, HttpAccess
-from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint, quantile
+from gpuconsole.backends.telemetry.kueue_metrics import KueueEndpoint, quantile
 from gpuconsole.backends.telemetry.prometheus import Series
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.index.queues import QueueMetrics

@@ -6,8 +6,7 @@ from math import nan
 import httpx
 import pytest
 
-from gpuconsole.backends.telemetry.kueue_metrics import AGAIN, RENEW, KueueMetrics
-from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
+from gpuconsole.backends.telemetry.kueue_metrics import AGAIN, RENEW, KueueMetrics, KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted
 from gpuconsole.model.clock import HOUR, SECOND

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from gpuconsole.backends.telemetry.feed import Scrape
 from gpuconsole.backends.telemetry.prometheus import LOOK_BACK, Prometheus
-from gpuconsole.backends.telemetry.source import Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry

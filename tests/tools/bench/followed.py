@@ -22,8 +22,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.live_replica import LiveReplica
 from gpuconsole.workers.protocol import ENCODER, UpdateSnapshot
+from gpuconsole.workers.replica import LiveReplica
 from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report
 from tests.tools.bench.whatifs import FIRST

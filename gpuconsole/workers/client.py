@@ -1,13 +1,20 @@
-"""Client of the worker process: starts it, keeps its replica up to date, and sends one request at a time.
+"""Client of the worker process: starts it, keeps its replica up to date, and asks it questions.
+
+Client of the worker process: starts it, keeps its replica up to date, and sends one request at a time.
 
 Start it before the app runs: Textual replaces stderr, and a process cannot be spawned after that.
+
+Questions to the worker process: one method each, with the type of its answer.
+
+Priority of the worker's questions: those that a user waits for run before those that fill columns.
 """
 
 import logging
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, assert_never
@@ -16,12 +23,21 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight.forecast.backtest import ForecastDifferences
+from gpuconsole.insight.forecast.estimates import StartEstimates
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.pending.why import Tried
+from gpuconsole.insight.preemption.risk import EvictionRiskProgress
+from gpuconsole.insight.whatif.plan import PlanProgress
+from gpuconsole.insight.whatif.whatif import WhatIfProgress
 from gpuconsole.model import snapshot as diff
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.priority_lock import PriorityLock
 from gpuconsole.workers.process import serve
 from gpuconsole.workers.protocol import (
     ENCODER,
@@ -29,7 +45,12 @@ from gpuconsole.workers.protocol import (
     Answered,
     AskForecast,
     AskOutlook,
+    AskPlan,
+    AskRisk,
+    AskScores,
     AskStarts,
+    AskWhatIf,
+    AskWhy,
     Begin,
     Carried,
     Done,
@@ -52,6 +73,35 @@ from gpuconsole.workers.protocol import (
     WhatIfReply,
     WhyReply,
 )
+
+LONGEST = 10.0
+"""Maximum seconds that a question of low priority waits."""
+
+
+class PriorityLock:
+    """Counts urgent questions, and lets others wait for them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._awaited = 0
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Mark a question as urgent for the duration of this context."""
+        with self._changed:
+            self._awaited += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._awaited -= 1
+                self._changed.notify_all()
+
+    def let_pass(self) -> None:
+        """Wait until no question is urgent, but not longer than `LONGEST`."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._awaited, LONGEST)
+
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 500
@@ -306,3 +356,81 @@ class WorkerClient:
             LOG.warning("What-ifs are computed in this process from now on: %s", reason)
             self.lost = reason
         self.process.terminate()
+
+
+class Worker(WorkerClient):
+    """The process that computes futures, so that the console stays responsive. Thread-safe."""
+
+    def looks(
+        self,
+        commands: Sequence[Command],
+        horizon: Span,
+        against: Sequence[Command] = (),
+        seen: ObservedCluster | None = None,
+        places: Sequence[str] = (),
+    ) -> Iterator[WhatIfProgress]:
+        """Compute a what-if, result by result, from the simulation's current state or from a cluster.
+
+        Other questions may be asked between two results; not asking for the next one cancels it. Raises WorkerError.
+        """
+        for reply in self.pieces(AskWhatIf(tuple(commands), horizon, tuple(against), tuple(places)), seen):
+            assert isinstance(reply, WhatIfReply)
+            yield reply.look
+            if reply.look.last:
+                return
+
+    def why(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Tried]:
+        """Explain why a workload is pending, and try suggestions, as `looks`. Raises WorkerError."""
+        for reply in self.pieces(AskWhy(workload), seen):
+            assert isinstance(reply, WhyReply)
+            yield reply.tried
+            if reply.tried.under_way is None:
+                return
+
+    def plan(
+        self, commands: Sequence[Command], wanted: Span, seen: ObservedCluster | None = None
+    ) -> Iterator[PlanProgress]:
+        """Compute a plan that makes these workloads start within a target wait, as `looks`. Raises WorkerError."""
+        for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
+            assert isinstance(reply, PlanReply)
+            yield reply.planning
+            if reply.planning.plan is not None:
+                return
+
+    def risk(self, seen: ObservedCluster | None = None) -> Iterator[EvictionRiskProgress]:
+        """Compute the preemption risk of running workloads, as `looks`. Raises WorkerError."""
+        for reply in self.pieces(AskRisk(), seen):
+            assert isinstance(reply, RiskReply)
+            yield reply.progress
+            if reply.progress.last:
+                return
+
+    def scores(self, pod: Pod, seen: ObservedCluster | None = None) -> ScoreTable | None:
+        """Compute the scores of all nodes for a pod, as `looks`. Raises WorkerError."""
+        reply = self.answer(AskScores(pod, seen=seen is not None), seen)
+        assert isinstance(reply, ScoresReply)
+        return reply.table
+
+    def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[WorkloadOutlook]:
+        """Compute the forecast of one workload, as `looks`. Raises WorkerError."""
+        for reply in self.pieces(AskOutlook(workload), seen):
+            assert isinstance(reply, OutlookReply)
+            yield reply.ahead
+            if reply.ahead.whole:
+                return
+
+    def outlook(self, seen: ObservedCluster | None = None) -> Iterator[StartEstimates]:
+        """Compute the estimated starts of all pending workloads, as `looks`. Raises WorkerError."""
+        for reply in self.pieces(AskStarts(), seen):
+            assert isinstance(reply, StartsReply)
+            yield reply.outlook
+            if reply.outlook.whole:
+                return
+
+    def forecast(
+        self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
+    ) -> tuple[Forecast, ForecastDifferences]:
+        """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError."""
+        reply = self.answer(AskForecast(assumed, unseen), seen)
+        assert isinstance(reply, ForecastReply)
+        return reply.forecast, reply.said
