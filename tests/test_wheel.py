@@ -45,6 +45,6 @@ def test_an_installed_wheel_brings_its_themes(installed: Path) -> None:
 
 
 def test_an_installed_wheel_brings_the_glossary(installed: Path) -> None:
-    read = "from gpuconsole.ui.glossary import find_term, load_terms; print(find_term(load_terms(), 'cohort').text)"
+    read = "from gpuconsole.ui.screens.help import find_term, load_terms; print(find_term(load_terms(), 'cohort').text)"
     said = run(installed.parent / "python", "-c", read, cwd=installed.parents[2])
     assert said.startswith("A group of ClusterQueues that borrow unused quota from each other.")

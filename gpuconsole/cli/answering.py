@@ -28,7 +28,7 @@ from gpuconsole.model.snapshot import Snapshot, Visibility, with_truncated_histo
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario
-from gpuconsole.ui.answers.missing_data import NOTHING, missing_data_lines
+from gpuconsole.ui.answers.parts import NOTHING, missing_data_lines
 
 
 class Origin(Struct, frozen=True, kw_only=True):

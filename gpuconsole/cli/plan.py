@@ -14,7 +14,7 @@ from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.scenario_steps import as_changes
-from gpuconsole.ui.answers.plan import plan_lines
+from gpuconsole.ui.answers.plan_and_risk import plan_lines
 
 VERSION = 2
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

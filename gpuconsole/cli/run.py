@@ -29,7 +29,7 @@ from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
-    from gpuconsole.ui.screens.contexts import Contexts
+    from gpuconsole.ui.screens.global_actions import Contexts
 
 LOG = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""The Textual app: view modes, navigation between them, and Snapshots for the front screen."""
+"""The Textual app: view modes, navigation between them, and Snapshots for the front screen.
+
+Navigation history of views: back, forward, and to the last one.
+"""
 
 import asyncio
 import signal
@@ -15,22 +18,50 @@ from textual.theme import Theme
 
 from gpuconsole import assets
 from gpuconsole.services.console import Console
-from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
-from gpuconsole.ui.screen_preloader import ScreenPreloader
+from gpuconsole.ui.refresh import KeyIdleTimer, ScreenPreloader, SnapshotSubscriber
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.contexts import Contexts
-from gpuconsole.ui.screens.dialogs_mixin import Handler, Severity
-from gpuconsole.ui.screens.global_actions import handlers, run_command_line
+from gpuconsole.ui.screens.global_actions import Contexts, handlers, run_command_line
+from gpuconsole.ui.screens.mixins import Handler, Severity
 from gpuconsole.ui.screens.views import VIEWS, load
-from gpuconsole.ui.snapshot_subscriber import SnapshotSubscriber
 from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import load_themes
-from gpuconsole.ui.view_history import ViewHistory
 from gpuconsole.ui.widgets.command_line import CommandLineRead
 from gpuconsole.ui.widgets.painter import RoleStyles
+
+
+class ViewHistory:
+    """The views that were open, in order, and the current one. Mutates."""
+
+    def __init__(self, start: str) -> None:
+        self._visited = [start]
+        self._at = 0
+
+    @property
+    def here(self) -> str:
+        return self._visited[self._at]
+
+    def go(self, view: str) -> None:
+        """Open a view from here; the forward history is dropped."""
+        if view != self.here:
+            self._visited[self._at + 1 :] = [view]
+            self._at += 1
+
+    def step(self, views: int) -> str | None:
+        """Go back (negative) or forward; None without a view there."""
+        if not 0 <= self._at + views < len(self._visited):
+            return None
+        self._at += views
+        return self.here
+
+    @property
+    def last(self) -> str | None:
+        """The previously open view."""
+        before = (*self._visited[: self._at][::-1], *self._visited[self._at + 1 :])
+        return next((view for view in before if view != self.here), None)
+
 
 REPAINT = 0.25
 """Seconds between two repaints for new data, at least."""

@@ -11,6 +11,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig, Topology
 from gpuconsole.model.resource_quota import written
 from gpuconsole.model.volcano import GroupAffinity, PodGroup, SubGroupPolicy, VolcanoQueue
+from gpuconsole.ui.job_yaml import network_topology_fields
 from gpuconsole.ui.pod_yaml import (
     PREFERRED,
     REQUIRED,
@@ -21,7 +22,6 @@ from gpuconsole.ui.pod_yaml import (
     spec_fields,
     taint_fields,
 )
-from gpuconsole.ui.volcano_yaml import network_topology_fields
 
 
 @dataclass(frozen=True)

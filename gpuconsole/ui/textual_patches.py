@@ -8,10 +8,8 @@ from textual.driver import Driver
 from textual.notifications import Notify
 from textual.widgets._toast import Toast
 
-from gpuconsole.ui.lasting_output import LastingOutput
-from gpuconsole.ui.notifications import LastingNotification, replaced_by
-from gpuconsole.ui.reliable_timers import ReliableTimers
-from gpuconsole.ui.screens.dialogs_mixin import Severity
+from gpuconsole.ui.screens.mixins import Severity
+from gpuconsole.ui.textual_workarounds import LastingNotification, LastingOutput, ReliableTimers, replaced_by
 
 LOG = logging.getLogger(__name__)
 

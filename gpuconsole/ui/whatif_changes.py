@@ -1,6 +1,10 @@
-"""The changes of a what-if, each as text and as Commands; made from the object under the cursor."""
+"""The changes of a what-if, each as text and as Commands; made from the object under the cursor.
 
-from collections.abc import Sequence
+Functions that open the what-if screen with a change.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +35,14 @@ from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
+from gpuconsole.ui.screens.mixins import AskingScreen
+from gpuconsole.ui.screens.views import load
+from gpuconsole.ui.widgets.dialogs import ChoiceOption
 from gpuconsole.ui.yaml_view import as_documents, as_yaml
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.app import ConsoleApp
+    from gpuconsole.ui.screens.whatif import WhatIfScreen
 
 
 class WhatIfChange(Struct, frozen=True):
@@ -142,3 +153,29 @@ def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> What
     words = f"{queue.name} {flavor} {fmt.resource(resource)} {fmt.amount(resource, old.nominal)}"
     command = SetQuota(queue.name, flavor, resource, nominal)
     return WhatIfChange(f"{words} → {fmt.amount(resource, nominal)}", (command,))
+
+
+def try_out(app: "ConsoleApp", change: WhatIfChange) -> None:
+    """Open the what-if and add a change."""
+    _open(app, lambda screen: screen.add(change))
+
+
+def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
+    """Open the what-if and ask for a new quota of a ClusterQueue."""
+    _open(app, lambda screen: screen.call_after_refresh(screen.ask_quota, cluster_queue))
+
+
+def what_if_with_queue(screen: AskingScreen, queue: str, refused: str = "") -> None:
+    """Ask for a change of a queue; `refused` is why its quota cannot be changed."""
+    app = cast("ConsoleApp", screen.app)
+    options = (ChoiceOption("hold", "hold queue", "s"), ChoiceOption("quota", "change quota", "e", refused=refused))
+    opens = {"hold": lambda: try_out(app, hold(queue)), "quota": lambda: try_quota(app, queue)}
+    screen.choose(f"What-if for {queue}", options, lambda kind: opens[kind]())
+
+
+def _open(app: "ConsoleApp", then: "Callable[[WhatIfScreen], object]") -> None:
+    app.go("whatif")
+    kind: type[WhatIfScreen] = load("whatif").WhatIfScreen
+    screen = next((screen for screen in app.screen_stack if isinstance(screen, kind)), None)
+    if screen is not None:
+        then(screen)

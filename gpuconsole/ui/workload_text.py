@@ -1,32 +1,249 @@
-"""Lines about one workload: why it is pending or where it runs, its timeline, pods and events."""
+"""Lines about one workload: why it is pending or where it runs, its forecast, timeline, pods and events.
 
+Lines about one workload: why it is pending or where it runs, its timeline, pods and events.
+
+Lines of a workload's timeline: time, interval, event and reason.
+
+Lines about a pending workload: the admission attempt, and the changes that would unblock it.
+
+Lines about a workload's estimated start or preemption risk.
+
+A workload's forecast: a cell of the table, and lines of its page.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.forecast.estimates import Estimate
+from gpuconsole.insight.forecast.expected_start import Eta
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
 from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
 from gpuconsole.insight.index.gpu_map import gpu_map
 from gpuconsole.insight.pending.pending import PendingExplanation
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason
-from gpuconsole.insight.pending.why import Tried
+from gpuconsole.insight.pending.why import PLACES, Tried
+from gpuconsole.insight.pending.why_text import flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.preemption.risk import WorkloadRisk
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment
-from gpuconsole.model.clock import Time
+from gpuconsole.insight.unblock.search import Suggestion
+from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, described
-from gpuconsole.model.events import HistoryEvent
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.workloads import Workload, WorkloadPhase
+from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.describing.events import events
-from gpuconsole.ui.forecast_text import forecast_lines
+from gpuconsole.ui.describe import events
 from gpuconsole.ui.names import called, named
-from gpuconsole.ui.outlook_text import ahead_lines
-from gpuconsole.ui.paint import GLYPHS, Painted, painted
-from gpuconsole.ui.why_text import tried_lines, unblocking_lines
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
-from gpuconsole.ui.widgets.timeline import timeline_lines
-from gpuconsole.ui.workload_columns import phase_cell
-from gpuconsole.ui.workload_rows import make_row
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, painted
+from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.widgets.textpane import BLANK, Pick, field, heading, text_line
+from gpuconsole.ui.workload_table import WorkloadRow, make_row, phase_cell
+
+LOOKS: dict[HistoryEventKind, tuple[str, str]] = {
+    HistoryEventKind.SUBMITTED: ("+", "key"),
+    HistoryEventKind.PENDING: (GLYPHS["pending"], "pending"),
+    HistoryEventKind.RESERVED: ("◒", "held"),
+    HistoryEventKind.ADMITTED: (GLYPHS["good"], "good"),
+    HistoryEventKind.STARTED: (GLYPHS["running"], "running"),
+    HistoryEventKind.PREEMPTED: (GLYPHS["victim"], "victim"),
+    HistoryEventKind.EVICTED: (GLYPHS["victim"], "victim"),
+    HistoryEventKind.REQUEUED: ("↻", "pending"),
+    HistoryEventKind.FINISHED: (GLYPHS["good"], "dim"),
+    HistoryEventKind.FAILED: (GLYPHS["fault"], "fault"),
+    HistoryEventKind.GANG_WAITING: (GLYPHS["pending"], "pending"),
+    HistoryEventKind.PLACES: (GLYPHS["pending"], "pending"),
+    HistoryEventKind.DEADLOCK: (GLYPHS["fault"], "fault"),
+    HistoryEventKind.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
+}
+"""Glyph and role of what happened; anything else is a dim dot."""
+
+
+def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
+    """A line for each event, oldest first, with the scheduler's message where it adds information."""
+    lines: list[Painted] = []
+    for moment in moments:
+        glyph, role = LOOKS.get(moment.what, ("·", "dim")) if moment.what is not None else ("·", "dim")
+        step = f"+{fmt.age(moment.after)}" if moment.after else ""
+        head = (f" {fmt.clock(moment.time)} {step:>8} ", "dim")
+        cost = f" · {fmt.money(moment.cost)}" if moment.cost else ""
+        times = f" {fmt.repeats(moment.count, moment.last - moment.time)}" if moment.count > 1 else ""
+        detail = f" {named(moment.detail)}{cost}" if moment.detail or cost else ""
+        lines.append((head, (f"{glyph} {moment.title}", role), (f"{times}{detail}", "")))
+    return lines
+
+
+def tried_lines(tried: Tried) -> Iterator[Painted]:
+    """The flavors with their assignment modes, and the quota at each level."""
+    for text in flavor_lines(tried.why) if tried.why.considered else tried.why.explanation.lines:
+        yield text_line(f"    {named(text)}")
+    for room in tried.why.rooms:
+        for number, text in enumerate(room_lines(room)):
+            yield text_line((f"    {named(text)}", "" if not number else "dim"))
+    condition = next((one for one in tried.why.evidence if one.source != "engine"), None)
+    if condition is not None and condition.code not in (tried.why.code, PendingReason.OTHER, *PLACES):
+        yield text_line((f"    that condition is stale ({condition.code}): now {tried.why.code}", "pending"))
+
+
+def pick_of(suggestion: Suggestion) -> str:
+    """The key of a suggestion, so that the cursor stays on it when more are found."""
+    return str(suggestion.steps)
+
+
+def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Painted]:
+    """Changes that would admit it, each tested in a fork."""
+    if tried.suggestions is None:
+        return
+    yield BLANK
+    yield heading("WOULD UNBLOCK")
+    search = tried.under_way
+    found = iter(tried.suggestions.found)
+    for mark, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
+        match mark:
+            case "✓":
+                yield Pick(text_line("  ", ("✓ ", "good"), named(text)), pick_of(next(found)))
+            case "⚠":
+                yield text_line("    ", ("⚠ ", "pending"), named(text))
+            case "" if search is None:
+                yield text_line("    ", named(text))
+    if search is not None:
+        done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tested"
+        yield text_line((f"  … testing {search.kind}: {done}", "pending"))
+        return
+    yield text_line((f"  {tried.suggestions.tried} changes tested, {fmt.since(now, tried.time)} ago", "dim"))
+
+
+def still_open(found: WorkloadOutlook | None, phase: WorkloadPhase) -> WorkloadOutlook | None:
+    """The estimate, if it still applies: a start for pending workloads, a risk for running ones."""
+    if found is None or phase in (WorkloadPhase.FINISHED, WorkloadPhase.FAILED):
+        return None
+    return found if (found.risk is not None) is (phase in PLACED) else None
+
+
+def ahead_lines(found: WorkloadOutlook, now: Time) -> list[Painted]:
+    """Lines about its estimated start, or about its risk; none without an estimate."""
+    if found.eta is not None and found.eta.start is not None:
+        lines = [BLANK, heading("ESTIMATED START"), *_start(found.eta, found.eta.start, now)]
+    elif found.risk is not None:
+        lines = [BLANK, heading("PREEMPTION RISK"), *_risk(found.risk, found)]
+    else:
+        return []
+    far = f"{format_span(found.until - found.time)} ahead, started {fmt.since(now, found.time)} ago"
+    basis = f"{found.runs} simulation runs, {far}, based on past run times and arrivals"
+    return [*lines, text_line((f"  {basis}: an estimate, not a guarantee", "dim"))]
+
+
+def start_range(found: Estimate, now: Time) -> str:
+    """`14:05–15:30 (80% interval)`; where it starts in no run, the horizon of the runs."""
+    if found.beyond:
+        return f"not before {_moment(found.horizon, found.asked)}"
+    return f"{moments(found, now) or f'later than {_moment(found.interval.last, found.asked)}'} (80% interval)"
+
+
+def moments(found: Estimate, now: Time) -> str:
+    """The interval alone, from now on; `>14:00 +1d` where it starts in no run by then."""
+    until = found.horizon if found.beyond else found.interval.last
+    if until < now:
+        return ""
+    if found.beyond:
+        return f">{_moment(until, found.asked)}"
+    return "–".join(_moment(time, found.asked) for time in (max(found.interval.first, now), until))
+
+
+def _start(found: Eta, start: Estimate, now: Time) -> list[Painted]:
+    trust = f"in any of {start.runs} runs" if start.beyond else f" {_calibration(start)}"
+    lines = [text_line("  ", (start_range(start, now), "strong"), (f" {trust}", "dim"))]
+    if found.within:
+        lines.append(
+            text_line("  ", " · ".join(f"within {format_span(o.span)}: {o.probability:.0%}" for o in found.within))
+        )
+    if found.cohort is not None:
+        place = f"rank {found.cohort.place} of {found.cohort.of} in cohort {found.cohort.cohort}"
+        lines.append(text_line(f"  {place}, by priority and age only"))
+    basis = f"{found.samples} run times of {found.goes_by}, {found.arrivals} arrivals"
+    lines.append(text_line((f"  based on {basis} in {format_span(found.arrivals_span)}", "dim")))
+    return lines
+
+
+def _calibration(start: Estimate) -> str:
+    return f"calibrated with {start.calibrated_by} earlier estimates" if start.calibrated_by else "uncalibrated"
+
+
+def _risk(workload_risk: WorkloadRisk, found: WorkloadOutlook) -> list[Painted]:
+    chance = workload_risk.probability or 0.0
+    role = "fault" if chance >= 0.5 else "victim" if chance else "good"
+    words = f"{chance:.0%} probability of eviction within {format_span(found.until - found.time)}"
+    lines = [text_line("  ", (words, role))]
+    for cause in workload_risk.causes:
+        by = f" by {cause.by_queue}" if cause.by_queue else ""
+        lines.append(text_line(f"    {cause.reason}{by}: {cause.runs} of {found.runs} runs"))
+    lines += [
+        text_line(f"    preemption rank {one.place} if {one.lender} reclaims its {one.flavor}")
+        for one in workload_risk.turns
+    ]
+    lost = "unknown"
+    if workload_risk.lost_gpu_hours is not None and workload_risk.cost is not None:
+        lost = f"{workload_risk.lost_gpu_hours:.1f} GPU-hours, {fmt.money(workload_risk.cost)}"
+    lines.append(text_line((f"  lost work if evicted now: {lost}", "dim")))
+    return lines
+
+
+def _moment(time: Time, now: Time) -> str:
+    """`14:05`, with the days until then."""
+    days = time // DAY - now // DAY
+    return fmt.clock(time)[:5] + (f" +{days}d" if days else "")
+
+
+_ORDER = {fate: place for place, fate in enumerate(ForecastAction)}
+
+
+def forecast_cell(prospect: WorkloadForecast | None) -> Cell:
+    """The effect of the next scheduling cycles, short."""
+    if prospect is None:
+        return ""
+    match prospect.fate:
+        case ForecastAction.ADMITTED:
+            return ((f"{GLYPHS['good']} cycle {prospect.cycle}", "good"),)
+        case ForecastAction.AFTER_VICTIMS:
+            return ((f"{GLYPHS['pending']} preempts {len(prospect.victims)}", "pending"),)
+        case ForecastAction.PREEMPTED:
+            return ((f"{GLYPHS['victim']} by {called(prospect.by)}", "victim"),)
+        case ForecastAction.WAITS:
+            return (("pending", "dim"),)
+
+
+def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
+    """The column for live clusters; it reads the newest forecast while drawing."""
+
+    def order(row: WorkloadRow) -> tuple[int, int]:
+        prospect = newest().of(row.key)
+        return (_ORDER[prospect.fate], prospect.cycle) if prospect is not None else (len(_ORDER), 0)
+
+    return Column(
+        "FORECAST",
+        lambda row: forecast_cell(newest().of(row.key)),
+        id="forecast",
+        width=12,
+        flex=1,
+        sort=order,
+        rank=1,
+    )
+
+
+def forecast_lines(forecast: Forecast, workload: str, now: Time) -> list[Painted]:
+    """The forecast for a workload, its age and its assumptions; no lines without a forecast."""
+    prospect = forecast.of(workload)
+    if prospect is None:
+        return []
+    age = f"simulated {fmt.since(now, forecast.time)} ago: an estimate, not a reservation"
+    lines = [
+        BLANK,
+        heading("FORECAST"),
+        text_line("  ", (named(in_words(prospect)), "strong")),
+        text_line((f"  {age}", "dim")),
+    ]
+    return [*lines, *(text_line((f"  {text}", "dim")) for text in (*forecast.assumed, *forecast.queues))]
 
 
 class WorkloadFacts(NamedTuple):

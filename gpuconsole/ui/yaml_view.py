@@ -27,10 +27,9 @@ from gpuconsole.model.workloads import (
     RequeueState,
     Workload,
 )
-from gpuconsole.ui.job_yaml import job_metadata, job_spec, job_status, owner_references
+from gpuconsole.ui.job_yaml import job_metadata, job_spec, job_status, owner_references, volcano_manifest
 from gpuconsole.ui.object_yaml import is_of_kubernetes, owner_reference, parts_of
 from gpuconsole.ui.pod_yaml import pod_set_fields, present
-from gpuconsole.ui.volcano_yaml import volcano_manifest
 
 API_VERSIONS: Mapping[str, str] = {
     "Namespace": "v1",

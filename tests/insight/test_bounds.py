@@ -15,8 +15,8 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, Visibility, VisibilityGap, decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.risk import risk_lines
-from gpuconsole.ui.answers.slots import slots_lines
+from gpuconsole.ui.answers.plan_and_risk import risk_lines
+from gpuconsole.ui.answers.sharing import slots_lines
 
 SIDES = {"nodes": IdleBound.AT_LEAST, "pods": IdleBound.AT_MOST}
 

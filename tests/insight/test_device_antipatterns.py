@@ -19,7 +19,7 @@ from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.cost_columns import POOLS
+from gpuconsole.ui.screens.cost import POOLS
 from gpuconsole.ui.workload_text import pod_line
 from tests.insight.device_cohort import document, job, lent
 from tests.insight.test_device_units import KINDS, text

@@ -25,13 +25,13 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario_steps import read_changes
-from gpuconsole.ui.answers.ledger import ledger_lines
-from gpuconsole.ui.drill_text import coming_lines
-from gpuconsole.ui.preemption_columns import PREEMPTIONS
+from gpuconsole.ui.answers.sharing import ledger_lines
+from gpuconsole.ui.screens.drill import coming_lines
 from gpuconsole.ui.screens.node_actions import victims
+from gpuconsole.ui.screens.preemptions import PREEMPTIONS
+from gpuconsole.ui.screens.whatif import result_lines
 from gpuconsole.ui.screens.workload_actions import loss_line
 from gpuconsole.ui.whatif_changes import copy
-from gpuconsole.ui.whatif_text import result_lines
 from tests.insight.device_cohort import job, lent
 from tests.insight.test_device_units import KINDS, text
 

@@ -18,10 +18,10 @@ from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolic
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.slots import slots_lines
-from gpuconsole.ui.domain_rows import DomainRow
+from gpuconsole.ui.answers.sharing import slots_lines
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import gpu_lines
+from gpuconsole.ui.screens.topology import DomainRow
 from tests.insight.world import cluster_queue, group, node, pod, world
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "default.yaml"

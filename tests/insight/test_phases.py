@@ -19,7 +19,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload, WorkloadPhase
-from gpuconsole.ui.workload_rows import WorkloadRows
+from gpuconsole.ui.workload_table import WorkloadRows
 from tests.insight.world import ORG_QUEUES, START, node, unseen, world
 
 CREATING = PodPhase.PENDING

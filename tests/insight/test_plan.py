@@ -23,7 +23,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.sim.distributions import MEASURED, Latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.plan import plan_lines
+from gpuconsole.ui.answers.plan_and_risk import plan_lines
 from tests.insight.world import A100, START, cluster_queue, node, waiting
 from tests.sim.cluster import job as batch
 from tests.sim.cluster import queue

@@ -21,7 +21,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.sim.distributions import MEASURED, Latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.whatif_text import result_lines
+from gpuconsole.ui.screens.whatif import result_lines
 from tests.insight.world import A100, node
 from tests.sim.cluster import START, job, queue
 

@@ -10,8 +10,7 @@ from string import ascii_letters, digits
 import pytest
 
 from gpuconsole.ui.actions import ACTIONS
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
-from gpuconsole.ui.widgets.palette import Palette
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Palette, Prompt
 from tests.live.api import Api
 from tests.live.controlplane import ControlPlane
 from tests.live.identities import ADMIN

@@ -30,9 +30,8 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.services.forwards import Forwards
+from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
 from gpuconsole.ui.screens.editing import difference
-from gpuconsole.ui.template_jobs import JobTemplateRequest
-from gpuconsole.ui.templates import BY_ID
 from gpuconsole.ui.yaml_view import as_documents
 from tests.live import stock
 from tests.live.api import Api, Manifest, until

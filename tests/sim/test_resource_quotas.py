@@ -16,7 +16,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.ui.workload_rows import WorkloadRows
+from gpuconsole.ui.workload_table import WorkloadRows
 from tests.sim import manifests
 from tests.sim.cluster import START, UNQUEUED, key_of, nodes, pod, start, submit, two_teams
 

@@ -8,16 +8,14 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answer_columns import columns
 from gpuconsole.ui.answers.parts import AnswerTable, Row, Valued, apart, lines_of
-from gpuconsole.ui.screens.answers_text import TablesScreen
-from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.answers_text import TablesScreen, columns
+from gpuconsole.ui.screens.objects import QueueDescription, Subject
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
-from gpuconsole.ui.screens.queue_description import QueueDescription
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.widgets.confirm import ChoiceDialog
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog
 from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.test_whatif_links import waiting_org

@@ -10,9 +10,8 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.parts import AnswerTable, Row
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
-from gpuconsole.ui.screens.answers_text import TablesScreen, share_height
+from gpuconsole.ui.screens.answers_text import LongAnswerScreen, TablesScreen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import NOW, busy_org, org_cohort, simulated

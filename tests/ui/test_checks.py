@@ -16,7 +16,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Checks, SimPolicy
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import waiting_lines
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import KUEUE, NOW, a_job, org_jobs
 

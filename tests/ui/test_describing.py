@@ -36,8 +36,7 @@ from gpuconsole.model.workloads import (
     TopologyDomain,
     Workload,
 )
-from gpuconsole.ui.describing.events import events
-from gpuconsole.ui.describing.objects import describe
+from gpuconsole.ui.describe import describe, events
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.yaml_view import as_manifest, as_yaml
 from tests.ui.worlds import HOSTILE, history, org_cohort, running, snapshot_of, waiting

@@ -9,14 +9,13 @@ from textual.widgets._toast import Toast, ToastHolder
 
 from gpuconsole.ui.answers.parts import AnswerTable, Part, Row
 from gpuconsole.ui.app import ConsoleApp
-from gpuconsole.ui.notifications import LastingNotification
 from gpuconsole.ui.screens.answers import AnswerContext, AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.screens.logs import LogScreen
+from gpuconsole.ui.screens.pods import LogScreen
 from gpuconsole.ui.screens.views import VIEWS
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Question
-from gpuconsole.ui.widgets.dialog import Dialog
+from gpuconsole.ui.textual_workarounds import LastingNotification
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Dialog, Question
 from gpuconsole.ui.widgets.form import Form
 from tests.ui.live import FakeLogs
 from tests.ui.stage import Stage, staged

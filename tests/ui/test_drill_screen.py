@@ -10,10 +10,9 @@ from gpuconsole.insight.drill import DrillSession
 from gpuconsole.services.drills import library
 from gpuconsole.services.drills import open_drill as open_file
 from gpuconsole.ui.drill_console import DrillApp
-from gpuconsole.ui.screens.drill import DrillScreen
-from gpuconsole.ui.screens.drills import DrillsScreen
+from gpuconsole.ui.screens.drill import DrillScreen, DrillsScreen
 from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.widgets.confirm import Prompt
+from gpuconsole.ui.widgets.dialogs import Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import Stage, staged

@@ -7,9 +7,8 @@ import pytest
 from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.keymap import spell
 from gpuconsole.ui.paint import painted
-from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.layout import WIDE_SCOPES
-from gpuconsole.ui.widgets.footer import Footer
+from gpuconsole.ui.screens.base import WIDE_SCOPES, ConsoleScreen
+from gpuconsole.ui.widgets.header_footer import Footer
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org, org_cohort, simulated
 

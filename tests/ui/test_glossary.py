@@ -11,11 +11,18 @@ import pytest
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui import gpu_cell_style
-from gpuconsole.ui.glossary import Term, complete_term, find_term, find_term_in, load_terms, parse_terms
-from gpuconsole.ui.preemption_columns import SHORT
-from gpuconsole.ui.screens.glossary import GlossaryScreen
-from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.workload_columns import phase_cell
+from gpuconsole.ui.screens.help import (
+    GlossaryScreen,
+    HelpScreen,
+    Term,
+    complete_term,
+    find_term,
+    find_term_in,
+    load_terms,
+    parse_terms,
+)
+from gpuconsole.ui.screens.preemptions import SHORT
+from gpuconsole.ui.workload_table import phase_cell
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org
 

@@ -9,12 +9,11 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from gpuconsole.ui.columns import Column, fit
-from gpuconsole.ui.filters import parse_filter
 from gpuconsole.ui.paint import ROLE_CLASSES
+from gpuconsole.ui.table_model import Column, fit, parse_filter
 from gpuconsole.ui.widgets import grid as grids
 from gpuconsole.ui.widgets.grid import HOLD, PAUSE, Grid
-from gpuconsole.ui.widgets.notice import PaneState
+from gpuconsole.ui.widgets.painter import PaneState
 from tests.ui.stage import hold_up
 
 

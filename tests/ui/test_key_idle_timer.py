@@ -15,12 +15,14 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui import key_idle_timer, screen_preloader, snapshot_subscriber
+from gpuconsole.ui import refresh as key_idle_timer
+from gpuconsole.ui import refresh as screen_preloader
+from gpuconsole.ui import refresh as snapshot_subscriber
 from gpuconsole.ui.app import ConsoleApp
-from gpuconsole.ui.key_idle_timer import KeyIdleTimer
-from gpuconsole.ui.screens import snapshot_worker
+from gpuconsole.ui.refresh import KeyIdleTimer
+from gpuconsole.ui.screens import background as snapshot_worker
+from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.grid import Grid
 from tests.backends.elsewhere import Elsewhere

@@ -19,10 +19,8 @@ from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.editing import DiffScreen, NotYaml, as_text, difference, read
-from gpuconsole.ui.screens.forwards import ForwardsScreen
-from gpuconsole.ui.screens.logs import LogScreen
-from gpuconsole.ui.screens.pod_actions import wrong_ports
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
+from gpuconsole.ui.screens.pods import ForwardsScreen, LogScreen, wrong_ports
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from tests.ui.live import FakeCluster, LendingApp, live
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org, waiting

@@ -12,7 +12,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.screens.permissions import RightsScreen
+from gpuconsole.ui.screens.global_actions import RightsScreen
 from tests.backends.elsewhere import Elsewhere
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import NOW, org_cohort, recorded

@@ -9,9 +9,8 @@ from textual import events
 from gpuconsole.backends.object_access import KubeEvent
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.widgets.confirm import ChoiceDialog
-from gpuconsole.ui.widgets.filter import FilterLine
-from gpuconsole.ui.widgets.palette import PaletteEntry
+from gpuconsole.ui.widgets.command_line import FilterLine
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, PaletteEntry
 from tests.ui.live import FakeCluster, live
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org

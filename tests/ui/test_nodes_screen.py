@@ -20,7 +20,7 @@ from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.nodes import NodesScreen, totals
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from tests.insight.world import node as machine
 from tests.insight.world import pod, unseen, world

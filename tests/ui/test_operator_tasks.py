@@ -28,14 +28,14 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
+from gpuconsole.ui.job_templates import TEMPLATES
 from gpuconsole.ui.keymap import spell
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.templates import TEMPLATES
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import a_job, simulated
 

@@ -12,8 +12,8 @@ from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
 from gpuconsole.insight.preemption.risk import EvictionCause, ReclaimPosition, WorkloadRisk
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.workloads import PLACED, WorkloadPhase
-from gpuconsole.ui.outlook_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.workload_text import ahead_lines, start_range, still_open
 
 NOW = parse_time("2026-01-05T13:00:00Z")
 START = Estimate(

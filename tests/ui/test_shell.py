@@ -26,11 +26,9 @@ from gpuconsole.ui.screens.dashboard import DashboardScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.views import VIEWS
-from gpuconsole.ui.widgets.command_line import CommandLine
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
-from gpuconsole.ui.widgets.filter import FilterLine
+from gpuconsole.ui.widgets.command_line import CommandLine, FilterLine
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Palette, Prompt
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.palette import Palette
 from tests.backends.recorded import RecordedBackend
 from tests.ui.stage import staged
 from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, simulated

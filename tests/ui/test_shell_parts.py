@@ -17,19 +17,18 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
-from gpuconsole.ui.filters import FilterError, parse_filter
+from gpuconsole.ui.app import ViewHistory
 from gpuconsole.ui.keymap import continuations, find, single_keys, spell
-from gpuconsole.ui.menus import menu
 from gpuconsole.ui.paint import GLYPHS, line, plain
-from gpuconsole.ui.screens.time_control import wrong_speed
+from gpuconsole.ui.screens.global_actions import wrong_speed
+from gpuconsole.ui.screens.mixins import menu
 from gpuconsole.ui.screens.views import VIEWS
+from gpuconsole.ui.table_model import FilterError, parse_filter
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes
-from gpuconsole.ui.view_history import ViewHistory
-from gpuconsole.ui.widgets.bars import bar, gauge, pool, share, spark
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
-from gpuconsole.ui.widgets.confirm import whole_number
-from gpuconsole.ui.widgets.header import engine_words, fit_parts, left_parts, mode, right_part
-from gpuconsole.ui.widgets.palette import PaletteEntry, ranked
+from gpuconsole.ui.widgets.dialogs import PaletteEntry, ranked, whole_number
+from gpuconsole.ui.widgets.header_footer import engine_words, fit_parts, left_parts, mode, right_part
+from gpuconsole.ui.widgets.painter import bar, gauge, pool, share, spark
 from tests.ui.worlds import KUEUE
 
 THEMES = Path(__file__).parents[2] / "themes"

@@ -8,8 +8,8 @@ from gpuconsole.insight.forecast.estimates import Estimate, StartEstimates
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.services.console import Console
-from gpuconsole.ui.starts_column import starts_column
-from gpuconsole.ui.workload_rows import make_row
+from gpuconsole.ui.screens.workloads import starts_column
+from gpuconsole.ui.workload_table import make_row
 from gpuconsole.workers.client import Worker
 from tests.backends.cluster import job, simulation
 from tests.insight.world import START, running, waiting

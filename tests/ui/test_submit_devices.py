@@ -18,12 +18,11 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
-from gpuconsole.ui import submit_form
+from gpuconsole.ui.job_templates import BY_ID, TEMPLATES, JobTemplate, JobTemplateRequest
 from gpuconsole.ui.paint import plain
+from gpuconsole.ui.screens import submit as submit_form
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.template_jobs import JobTemplateRequest
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
-from gpuconsole.ui.widgets.confirm import Confirm
+from gpuconsole.ui.widgets.dialogs import Confirm
 from tests.insight.test_device_units import KINDS, cluster, simulation
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import FLAVOR, KUEUE, a_job, cluster_queue, node, recorded, simulated

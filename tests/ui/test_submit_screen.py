@@ -8,12 +8,11 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, WorkloadPriorityClass
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui import submit_form
+from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
 from gpuconsole.ui.paint import plain
+from gpuconsole.ui.screens import submit as submit_form
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.template_jobs import JobTemplateRequest
-from gpuconsole.ui.templates import BY_ID
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
 from gpuconsole.ui.widgets.form import ChoiceOverlay, FormField, Picker
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged

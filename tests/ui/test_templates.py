@@ -6,8 +6,7 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.resources import GPU, gpus
-from gpuconsole.ui.template_jobs import JobTemplateRequest
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, JobTemplate
+from gpuconsole.ui.job_templates import BY_ID, TEMPLATES, JobTemplate, JobTemplateRequest
 
 
 def request(template: JobTemplate, **changes: object) -> JobTemplateRequest:

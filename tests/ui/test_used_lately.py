@@ -8,7 +8,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.resources import BILLIONTH, GPU
 from gpuconsole.model.state import ClusterState
-from gpuconsole.ui.describing.objects import describe
+from gpuconsole.ui.describe import describe
 from gpuconsole.ui.yaml_view import as_manifest
 
 NOW = parse_time("2026-01-05T08:15:00Z")

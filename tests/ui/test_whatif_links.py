@@ -15,10 +15,10 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.plan_and_risk import PlanScreen
+from gpuconsole.ui.screens.answers import PlanScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.screens.whatif_links import try_out
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.textpane import MARK
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import FLAVOR, a_job, busy_org, org_cohort, snapshot_of

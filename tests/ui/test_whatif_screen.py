@@ -17,13 +17,12 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.sim.distributions import MEASURED
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.screens.long_answer import LongAnswerScreen
+from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
+from gpuconsole.ui.screens.answers_text import LongAnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.screens.whatif_links import try_out
-from gpuconsole.ui.template_jobs import JobTemplateRequest
-from gpuconsole.ui.templates import BY_ID
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Prompt
+from gpuconsole.ui.whatif_changes import try_out
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Prompt
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import a_job, busy_org, history, org_cohort, recorded, snapshot_of
 

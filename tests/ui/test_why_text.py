@@ -5,7 +5,7 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.why_text import tried_lines
+from gpuconsole.ui.workload_text import tried_lines
 from tests.insight.world import cluster_queue, group, waiting, world
 
 

@@ -12,15 +12,14 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.screens.text import TextScreen
+from gpuconsole.ui.screens.base import TextScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
-from gpuconsole.ui.why_text import unblocking_lines
-from gpuconsole.ui.widgets.confirm import ChoiceDialog, Confirm, Prompt
+from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
-from gpuconsole.ui.workload_rows import WorkloadRows, make_row
-from gpuconsole.ui.workload_text import WorkloadFacts, pod_lines
+from gpuconsole.ui.workload_table import WorkloadRows, make_row
+from gpuconsole.ui.workload_text import WorkloadFacts, pod_lines, unblocking_lines
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, pod_set, recorded, running, snapshot_of, waiting
 

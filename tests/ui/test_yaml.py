@@ -26,8 +26,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import PreemptionGate, Workload
-from gpuconsole.ui.template_jobs import JobTemplateRequest as Wanted
-from gpuconsole.ui.templates import TEMPLATES, JobTemplate
+from gpuconsole.ui.job_templates import TEMPLATES, JobTemplate
+from gpuconsole.ui.job_templates import JobTemplateRequest as Wanted
 from gpuconsole.ui.yaml_view import as_manifest, as_yaml
 
 OURS = (NodeTelemetry, NodeGroup)

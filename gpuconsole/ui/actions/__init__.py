@@ -6,16 +6,20 @@ a key runs the first action with that key that the active screen offers.
 
 from gpuconsole.ui.actions.action import Action as Action
 from gpuconsole.ui.actions.action import Scope as Scope
-from gpuconsole.ui.actions.answers import ANSWERS
-from gpuconsole.ui.actions.cluster import MANIFESTS, PLACES, PODS
-from gpuconsole.ui.actions.drills import DRILLS
-from gpuconsole.ui.actions.global_actions import EVERYWHERE
-from gpuconsole.ui.actions.nodes import COST, NODES, TOPOLOGY
-from gpuconsole.ui.actions.objects import OBJECTS
-from gpuconsole.ui.actions.tables import TABLES
-from gpuconsole.ui.actions.views import SIMULATION, VIEWS
-from gpuconsole.ui.actions.whatif_actions import SUBMIT, WHAT_IF
-from gpuconsole.ui.actions.workloads import QUEUES, WORKLOADS
+from gpuconsole.ui.actions.global_actions import ANSWERS, DRILLS, EVERYWHERE, SIMULATION, TABLES, VIEWS
+from gpuconsole.ui.actions.object_actions import (
+    COST,
+    MANIFESTS,
+    NODES,
+    OBJECTS,
+    PLACES,
+    PODS,
+    QUEUES,
+    SUBMIT,
+    TOPOLOGY,
+    WHAT_IF,
+    WORKLOADS,
+)
 
 ACTIONS: tuple[Action, ...] = (
     *EVERYWHERE,

@@ -1,4 +1,15 @@
-"""Actions available on every screen."""
+"""Actions available on every screen: views, tables, simulated time, reports, drills.
+
+Actions available on every screen.
+
+Actions that open a view, and those that control simulated time.
+
+Actions on tables.
+
+Actions of drills: open a drill, predict victims, continue.
+
+Actions that open reports about the whole cluster. They come last: a screen's own keys have precedence.
+"""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -151,5 +162,236 @@ EVERYWHERE: tuple[Action, ...] = (
         label="suspend",
         help="Suspend the console; `fg` resumes it.",
         scope=Scope.GLOBAL,
+    ),
+)
+
+
+def _view(id: str, key: str, label: str, help: str, *aliases: str) -> Action:
+    return Action(id=f"view.{id}", keys=(key,), label=label, help=help, scope=Scope.VIEWS, aliases=aliases)
+
+
+VIEWS: tuple[Action, ...] = (
+    _view(
+        "dashboard",
+        "1",
+        "dash",
+        "Cluster overview: GPUs, pending work, queues, problems.",
+        "dash",
+        "dashboard",
+        "pulse",
+    ),
+    _view(
+        "queues", "2", "queues", "Cohorts, ClusterQueues and LocalQueues as a tree.", "qu", "queues", "cq", "lq", "co"
+    ),
+    _view("workloads", "3", "workloads", "Workloads with their position in the queue.", "wl", "workloads", "workload"),
+    _view("nodes", "4", "nodes", "Nodes and their GPUs: map, list, devices.", "no", "nodes", "node", "gpu"),
+    _view("topology", "5", "topology", "Blocks, racks and hosts, and the gangs that fit.", "topo", "topology", "racks"),
+    _view(
+        "preemptions", "6", "preempt", "Preemption history: victim, preemptor, rule, lost work.", "pre", "preemptions"
+    ),
+    _view("whatif", "7", "what-if", "Try changes in a fork of this cluster.", "sim", "whatif", "what-if"),
+    Action(
+        id="view.submit",
+        keys=("n", "8"),
+        label="submit",
+        help="Submit a job from a template.",
+        scope=Scope.VIEWS,
+        aliases=("new", "submit"),
+        footer=True,
+    ),
+    _view("cost", "9", "cost", "Cost of node pools, queues, teams and workloads.", "cost", "pools"),
+    Action(
+        id="view.history",
+        keys=("alt+0",),
+        label="history",
+        help="Event history, newest first.",
+        scope=Scope.VIEWS,
+        aliases=("hist", "history", "ev", "events"),
+    ),
+)
+
+SIMULATION: tuple[Action, ...] = (
+    Action(
+        id="sim.pause",
+        keys=(".",),
+        label="pause",
+        help="Pause or resume the simulation.",
+        scope=Scope.SIMULATION,
+        aliases=("pause", "resume", "run"),
+        footer=True,
+    ),
+    Action(
+        id="sim.step",
+        keys=(";",),
+        label="step",
+        help="Advance the simulation to the next event.",
+        scope=Scope.SIMULATION,
+        aliases=("step",),
+    ),
+    Action(
+        id="sim.faster",
+        keys=(">",),
+        label="faster",
+        help="Run the simulation faster.",
+        scope=Scope.SIMULATION,
+    ),
+    Action(
+        id="sim.slower",
+        keys=("<",),
+        label="slower",
+        help="Run the simulation slower.",
+        scope=Scope.SIMULATION,
+    ),
+    Action(
+        id="sim.speed",
+        keys=("=",),
+        label="speed",
+        help="Set simulated seconds per real second (1 to 10,000).",
+        scope=Scope.SIMULATION,
+        aliases=("speed",),
+        argument="[factor]",
+    ),
+)
+
+
+TABLES: tuple[Action, ...] = (
+    Action(id="table.down", keys=("j", "down"), label="down", help="Move down a row.", scope=Scope.TABLE),
+    Action(id="table.up", keys=("k", "up"), label="up", help="Move up a row.", scope=Scope.TABLE),
+    Action(id="table.top", keys=("g", "home"), label="top", help="Move to the first row.", scope=Scope.TABLE),
+    Action(id="table.bottom", keys=("G", "end"), label="bottom", help="Move to the last row.", scope=Scope.TABLE),
+    Action(id="table.page-down", keys=("pagedown",), label="page down", help="Move down a page.", scope=Scope.TABLE),
+    Action(id="table.page-up", keys=("pageup",), label="page up", help="Move up a page.", scope=Scope.TABLE),
+    Action(
+        id="table.filter",
+        keys=("/",),
+        label="filter",
+        help="Filter rows: regex, !regex, -l key=value, -f fuzzy, -w whole word.",
+        scope=Scope.TABLE,
+        footer=True,
+    ),
+    Action(
+        id="table.faults",
+        keys=("!",),
+        label="problems only",
+        help="Show only rows with problems, or all rows.",
+        scope=Scope.TABLE,
+    ),
+    Action(id="table.mark", keys=("space",), label="mark", help="Mark the row, or unmark it.", scope=Scope.TABLE),
+    Action(
+        id="table.mark-range",
+        keys=("v",),
+        label="mark range",
+        help="Mark all rows between the last marked row and this one.",
+        scope=Scope.TABLE,
+    ),
+    Action(id="table.unmark", keys=("\\",), label="clear marks", help="Unmark all rows.", scope=Scope.TABLE),
+    Action(
+        id="table.column-left",
+        keys=("shift+left",),
+        label="column left",
+        help="Select the column to the left.",
+        scope=Scope.TABLE,
+    ),
+    Action(
+        id="table.column-right",
+        keys=("shift+right",),
+        label="column right",
+        help="Select the column to the right.",
+        scope=Scope.TABLE,
+    ),
+    Action(
+        id="table.sort",
+        keys=("O",),
+        label="sort",
+        help="Sort by the selected column: ascending, descending, off.",
+        scope=Scope.TABLE,
+    ),
+    Action(id="table.sort-name", keys=("N",), label="by name", help="Sort by name.", scope=Scope.TABLE),
+    Action(id="table.sort-age", keys=("A",), label="by age", help="Sort by age.", scope=Scope.TABLE),
+    Action(id="table.sort-priority", keys=("P",), label="by priority", help="Sort by priority.", scope=Scope.TABLE),
+    Action(id="table.sort-status", keys=("S",), label="by status", help="Sort by status.", scope=Scope.TABLE),
+    Action(id="table.sort-usage", keys=("U",), label="by usage", help="Sort by usage.", scope=Scope.TABLE),
+    Action(
+        id="table.wide",
+        keys=("ctrl+w",),
+        label="wide",
+        help="Show all columns; scroll sideways where they do not fit.",
+        scope=Scope.TABLE,
+    ),
+)
+
+
+DRILLS: tuple[Action, ...] = (
+    Action(
+        id="drill.go-on",
+        keys=("enter",),
+        label="continue",
+        help="Show the victims and the reasons, then the next step.",
+        scope=Scope.DRILLS,
+        footer=True,
+    ),
+    Action(
+        id="drill.name",
+        keys=("a",),
+        label="pick victim",
+        help="Predict a victim by name, or undo it; Space marks a row.",
+        scope=Scope.DRILLS,
+        footer=True,
+    ),
+    Action(
+        id="drill.again",
+        keys=("R",),
+        label="restart",
+        help="Restart the drill from its first step.",
+        scope=Scope.DRILLS,
+        footer=True,
+    ),
+    Action(
+        id="drill.file",
+        keys=("o",),
+        label="open a file",
+        help="Open a drill from a file.",
+        scope=Scope.DRILLS,
+        footer=True,
+    ),
+)
+
+
+def _answer(id: str, key: str, label: str, help: str, *aliases: str, argument: str = "") -> Action:
+    name, scope = f"answer.{id}", Scope.ANSWERS
+    return Action(
+        id=name, keys=(key,), label=label, help=help, scope=scope, aliases=aliases, argument=argument, footer=True
+    )
+
+
+ANSWERS: tuple[Action, ...] = (
+    _answer(
+        "ledger", "b", "ledger", "Show quota loans: lenders, borrowers, and workloads evicted by a reclaim.", "ledger"
+    ),
+    _answer(
+        "slots",
+        "F",
+        "slots",
+        "Show how many gangs fit now by quota, nodes and topology.",
+        "slots",
+    ),
+    _answer("shares", "f", "shares", "Show fair shares, their calculation, and the admission order.", "shares", "fair"),
+    _answer(
+        "antipatterns",
+        "L",
+        "anti-patterns",
+        "Show anti-patterns: wasted GPUs, daily cost, suggested fixes.",
+        "antipatterns",
+        "waste",
+    ),
+    _answer("risk", "K", "risk", "Show the preemption risk of running workloads.", "risk"),
+    _answer(
+        "drills",
+        "T",
+        "drills",
+        "Play a drill: predict the victims of each step, then check.",
+        "drills",
+        "drill",
+        argument="[file]",
     ),
 )

@@ -1,6 +1,8 @@
 """Parts of a report: lines of text, and tables whose rows name the object that they describe.
 
 The command line prints them one below the other; the console shows the tables with a cursor.
+
+Messages about data that a report lacks, such as objects whose reading is forbidden.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,3 +80,16 @@ def _trimmed(lines: Iterable[str]) -> list[str]:
         if text or (found and found[-1]):
             found.append(text)
     return found[:-1] if found and not found[-1] else found
+
+
+NOTHING = "not enough data for an answer"
+
+
+def no_data_lines(lacking: Iterable[str]) -> list[str]:
+    """The whole report where required objects are not visible."""
+    return [NOTHING, *missing_data_lines(lacking)]
+
+
+def missing_data_lines(unknown: Iterable[str]) -> list[str]:
+    """Lines below a report that name what is unknown."""
+    return [f"unknown: {text}" for text in unknown]

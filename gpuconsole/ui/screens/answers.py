@@ -2,38 +2,114 @@
 
 A report is computed in a fork, in the background, every `EVERY` seconds while its screen is active; ctrl+r recomputes
 it immediately. A slow report is recomputed less often, so that it takes at most a twentieth of the time.
+
+Screens of the preemption risk and of the plan, both computed by simulation runs.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.antipatterns.findings import antipatterns, engines_of, unchecked_kinds
-from gpuconsole.insight.data_gaps import PLACES, QUOTA, TURNS, bound_of_idle, missing_for_admission
+from gpuconsole.insight.data_gaps import (
+    PLACES,
+    QUOTA,
+    TURNS,
+    bound_of_idle,
+    missing_for_admission,
+    missing_for_placement,
+)
 from gpuconsole.insight.health.telemetry import utilization
 from gpuconsole.insight.index.engine_queues import engine_shares
 from gpuconsole.insight.pending.why import AdmissionView
+from gpuconsole.insight.preemption.risk import RUNS, EvictionRiskProgress, reclaim_risk
 from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.insight.sharing.shares import shares
 from gpuconsole.insight.sharing.slots import slots
+from gpuconsole.insight.whatif.plan import PlanOption, PlanProgress
+from gpuconsole.model.clock import Span, Time, format_span
+from gpuconsole.model.commands import Command
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.ledger import ledger_parts, without_kueue
-from gpuconsole.ui.answers.missing_data import missing_data_lines, no_data_lines
-from gpuconsole.ui.answers.parts import Part
-from gpuconsole.ui.answers.shares import shares_parts
-from gpuconsole.ui.answers.slots import slots_parts, starts_unknown
-from gpuconsole.ui.screens.actions_mixin import Handlers
-from gpuconsole.ui.screens.answers_text import TablesScreen
+from gpuconsole.ui.answers.parts import Part, missing_data_lines, no_data_lines
+from gpuconsole.ui.answers.plan_and_risk import key_of, options_of, plan_parts, risk_parts
+from gpuconsole.ui.answers.sharing import ledger_parts, shares_parts, slots_parts, starts_unknown, without_kueue
+from gpuconsole.ui.screens.answers_text import AnswerChunk, LongAnswerScreen, TablesScreen
+from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.drills import DrillsScreen
-from gpuconsole.ui.screens.plan_and_risk import risk_screen
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
+from gpuconsole.ui.screens.drill import DrillsScreen
+from gpuconsole.ui.screens.mixins import Handlers
+from gpuconsole.ui.whatif_changes import WhatIfChange
+
+
+def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:
+    """The preemption risk of each running workload."""
+    return LongAnswerScreen("risk", "Preemption risk of running workloads", _risk_steps, _risk)
+
+
+def _risk_steps(answers: AnalysisService) -> Iterator[EvictionRiskProgress]:
+    """Results run by run; if invalid nodes or pods prevent simulation, the part that does not need them."""
+    standing = answers.standing()
+    if missing_for_placement(standing.snapshot):
+        yield EvictionRiskProgress(runs=0, reached=0, risk=reclaim_risk(standing), last=True)
+    else:
+        yield from answers.risk()
+
+
+class PlanScreen(LongAnswerScreen[PlanProgress]):
+    """The cheapest changes of quota, nodes or policy that start the submitted jobs within a target wait."""
+
+    def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[WhatIfChange], object]) -> None:
+        """`take` adds the changes of an option to the what-if."""
+        title = f"Cheapest options to start within {format_span(wanted)}"
+        super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._chunk)
+        self._take = take
+        self._options: Mapping[str, PlanOption] = {}
+
+    def _chunk(self, piece: PlanProgress) -> AnswerChunk:
+        if piece.plan is None:
+            return AnswerChunk(f"{piece.done} of {piece.of} kinds of options evaluated, now: {piece.kind}")
+        self._options = {key_of(option): option for option in options_of(piece.plan)}
+        return AnswerChunk(_as_of(piece.plan.time), plan_parts(piece.plan), whole=True)
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "object.rehearse": self._rehearse}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.rehearse" and self.option is None:
+            return "no option is selected"
+        if action.id == "object.rehearse" and self.option is not None and not self.option.commands:
+            return "this option changes nothing"
+        return super().refusal(action)
+
+    @property
+    def option(self) -> PlanOption | None:
+        """The selected option."""
+        return self._options.get(self.row.key) if self.row is not None else None
+
+    def _rehearse(self) -> None:
+        if (option := self.option) is not None:
+            self.console_app.up()
+            self._take(WhatIfChange(option.words, option.commands))
+
+
+def _risk(piece: EvictionRiskProgress) -> AnswerChunk:
+    parts = risk_parts(piece.risk) if piece.risk is not None else None
+    if piece.risk is not None and piece.last:
+        return AnswerChunk(_as_of(piece.risk.time), parts, whole=True)
+    return AnswerChunk(f"run {piece.runs + 1} of at most {RUNS}, at +{format_span(piece.reached)}", parts)
+
+
+def _as_of(time: Time) -> str:
+    return f"as of {fmt.clock(time)}"
+
 
 EVERY = 5.0
 SHARE = 20

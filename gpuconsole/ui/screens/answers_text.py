@@ -2,30 +2,80 @@
 
 The tables are stacked. Where they do not fit together, they share the height by their number of rows, the focused one
 first; `tab` focuses the next one.
+
+Columns for the tables of an answer, made from the tables themselves.
+
+Screens of slow reports: partial results, progress, cancellation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.answer_columns import columns
-from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, apart
-from gpuconsole.ui.columns import Column
+from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, Valued, apart
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.base import scrolling
+from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.screens.whatif_links import what_if_with_queue
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.whatif_changes import what_if_with_queue
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import PaneState, notice
-from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.widgets.painter import PaneState, StatusLine, notice
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, text_line
+
+UNCOUNTED = ("–", "unknown")
+"""Cells of a numeric column that have no number."""
+WIDEST = 44
+"""Widest column; the last one takes the remaining width."""
+IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", "OUTCOME": "status", "RISK": "status"}
+"""Column head → its id for the sort keys."""
+
+
+def columns(part: AnswerTable) -> tuple[Column[Row], ...]:
+    """The columns of a table, as wide as their contents; a narrow screen drops the last ones first."""
+    return tuple(_column(part, place, name) for place, name in enumerate(part.head))
+
+
+def _column(part: AnswerTable, place: int, name: str) -> Column[Row]:
+    cells = [row.cells[place] for row in part.rows]
+    numbers = any(map(_counts, cells)) and all(_counts(cell) or cell in UNCOUNTED for cell in cells)
+    widest = max([len(name), *(len(str(cell)) for cell in cells)])
+    return Column(
+        name,
+        lambda row: str(row.cells[place]),
+        id="name" if not place else IDS.get(name, ""),
+        width=min(widest, WIDEST),
+        flex=int(place == len(part.head) - 1 and not numbers),
+        align="right" if numbers else "left",
+        sort=lambda row: _order(row.cells[place]),
+        down=numbers,
+        rank=place,
+    )
+
+
+def _counts(cell: object) -> bool:
+    return isinstance(cell, (int, float, Valued))
+
+
+def _order(cell: object) -> tuple[bool, float, str]:
+    """Numbers first, by their size; then words."""
+    match cell:
+        case Valued():
+            return False, cell.value, ""
+        case int() | float():
+            return False, cell, ""
+        case _:
+            return True, 0.0, str(cell)
+
 
 MOST_TABLES = 6
 """Maximum number of tables of a report."""
@@ -257,3 +307,64 @@ def _fill(grid: Grid[Row], part: AnswerTable) -> None:
 
 def _look(column: Column[Row]) -> tuple[str, int, str]:
     return column.title, column.width, column.align
+
+
+Piece = TypeVar("Piece")
+
+
+class AnswerChunk(NamedTuple):
+    """A partial result, as it is shown."""
+
+    progress: str
+    """Progress; for the complete result, its time."""
+    parts: Sequence[Part] | None = None
+    """None if there is nothing new to show."""
+    whole: bool = False
+
+
+class LongAnswerScreen(TablesScreen, Generic[Piece]):
+    """Computed once when opened, and again on request only."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        ask: Callable[[AnalysisService], Iterator[Piece]],
+        tell: Callable[[Piece], AnswerChunk],
+    ) -> None:
+        """`name` is the crumb, `title` is shown above the text."""
+        super().__init__(name, title)
+        self._ask, self._words = ask, tell
+
+    def on_mount(self) -> None:
+        # Textual calls the method of the parent, too.
+        self._begin()
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "app.refresh": self._begin}
+
+    def _begin(self) -> None:
+        self.remark("starting …", "pending")
+        self.run_worker(self._work, thread=True, exclusive=True, group="long-answer")
+
+    def _work(self) -> None:
+        worker = get_current_worker()
+        try:
+            for piece in self._ask(self.console.answers):
+                # Not requesting the next piece cancels the rest.
+                if worker.is_cancelled:
+                    return
+                self.call_later(self._came, piece)
+        except ConsoleError as error:
+            if not worker.is_cancelled:
+                self.call_later(self._failed, error)
+
+    def _came(self, piece: Piece) -> None:
+        chunk = self._words(piece)
+        self.remark(chunk.progress, "dim" if chunk.whole else "pending")
+        if chunk.parts is not None:
+            self.write(chunk.parts)
+
+    def _failed(self, error: ConsoleError) -> None:
+        self.remark("", "")
+        self.fail(error)

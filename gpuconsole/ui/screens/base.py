@@ -1,30 +1,258 @@
-"""Base class of all screens: navigation, table, filter and command prompt.
+"""Base classes of all screens: frame, navigation, table, filter, command prompt, and screens of text.
+
+Base class of all screens: navigation, table, filter and command prompt.
 
 Toasts and dialogs are in `asking`, key dispatch in `acting`, header and footer in `framed`. A screen composes widgets
 and routes messages; it computes nothing, and never edits state: it sends Commands, and receives Snapshots.
+
+Frame of all screens: header, crumbs, body, filter, command prompt, footer.
+
+A screen draws a Snapshot in `show()`: each new one while it is active, and the newest one when it becomes active. A
+screen that fails to draw shows an error, and the rest of the console stays usable.
+
+Handlers of table actions, and the position shown in the crumbs.
+
+A screen of text about one object: description, YAML, events, explanation. It follows the data.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from textual import on
+from textual import events, on
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
+from textual.containers import Container
+from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
-from gpuconsole.ui.filters import FilterError, parse_filter
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
-from gpuconsole.ui.pruning_guard import IgnoreEventsWhilePruning
-from gpuconsole.ui.screens.actions_mixin import Handlers
-from gpuconsole.ui.screens.dialogs_mixin import Handler
-from gpuconsole.ui.screens.layout import FramedScreen
-from gpuconsole.ui.screens.tables import table_handlers
-from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, parse_command
-from gpuconsole.ui.widgets.crumbs import Crumbs
-from gpuconsole.ui.widgets.filter import FilterLine
-from gpuconsole.ui.widgets.header import Header
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.mixins import ActingScreen, Handler, Handlers
+from gpuconsole.ui.table_model import FilterError, parse_filter
+from gpuconsole.ui.textual_workarounds import IgnoreEventsWhilePruning
+from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, FilterLine, parse_command
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
+from gpuconsole.ui.widgets.painter import PaneState, notice
+from gpuconsole.ui.widgets.textpane import TextPane
+
+
+def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
+    """Action id → handler for this table."""
+    return {
+        "table.down": lambda: grid.move(1),
+        "table.up": lambda: grid.move(-1),
+        "table.top": grid.top,
+        "table.bottom": grid.bottom,
+        "table.page-down": lambda: grid.page(1),
+        "table.page-up": lambda: grid.page(-1),
+        "table.faults": grid.toggle_faults,
+        "table.mark": grid.toggle_mark,
+        "table.mark-range": grid.mark_range,
+        "table.unmark": grid.unmark,
+        "table.column-left": lambda: grid.pick_column(-1),
+        "table.column-right": lambda: grid.pick_column(1),
+        "table.sort": grid.sort_picked,
+        "table.sort-name": lambda: grid.sort("name"),
+        "table.sort-age": lambda: grid.sort("age"),
+        "table.sort-priority": lambda: grid.sort("priority"),
+        "table.sort-status": lambda: grid.sort("status"),
+        "table.sort-usage": lambda: grid.sort("usage"),
+        "table.wide": grid.toggle_wide,
+    }
+
+
+def place(grid: Grid[Any]) -> Painted:
+    """Position of the cursor, number of rows and of marked rows: `2/128 · *3`."""
+    if not grid.rows:
+        return ()
+    marked = f" · *{len(grid.marked)}" if grid.marked else ""
+    return ((f" {grid.cursor + 1}/{len(grid.rows)}{marked} ", "dim"),)
+
+
+LOG = logging.getLogger(__name__)
+
+WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.ANSWERS)
+"""Scopes that are the same on every screen; they come last in the footer."""
+EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
+"""Actions of all objects; in the footer they come after the actions of the selected object's kind."""
+
+
+class FramedScreen(ActingScreen):
+    """A screen that draws Snapshots inside the common frame."""
+
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, FilterLine, CommandLine, Footer"
+    """Widgets that stay when a pane is maximized."""
+
+    view: ClassVar[str] = ""
+    """Id of its view (`view.NAME` in the registry), for screens opened by a key."""
+
+    snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
+
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """API resources that it shows; empty if there are many."""
+    _failure: str = ""
+
+    # Overridden by screens
+
+    def body(self) -> ComposeResult:
+        """Widgets between crumbs and footer."""
+        yield from ()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw a Snapshot. Called for each new one while the screen is active, and when it becomes active."""
+
+    def crumb(self) -> str:
+        """Name of the screen in the crumbs."""
+        return self.view
+
+    def arrived(self) -> None:
+        """Called after each drawing that filled the table."""
+
+    # Used by screens
+
+    @property
+    def stands(self) -> bool:
+        """Whether its widgets exist: it is mounted, and not closed. Check it before handling late results."""
+        return self.is_mounted and self.is_attached and not self._pruning
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """The namespaces to show; empty for all."""
+        return self.console_app.namespaces
+
+    @property
+    def grid(self) -> Grid[Any] | None:
+        """The table that table keys act on: the focused one, else the first visible one."""
+        if isinstance(self.focused, Grid):
+            return self.focused
+        return next((grid for grid in self.query(Grid) if grid.display), None)
+
+    # The Snapshot
+
+    def redraw(self) -> None:
+        """Redraw the Snapshot and the frame."""
+        if not self.stands:
+            return
+        if self.snapshot is not EMPTY:
+            self.safely(self._show_newest)
+            if self.grid is None or self.grid.state is not PaneState.LOADING:
+                self.arrived()
+        self.refresh_frame()
+
+    def _show_newest(self) -> None:
+        self.show(self.snapshot)
+        self._say_why_empty()
+
+    def safely(self, draw: Handler) -> None:
+        """Call `draw`; if it fails, show the error, so that the rest of the console stays usable."""
+        try:
+            draw()
+        except Exception as error:
+            LOG.exception("The screen %s failed", self.crumb())
+            for grid in self.query(Grid):
+                grid.say(PaneState.FAILED, f"{type(error).__name__}: {error}")
+            if str(error) != self._failure:
+                self._failure = str(error)
+                self.flash(f"This screen failed, see the log: {error}", "error")
+
+    def _say_why_empty(self) -> None:
+        """Mark an empty table as loading, or as forbidden (RBAC)."""
+        status = self.console.status
+        if status.sight is None:
+            return
+        unseen = status.unseen(self.reads)
+        for grid in self.query(Grid):
+            if grid.bare and unseen:
+                grid.say(PaneState.FORBIDDEN, unseen)
+            elif grid.bare and status.loading:
+                grid.say(PaneState.LOADING)
+
+    def watch_snapshot(self) -> None:
+        self.redraw()
+
+    # Frame
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Crumbs()
+        with Container(id="body"):
+            yield from self.body()
+        yield FilterLine()
+        yield CommandLine()
+        yield Footer()
+
+    def _post_register(self, app: App[object]) -> None:
+        super()._post_register(app)
+        # Its widgets are styled by the stylesheet as it is now. Textual counts a new screen as one that saw none, and
+        # would parse all styles anew, twice, which took longer than making and drawing the screen.
+        self._css_update_count = app._css_update_count
+
+    def on_mount(self) -> None:
+        """For screens that have something to set up."""
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        # Nothing that our styles depend on changes while a screen is away, except the theme, which Textual sees to
+        # itself; to style all widgets again takes as long as to draw them.
+        event.refresh_styles = False
+        self.set_reactive(FramedScreen.snapshot, self.console.snapshot)
+        if not self.is_current:
+            # It is created before it is needed.
+            self.call_after_refresh(self.redraw)
+            return
+        if not self._size:
+            # Laid out first, then filled, then painted once.
+            self.console_app.hold_painting()
+            event.prevent_default()
+            self._on_screen_resume(event)
+        self.redraw()
+
+    def _compositor_refresh(self) -> None:
+        # Textual would draw everything and discard it.
+        if not self.app._batch_count:
+            super()._compositor_refresh()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.refresh_frame)
+
+    def refresh_frame(self) -> None:
+        """Bring header, crumbs and footer up to date."""
+        if not self.stands:
+            return
+        self.show_header()
+        names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, FramedScreen)]
+        self.query_one(Crumbs).show(self.console_app.view, names)
+        self.show_place()
+        self.show_keys()
+
+    def show_keys(self) -> None:
+        """Show the available keys in the footer, those of the selected object first."""
+        if not self.stands:
+            return
+        offered = [action for action in self.offered() if action.footer and action.keys]
+        offered.sort(key=lambda action: (action.scope in WIDE_SCOPES, action.id in EVERY_OBJECT))
+        self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
+
+    def show_place(self) -> None:
+        """Show the position of the cursor."""
+        grid = self.grid
+        self.query_one(Crumbs).right = place(grid) if grid is not None else ""
+
+    def acted(self, action: Action) -> None:
+        if action.scope is Scope.TABLE:
+            # With the row itself, not with the message about it, which comes a frame later.
+            self.show_place()
+
+    def show_header(self) -> None:
+        """Update the header, which shows the age of the data."""
+        if self.stands:
+            self.query_one(Header).show(self.console.status, self.namespaces)
 
 
 class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=False):
@@ -200,3 +428,57 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
         self.picked(message.row)
         # After the row is drawn: the footer can wait.
         self.call_after_refresh(self.show_keys)
+
+
+Source = Callable[[Snapshot], Iterable[Painted] | None]
+"""Snapshot → lines; None where the object is gone."""
+
+
+def scrolling(pane: Widget) -> dict[str, Handler]:
+    """The scrolling keys of tables, for a pane without a cursor."""
+    return {
+        "table.down": pane.scroll_down,
+        "table.up": pane.scroll_up,
+        "table.top": pane.scroll_home,
+        "table.bottom": pane.scroll_end,
+        "table.page-down": pane.scroll_page_down,
+        "table.page-up": pane.scroll_page_up,
+    }
+
+
+class TextScreen(ConsoleScreen):
+    """Shows the lines that `source` makes of each Snapshot; of a deleted object the last lines stay."""
+
+    AUTO_FOCUS = "TextPane"
+
+    def __init__(self, name: str, source: Source, *, wrap: bool = True, copied: str = "") -> None:
+        """`name` is shown in the breadcrumbs, `y y` copies `copied`."""
+        super().__init__()
+        self._trail = name
+        self._source = source
+        self._wrap = wrap
+        self._copied = copied
+        self._last: list[Painted] = []
+
+    def body(self) -> ComposeResult:
+        yield TextPane(wrap=self._wrap)
+
+    def crumb(self) -> str:
+        return self._trail
+
+    def show(self, snapshot: Snapshot) -> None:
+        found = self._source(snapshot)
+        pane = self.query_one(TextPane)
+        if found is not None:
+            self._last = list(found)
+            pane.show(self._last)
+        else:
+            pane.show([notice(PaneState.EMPTY, "Deleted. Last known state:"), (), *self._last])
+
+    def handlers(self) -> Handlers:
+        offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}
+        return {**offered, "object.copy-name": self._copy} if self._copied else offered
+
+    def _copy(self) -> None:
+        self.app.copy_to_clipboard(self._copied)
+        self.flash(f"Copied {self._copied}")

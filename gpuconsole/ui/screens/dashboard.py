@@ -17,18 +17,25 @@ from gpuconsole.model.device_units import WHOLE_GPU, by_kind, described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.columns import Column
-from gpuconsole.ui.incomplete_data import hide_incomplete_alerts, hide_incomplete_queues, kueue_alerts
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
-from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
-from gpuconsole.ui.widgets.bars import gauge, spark
+from gpuconsole.ui.screens.mixins import Handlers
+from gpuconsole.ui.screens.queue_rows import (
+    COLUMNS,
+    FOLDED,
+    GPUS,
+    TreeRow,
+    hide_incomplete_alerts,
+    hide_incomplete_queues,
+    kueue_alerts,
+    tree_rows,
+)
+from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.painter import Lines
+from gpuconsole.ui.widgets.painter import Lines, gauge, spark
 
 LOG = logging.getLogger(__name__)
 URGENT = (

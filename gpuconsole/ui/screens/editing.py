@@ -18,11 +18,10 @@ from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 from gpuconsole.model.text import clean
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.actions_mixin import Handlers
-from gpuconsole.ui.screens.background_tasks import outside, run_in_background
-from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.widgets.confirm import Question
+from gpuconsole.ui.screens.background import outside, run_in_background
+from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
+from gpuconsole.ui.screens.mixins import Handlers
+from gpuconsole.ui.widgets.dialogs import Question
 from gpuconsole.ui.widgets.textpane import TextPane, text_line
 
 EDITORS = ("KUBE_EDITOR", "VISUAL", "EDITOR")

@@ -1,24 +1,322 @@
-"""Handlers of the actions that every screen offers, and of the lines of the `:` prompt."""
+"""Handlers of the actions that every screen offers: contexts, settings, time, permissions, submission of files.
 
-from functools import partial
-from typing import TYPE_CHECKING
+Handlers of the actions that every screen offers, and of the lines of the `:` prompt.
 
-from gpuconsole.ui.screens.contexts import ask_context, go_to
-from gpuconsole.ui.screens.dialogs_mixin import Handler
-from gpuconsole.ui.screens.forwards import ForwardsScreen
-from gpuconsole.ui.screens.glossary import GlossaryScreen
-from gpuconsole.ui.screens.help import HelpScreen
-from gpuconsole.ui.screens.permissions import RightsScreen
-from gpuconsole.ui.screens.settings import ask_namespaces, next_theme, set_theme, show_namespaces
-from gpuconsole.ui.screens.submitting import ask_file, submit_file
-from gpuconsole.ui.screens.time_control import driving_handlers, pause_or_resume, set_speed
-from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
-from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
-from gpuconsole.ui.widgets.confirm import Confirm, Question
-from gpuconsole.ui.widgets.palette import Palette
+Settings of all screens: displayed namespaces and theme.
+
+Switching to another context or other namespaces: a new console is opened, and the app uses it.
+
+Control of simulated time: pause, single step, speed.
+
+Missing RBAC permissions of a live cluster, and what could not be read for other reasons.
+
+Submission of manifests from a file: validation, server-side dry run on live clusters, confirmation.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import ConsoleStatus
+from gpuconsole.ui.screens.background import run_in_background
+from gpuconsole.ui.widgets.dialogs import ChoiceOption
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import yaml
+from textual.app import ComposeResult
+
+from gpuconsole.errors import ConsoleError
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.manifests import LoadedManifests
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.text import clean
+from gpuconsole.services.status import ClusterHealth, Missing
+from gpuconsole.ui.actions import BY_ID
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
+from gpuconsole.ui.screens.mixins import Handler
+from gpuconsole.ui.screens.pods import ForwardsScreen
+from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
+from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
+from gpuconsole.ui.widgets.dialogs import Confirm, Palette, PromptField, Question
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.yaml_view import as_documents
+
+NONE = "No kubeconfig: :ctx needs --live"
+
+
+class Contexts(Protocol):
+    """The contexts that the console can switch to. Both methods may block and raise ConsoleError."""
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """The namespaces that the current console reads; none = all that RBAC allows."""
+
+    def names(self) -> Sequence[str]:
+        """The contexts of the kubeconfig."""
+
+    def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
+        """A console for that context, not started; it takes over the resources of `leaving`."""
+
+
+def lies_elsewhere(contexts: Contexts, status: ConsoleStatus, names: Collection[str]) -> bool:
+    """True if these namespaces (none = all) were not read, but could be readable one by one."""
+    limits, sight = contexts.namespaces, status.sight
+    if not names:
+        return bool(limits)
+    partial = sight is not None and any(not right.namespace for right in sight.missing)
+    return (bool(limits) or partial) and not set(names) <= set(limits)
+
+
+def ask_context(app: "ConsoleApp") -> None:
+    """Ask for a context."""
+    screen, contexts = app.front, app.contexts
+    if screen is None or contexts is None:
+        app.flash(NONE, "warning")
+        return
+    here = app.cluster.status.source
+
+    def offer(names: Sequence[str]) -> None:
+        options = [ChoiceOption(name, name, refused="current context" if name == here else "") for name in names]
+        screen.choose("Context", options, lambda name: go_to(app, name), chosen=here)
+
+    run_in_background(screen, contexts.names, offer)
+
+
+def go_to(app: "ConsoleApp", context: str, namespaces: Collection[str] = ()) -> None:
+    """Open a context in the background; the current one stays until the new one is connected."""
+    screen, contexts, leaving = app.front, app.contexts, app.cluster
+    if screen is None or contexts is None:
+        app.flash(NONE, "warning")
+        return
+    app.flash(f"Connecting to {context} …")
+    run_in_background(screen, lambda: contexts.open(context, namespaces, leaving), app.rebind)
+
+
+def show_namespaces(app: "ConsoleApp", names: frozenset[str]) -> None:
+    """Show only these namespaces; none = all. Reconnects to a live cluster if they were not read."""
+    if app.contexts is not None and lies_elsewhere(app.contexts, app.cluster.status, names):
+        go_to(app, app.cluster.status.source, sorted(names))
+        return
+    app.namespaces = names
+    if app.front is not None:
+        app.front.redraw()
+
+
+def ask_namespaces(app: "ConsoleApp") -> None:
+    """Ask which namespaces to show."""
+    known = ", ".join(app.cluster.snapshot.namespaces) or "none yet"
+    wanted = PromptField("Namespaces to show", ", ".join(sorted(app.namespaces)), (f"Known: {known}", "Empty = all."))
+    if app.front is not None:
+        app.front.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
+
+
+def next_theme(app: "ConsoleApp") -> None:
+    """Switch to the next theme, cyclically."""
+    names = [theme.name for theme in app.themes]
+    at = names.index(app.theme) if app.theme in names else -1
+    app.theme = names[(at + 1) % len(names)]
+
+
+def set_theme(app: "ConsoleApp", wanted: str) -> None:
+    """Switch to the first theme whose name contains `wanted`."""
+    match = [theme.name for theme in app.themes if wanted in theme.name]
+    if match:
+        app.theme = match[0]
+    else:
+        app.flash(f"Unknown theme {wanted}; available: {', '.join(theme.name for theme in app.themes)}", "error")
+
+
+SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
+"""Speeds that faster and slower step through."""
+SLOWEST, FASTEST = SPEEDS[0], SPEEDS[-1]
+
+
+def driving_handlers(screen: ConsoleScreen) -> dict[str, Handler]:
+    """Action id → handler, with toasts and dialogs on this screen."""
+    return {
+        "sim.pause": lambda: pause_or_resume(screen),
+        "sim.step": lambda: _drive(screen, screen.console.step),
+        "sim.faster": lambda: _change_speed(screen, faster=True),
+        "sim.slower": lambda: _change_speed(screen, faster=False),
+        "sim.speed": lambda: _ask_speed(screen),
+    }
+
+
+def pause_or_resume(screen: ConsoleScreen, wanted: str = "") -> None:
+    """Toggle pause; with `wanted` = `pause` only pause, with another word only resume."""
+    console = screen.console
+    paused = console.status.paused
+    if wanted and paused == (wanted == "pause"):
+        screen.flash("Already paused" if paused else "Already running")
+    else:
+        _drive(screen, console.resume if paused else console.pause)
+
+
+def set_speed(screen: ConsoleScreen, text: str) -> None:
+    """Set the speed from text such as `1000` or `×60`."""
+    if wrong := wrong_speed(text):
+        screen.flash(f"Speed {text}: {wrong}", "error")
+    else:
+        _drive(screen, lambda: screen.console.set_speed(_number(text)))
+
+
+def wrong_speed(text: str) -> str:
+    """The error in a speed; empty if it is valid."""
+    try:
+        speed = _number(text)
+    except ValueError:
+        return "enter a number"
+    return "" if SLOWEST <= speed <= FASTEST else f"must be between {SLOWEST} and {FASTEST:,}"
+
+
+def _number(text: str) -> float:
+    return float(text.strip().lstrip("×x").replace(",", ""))
+
+
+def _change_speed(screen: ConsoleScreen, *, faster: bool) -> None:
+    speed = screen.console.status.speed or SLOWEST
+    steps = [step for step in SPEEDS if step > speed] if faster else [step for step in SPEEDS[::-1] if step < speed]
+    _drive(screen, lambda: screen.console.set_speed(float(steps[0] if steps else speed)))
+
+
+def _ask_speed(screen: ConsoleScreen) -> None:
+    speed = screen.console.status.speed
+    lines = (f"From {SLOWEST} to {FASTEST:,}.",)
+    wanted = PromptField("Simulated seconds per second", f"{speed:g}" if speed else "", lines, wrong_speed)
+    screen.prompt(wanted, lambda text: set_speed(screen, text))
+
+
+def _drive(screen: ConsoleScreen, control: Callable[[], None]) -> None:
+    try:
+        control()
+    except ConsoleError as error:
+        screen.flash(str(error), "warning")
+    screen.refresh_frame()
+
+
+UNREAD = "unread"
+
+
+def lacking(sight: ClusterHealth | None) -> list[Missing]:
+    """Missing permissions, then sentences about what is permitted but could not be read, as resources."""
+    if sight is None:
+        return []
+    return [*sight.missing, *(Missing(UNREAD, sentence) for sentence in sight.unread)]
+
+
+def _where(right: Missing) -> str:
+    if right.verb == UNREAD:
+        return ""
+    return right.namespace or "the whole cluster"
+
+
+COLUMNS: tuple[Column[Missing], ...] = (
+    Column(
+        "MISSING VERB", lambda right: ((right.verb, "fault"),), id="status", width=12, sort=lambda right: right.verb
+    ),
+    Column("RESOURCE", lambda right: right.resource, id="name", width=30, flex=3, sort=lambda right: right.resource),
+    Column("NAMESPACE", _where, width=18, flex=1, sort=_where),
+)
+
+
+class RightsScreen(ConsoleScreen):
+    """Table of all missing permissions; the header shows how many kinds can be read."""
+
+    def body(self) -> ComposeResult:
+        yield Grid(COLUMNS, key=str, empty="No missing permissions.")
+
+    def crumb(self) -> str:
+        return "permissions"
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.query_one(Grid).show(lacking(self.console.status.sight))
+
+
+MOST = 4_000_000
+"""Maximum file size in bytes."""
+NAMED = 12
+"""Number of shown lines of the server's answer."""
+
+
+def ask_file(screen: ConsoleScreen) -> None:
+    """Ask for the path of a file with manifests, and submit the file."""
+    wanted = PromptField("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
+    screen.prompt(wanted, lambda path: submit_file(screen, path))
+
+
+def wrong_file(path: str) -> str:
+    """The error of a path; empty if it can be read."""
+    file = Path(path).expanduser()
+    try:
+        if not path or not file.is_file():
+            return "no such file"
+        return f"larger than {MOST:,} bytes" if file.stat().st_size > MOST else ""
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def submit_file(screen: ConsoleScreen, path: str) -> None:
+    """Read a file, and ask whether to submit what is in it."""
+    if refusal := screen.refusal(BY_ID["app.apply"]):
+        screen.flash(refusal, "warning")
+        return
+    if wrong := wrong_file(path):
+        screen.flash(f"{path}: {wrong}", "error")
+        return
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+        documents = as_documents(text)
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        screen.flash(f"{path}: {' '.join(str(error).split())}", "error")
+        return
+    if not all(map(is_manifest, documents)):
+        screen.flash(f"{path}: every document needs apiVersion, kind and metadata", "error")
+        return
+    loaded, desk = screen.console.check(text), screen.console.object_access
+    if desk is not None:
+        run_in_background(
+            screen, lambda: desk.rehearse(documents), lambda said: _ask(screen, path, loaded, documents, said)
+        )
+    elif loaded.has_errors or not loaded.objects:
+        found = next((finding for finding in loaded.findings), None)
+        screen.flash(f"{path}: {f'{found.path}: {found.problem}' if found else 'no manifest in the file'}", "error")
+    else:
+        _ask(screen, path, loaded, documents, [obj.key for obj in loaded.objects])
+
+
+def is_manifest(document: str) -> bool:
+    """True for what has the fields of a manifest."""
+    found = msgspec.json.decode(document)
+    return isinstance(found, dict) and {"apiVersion", "kind", "metadata"} <= found.keys()
+
+
+def _ask(
+    screen: ConsoleScreen, path: str, loaded: LoadedManifests, documents: tuple[str, ...], answers: Sequence[str]
+) -> None:
+    title = f"Submit {len(answers)} object{'s' if len(answers) != 1 else ''} from {clean(path, 80)}?"
+    objects = () if loaded.has_errors else loaded.objects
+    said = f"Submitted {len(answers)} objects"
+    screen.ask(
+        Question(title, answer_lines(answers), yes="Submit"),
+        lambda: screen.send([Submit(objects, documents)], said),
+    )
+
+
+def answer_lines(answers: Sequence[str]) -> tuple[Cell, ...]:
+    """The server's answers to a dry run, cut to `NAMED` lines."""
+    more = len(answers) - NAMED
+    lines: list[Cell] = [(("✓ ", "good"), (clean(answer, 200), "")) for answer in answers[:NAMED]]
+    return (*lines, *((f"… and {more} more",) if more > 0 else ()))
 
 
 def handlers(app: "ConsoleApp") -> dict[str, Handler]:

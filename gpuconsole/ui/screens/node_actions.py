@@ -15,10 +15,10 @@ from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
-from gpuconsole.ui.screens.whatif_links import try_out
-from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField, Question
+from gpuconsole.ui.whatif_changes import try_out
+from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question
 
 QUICK = 30
 """Grace period of a quick drain in seconds."""

@@ -10,18 +10,25 @@ from gpuconsole.insight.index.gpu_map import GpuRow, gpu_map, used_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import counted_units
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui.node_columns import health, mig
+from gpuconsole.ui.node_columns import (
+    about,
+    by_unit,
+    health,
+    links,
+    mig,
+    of_unit,
+    source_text,
+    trend_text,
+    unit_columns,
+)
 from gpuconsole.ui.paint import Cell, join
-from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.telemetry_text import by_unit, of_unit, source_text, trend_text
-from gpuconsole.ui.unit_columns import about, links, unit_columns
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.notice import PaneState
-from gpuconsole.ui.widgets.painter import Lines
+from gpuconsole.ui.widgets.painter import Lines, PaneState
 
 MOST_TEAMS = 4
 """Number of listed gangs on the node."""

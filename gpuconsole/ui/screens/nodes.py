@@ -1,7 +1,11 @@
-"""Nodes screen: GPU map, node list or device layout, with a common cursor and filter."""
+"""Nodes screen: GPU map, node list or device layout, with a common cursor and filter.
+
+Rows of the layout table: one for each MIG or shared GPU, one for each node with whole GPUs.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
@@ -9,29 +13,117 @@ from textual import on
 from textual.app import ComposeResult
 
 from gpuconsole.insight.health.telemetry import coverage, utilization
-from gpuconsole.insight.index.device_layout import NodeGpus, all_node_gpus
+from gpuconsole.insight.index.device_layout import NO_PLACE, WHOLE, GpuUnit, NodeGpus, all_node_gpus
 from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_rows, used_of
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.gpu_cell_style import FREE, GPU_GLYPHS, word_of
 from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as GLYPHS_OF
-from gpuconsole.ui.gpu_cell_style import word_of
-from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
-from gpuconsole.ui.node_columns import NODES, health, mig
-from gpuconsole.ui.paint import GLYPHS, Cell, join
-from gpuconsole.ui.screens.actions_mixin import Handlers
-from gpuconsole.ui.screens.dialogs_mixin import Handler
+from gpuconsole.ui.node_columns import (
+    NODES,
+    coverage_text,
+    domains,
+    gpu_number,
+    health,
+    layout,
+    mig,
+    owners,
+    utilization_text,
+)
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
+from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.base import table_handlers
+from gpuconsole.ui.screens.mixins import Handler, Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
-from gpuconsole.ui.screens.tables import table_handlers
-from gpuconsole.ui.telemetry_text import coverage_text, utilization_text
+from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
+
+
+@dataclass(frozen=True)
+class LayoutRow:
+    """One GPU of a node, or the whole node where its GPUs are allocated whole."""
+
+    node: str
+    gpu: int | None
+    inside: NodeGpus
+    units: tuple[GpuUnit, ...]
+
+    @property
+    def key(self) -> str:
+        return self.node if self.gpu is None else f"{self.node} {self.gpu}"
+
+
+def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, NodeGpus]) -> list[LayoutRow]:
+    """The rows of these nodes, in their order."""
+    found: list[LayoutRow] = []
+    for row in rows:
+        inside = known.get(row.node)
+        if inside is None:
+            continue
+        if all(unit.part == WHOLE for unit in inside.units):
+            found.append(LayoutRow(row.node, None, inside, inside.units))
+        else:
+            by_gpu: dict[int, list[GpuUnit]] = {}
+            for unit in inside.units:
+                by_gpu.setdefault(unit.gpu, []).append(unit)
+            found += [LayoutRow(row.node, gpu, inside, tuple(units)) for gpu, units in sorted(by_gpu.items())]
+    return found
+
+
+def _layout(row: LayoutRow) -> Cell:
+    if row.gpu is None:
+        return _by_domain(row)
+    if row.inside.slices and row.gpu != NO_PLACE:
+        return layout(row.units, row.inside.slices)
+    return tuple((GPU_GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in row.units)
+
+
+def _by_domain(row: LayoutRow) -> Painted:
+    """Whole GPUs, those of one NVLink domain together: `▟▣▣▣▣▙ ▟▣▣○○▙`."""
+    wiring = row.inside.wiring
+    groups: dict[int, list[GpuUnit]] = {}
+    for unit in row.units:
+        domain = wiring.nvlink[unit.gpu] if wiring is not None and unit.gpu < len(wiring.nvlink) else 0
+        groups.setdefault(domain, []).append(unit)
+    alone = len(groups) == len(row.units)
+    pieces: list[tuple[str, str]] = []
+    for units in groups.values():
+        pieces += [] if alone else [("▟", "dim")]
+        pieces += [(GPU_GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in units]
+        pieces += [] if alone else [("▙ ", "dim")]
+    return tuple(pieces)
+
+
+def _free(row: LayoutRow) -> Cell:
+    free = [unit for unit in row.units if unit.cell.state in FREE and not unit.cell.pod]
+    return ((fmt.NOTHING, "dim"),) if not free else str(len(free))
+
+
+def _links(row: LayoutRow) -> Cell:
+    wiring, gpu = row.inside.wiring, row.gpu
+    if gpu is None:
+        return domains(row.inside)
+    if wiring is None or not 0 <= gpu < len(wiring.nvlink):
+        return ""
+    return (("NVLink ", "dim"), (str(wiring.nvlink[gpu]), ""), (" NUMA ", "dim"), (str(wiring.numa[gpu]), ""))
+
+
+LAYOUT: tuple[Column[LayoutRow], ...] = (
+    Column("NODE", lambda row: row.node, id="name", width=12, flex=1),
+    Column("GPU", lambda row: "all" if row.gpu is None else gpu_number(row.gpu), width=3, align="right"),
+    Column("LAYOUT", _layout, width=31, flex=2),
+    Column("FREE", _free, width=4, align="right"),
+    Column("LINKS", _links, width=16, flex=1, rank=2),
+    Column("SHARING", lambda row: ((row.inside.sharing, "dim"),), width=12, flex=1, rank=3),
+    Column("WORKLOADS", lambda row: owners(row.units), width=14, flex=3, rank=1),
+)
 
 
 class NodesLayout(StrEnum):

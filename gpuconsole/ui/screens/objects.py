@@ -1,21 +1,219 @@
-"""Actions on the selected object that every screen offers: describe, YAML, copy, events, delete, menu."""
+"""Actions on the selected object that every screen offers: describe, YAML, copy, events, delete, menu.
 
-from typing import NamedTuple
+Actions on the selected object that every screen offers: describe, YAML, copy, events, delete, menu.
+
+Command or access that an action needs; the API server is asked for permission before the action is offered.
+
+`d` and `y`: any object in words, and as YAML.
+
+Description of a ClusterQueue; on a live cluster with Prometheus also Kueue's metrics beside our counts.
+
+Lines with Kueue's own metrics of a ClusterQueue, each beside the console's count.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
 
-from gpuconsole.model.commands import Delete
+from gpuconsole.backends.object_access import KubeEvent, PodAccess, PodOperation
+from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted
+from gpuconsole.model.clock import HOUR, SECOND, Time, format_span
+from gpuconsole.model.commands import (
+    AnswerCheck,
+    Command,
+    Cordon,
+    Delete,
+    Drain,
+    Edit,
+    FailNode,
+    MoveToQueue,
+    Requeue,
+    RestoreNode,
+    SetActive,
+    SetPriority,
+    SetQuota,
+    SetStopPolicy,
+    SetTaint,
+)
+from gpuconsole.model.events import HistoryEvent
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.describe import about, describe, events
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.actions_mixin import Handlers
-from gpuconsole.ui.screens.background_tasks import run_in_background
-from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.describe import describe_screen, events_screen, find, yaml_screen
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.background import SnapshotWorker, run_in_background
+from gpuconsole.ui.screens.base import ConsoleScreen, TextScreen
 from gpuconsole.ui.screens.editing import edit
-from gpuconsole.ui.screens.pod_actions import PODDED, ask_port, open_shell, pods_of, show_logs
-from gpuconsole.ui.screens.queue_description import QueueDescription
-from gpuconsole.ui.screens.rights import SIMULATED, asked_by
-from gpuconsole.ui.widgets.confirm import Question
+from gpuconsole.ui.screens.mixins import Handlers
+from gpuconsole.ui.screens.pods import PODDED, ask_port, open_shell, pods_of, show_logs
+from gpuconsole.ui.widgets.dialogs import Question
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line, yaml_lines
+from gpuconsole.ui.yaml_view import as_yaml
+
+REACHES: Mapping[str, PodOperation] = {
+    "object.logs": PodOperation.LOGS,
+    "object.previous": PodOperation.LOGS,
+    "object.shell": PodOperation.SHELL,
+    "object.forward": PodOperation.FORWARD,
+}
+SIMULATED: Mapping[str, str] = {
+    "object.logs": "simulated pods have no logs",
+    "object.previous": "simulated pods have no logs",
+    "object.shell": "simulated pods have no shell",
+    "object.forward": "simulated pods have no ports",
+    "object.edit": "simulated objects have no manifest; press m for other actions",
+    "queue.edit": "simulated objects have no manifest; press e to edit the quota",
+}
+"""Reasons why these actions need an API server."""
+
+
+def asked_by(action: str, table: str, key: str) -> Command | PodAccess | None:
+    """Command or access that an action needs for this object; None if it needs none."""
+    match action:
+        case "object.logs" | "object.previous" | "object.shell" | "object.forward":
+            return PodAccess(REACHES[action], key.rpartition("/")[0].rpartition("/")[2])
+        case "object.edit" | "queue.edit":
+            return Edit(table, key, "", "{}")
+        case "object.delete":
+            return Delete(table, key)
+        case "workload.stop" | "workload.resume":
+            return SetActive(key, False)
+        case "workload.requeue":
+            return Requeue(key)
+        case "workload.priority":
+            return SetPriority(key, 0)
+        case "workload.move":
+            return MoveToQueue(key, "")
+        case "workload.check":
+            return AnswerCheck(key, "", "Ready")
+        case "queue.hold" | "queue.drain" | "queue.resume":
+            return SetStopPolicy(key, StopPolicy.NONE)
+        case "queue.quota":
+            return SetQuota(key, "", "", 0)
+        case "node.cordon" | "node.uncordon":
+            return Cordon(key, True)
+        case "node.taint" | "node.untaint":
+            return SetTaint(key, "")
+        case "node.drain":
+            return Drain(key)
+        case "node.fail":
+            return FailNode(key)
+        case "node.restore":
+            return RestoreNode(key)
+    return None
+
+
+def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
+    """An object by its table's name and its key."""
+    return cast("Object | None", getattr(snapshot, table).get(key))
+
+
+def describe_screen(table: str, key: str) -> TextScreen:
+    """A screen that describes an object."""
+    return TextScreen(f"describe {key}", lambda snapshot: describe(snapshot, table, key), copied=key)
+
+
+def yaml_screen(table: str, key: str) -> TextScreen:
+    """A screen that shows an object as YAML."""
+
+    def source(snapshot: Snapshot) -> list[Painted] | None:
+        obj = find(snapshot, table, key)
+        return None if obj is None else yaml_lines(as_yaml(obj))
+
+    return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
+
+
+def events_screen(table: str, key: str, history: Sequence[HistoryEvent], said: Sequence[KubeEvent] = ()) -> TextScreen:
+    """A screen with the recorded history of an object and its Kubernetes Events."""
+
+    def source(snapshot: Snapshot) -> list[Painted]:
+        newest = history[-1].time if history else 0
+        later = [row for row in about(snapshot.recent, table, key) if row.time > newest]
+        return [*events([*history, *later], snapshot.time, key)[1:], *_of_kubernetes(said, snapshot.time)]
+
+    return TextScreen(f"events {key}", source, copied=key)
+
+
+def _of_kubernetes(said: Sequence[KubeEvent], now: Time) -> list[Painted]:
+    if not said:
+        return []
+    lines = [BLANK, heading("Kubernetes Events")]
+    for one in said:
+        age, times = f"{format_span(max(0, now - one.time))} ago", f" ×{one.count}" if one.count > 1 else ""
+        reason = (f"{one.reason:<16} ", "fault" if one.warning else "")
+        lines.append(text_line((f"  {age:>12}  ", "dim"), reason, one.message, (f"{times}  {one.about}", "dim")))
+    return lines
+
+
+WIDTH = 24
+
+
+def metrics_lines(metrics: QueueMetrics, both: Sequence[MetricComparison], now: Time) -> list[Painted]:
+    """The lines; none without a source of metrics."""
+    if metrics.trouble:
+        return [BLANK, heading("Kueue's metrics"), text_line((f"  {metrics.trouble}", "fault"))]
+    if not metrics.source:
+        return []
+    age = f"{metrics.source}, {format_span(max(0, now - metrics.time))} ago"
+    lines = [BLANK, heading("Kueue's metrics"), text_line((f"  {age}", "dim"))]
+    lines += [_counted(one) for one in both]
+    if metrics.inadmissible is not None:
+        lines.append(field("Of these inadmissible", f"{metrics.inadmissible:,.0f}", width=WIDTH))
+    if metrics.wait_median is not None and metrics.wait_p95 is not None:
+        waits = f"p50 {_span(metrics.wait_median)}, p95 {_span(metrics.wait_p95)}, {_when(metrics)}"
+        lines.append(field("Admission wait time", waits, width=WIDTH))
+    if metrics.evicted:
+        said = ", ".join(f"{reason} {count:,.0f}" for reason, count in sorted(metrics.evicted.items()))
+        lines.append(field("Evicted", f"{said}, {_when(metrics)}", width=WIDTH))
+    return lines
+
+
+def _counted(one: MetricComparison) -> Painted:
+    text = f"{one.theirs:,.0f}" if one.same else f"{one.theirs:,.0f} · console counts {one.ours:,.0f}"
+    return field(one.name, text, "" if one.same else "held", width=WIDTH)
+
+
+def _when(metrics: QueueMetrics) -> str:
+    span = metrics.time - metrics.since
+    if not metrics.since:
+        return "since Kueue's manager started"
+    return "in the last hour" if span == HOUR else f"since Kueue's manager started {format_span(span)} ago"
+
+
+def _span(seconds: float) -> str:
+    return format_span(int(seconds * SECOND))
+
+
+class QueueDescription(TextScreen):
+    """Describes a ClusterQueue; Kueue's metrics are queried while the screen is active."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"describe {queue}", self._described, copied=queue)
+        self._queue = queue
+        self._metrics = QueueMetrics(queue=queue)
+        self._asking: SnapshotWorker[QueueMetrics] = SnapshotWorker(self, self._ask, self._show_metrics, reads=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        super().show(snapshot)
+        if self.console.foresees:
+            self._asking.ask(snapshot)
+
+    def _ask(self, _: Snapshot) -> QueueMetrics:
+        return self.console.queue_metrics(self._queue)
+
+    def _show_metrics(self, metrics: QueueMetrics) -> None:
+        if metrics is not self._metrics:
+            self._metrics = metrics
+            super().show(self.console.snapshot)
+
+    def _described(self, snapshot: Snapshot) -> list[Painted] | None:
+        lines = describe(snapshot, "cluster_queues", self._queue)
+        if lines is None:
+            return None
+        return [*lines, *metrics_lines(self._metrics, list(counted(self._metrics, snapshot)), snapshot.time)]
 
 
 class Subject(NamedTuple):

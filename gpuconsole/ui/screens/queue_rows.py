@@ -1,16 +1,25 @@
-"""Rows and columns of the queue tree."""
+"""Rows and columns of the queue tree, without problems that only seem to exist while a cluster is loading.
+
+Rows and columns of the queue tree.
+
+Hides problems of queues that only seem to be missing while a cluster is still being loaded.
+
+Objects that are not visible (RBAC) are handled by the answers themselves (`Snapshot.seen`).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuconsole.insight.health.alerts import Alert, AlertKind
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse, sum_up
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.widgets.bars import bar, pool
+from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.widgets.painter import bar, pool
 
 FOLDED, CHILDREN, FLAVORS = 0, 1, 2
 GPUS = "gpu"
@@ -171,3 +180,27 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("●RUN", _of_queue(lambda row: _count(row.node.running, "running")), width=5, align="right"),
     Column("POLICY", _of_queue(lambda row: ((row.node.policy, "dim"),)), id="policy", width=14, flex=2, rank=5),
 )
+
+
+def hide_incomplete_queues(roots: Sequence[QuotaNode], status: ConsoleStatus) -> Sequence[QuotaNode]:
+    """The queue trees, without LocalQueues whose ClusterQueue may still be loading."""
+    return [root for root in roots if not _alone(root)] if status.loading else roots
+
+
+def kueue_alerts(status: ConsoleStatus) -> list[Alert]:
+    """Problems of Kueue itself, for the list of problems."""
+    return [Alert(trouble=AlertKind.KUEUE, text=one.text, key=one.mark.split(" for ")[0]) for one in status.kueue]
+
+
+def hide_incomplete_alerts(
+    troubles: Sequence[Alert], roots: Sequence[QuotaNode], status: ConsoleStatus
+) -> Sequence[Alert]:
+    """The problems, without those of LocalQueues whose ClusterQueue is not loaded yet."""
+    if not status.loading:
+        return troubles
+    alone = {root.name for root in roots if _alone(root)}
+    return [one for one in troubles if one.trouble is not AlertKind.QUEUE_INACTIVE or one.key not in alone]
+
+
+def _alone(root: QuotaNode) -> bool:
+    return root.kind is NodeKind.LOCAL_QUEUE

@@ -18,13 +18,12 @@ from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.actions_mixin import Handlers
-from gpuconsole.ui.screens.dialogs_mixin import Handler
+from gpuconsole.ui.screens.mixins import Handler, Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.screens.whatif_links import try_out
-from gpuconsole.ui.widgets.confirm import ChoiceOption, PromptField, Question, whole_number
+from gpuconsole.ui.whatif_changes import try_out
+from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
 ENDED = (WorkloadPhase.FINISHED, WorkloadPhase.FAILED)

@@ -23,22 +23,26 @@ from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called, named
-from gpuconsole.ui.outlook_text import start_range, still_open
-from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.node_columns import trend_text, use_text
+from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
+from gpuconsole.ui.screens.base import scrolling
+from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.polling import AnswerPoller
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
-from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.screens.whatif_links import try_out
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
-from gpuconsole.ui.telemetry_text import trend_text, use_text
-from gpuconsole.ui.why_text import pick_of
-from gpuconsole.ui.widgets.notice import PaneState, notice
-from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.panes import Panes
-from gpuconsole.ui.widgets.textpane import TextPane
-from gpuconsole.ui.workload_rows import make_row
-from gpuconsole.ui.workload_text import WorkloadFacts, pod_lines, state, title, why_lines
+from gpuconsole.ui.whatif_changes import try_out
+from gpuconsole.ui.widgets.painter import PaneState, StatusLine, notice
+from gpuconsole.ui.widgets.textpane import Panes, TextPane
+from gpuconsole.ui.workload_table import make_row
+from gpuconsole.ui.workload_text import (
+    WorkloadFacts,
+    pick_of,
+    pod_lines,
+    start_range,
+    state,
+    still_open,
+    title,
+    why_lines,
+)
 
 AHEAD_SHARE = 20.0
 """Pause after forecast runs, as a multiple of their duration."""

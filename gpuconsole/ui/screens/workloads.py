@@ -1,25 +1,47 @@
-"""Workloads screen: pending workloads with their position, running ones with their quota."""
+"""Workloads screen: pending workloads with their position, running ones with their quota.
 
-from collections.abc import Iterator
+The column of estimated starts in the workloads table.
+"""
+
+from collections.abc import Callable, Iterator
 
 from textual.app import ComposeResult
 
 from gpuconsole.insight.forecast.estimates import StartEstimates
+from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.services.analysis import AnalysisService
-from gpuconsole.ui.columns import Column
-from gpuconsole.ui.forecast_text import forecast_column
-from gpuconsole.ui.screens.actions_mixin import Handlers
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
+from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.polling import AnswerPoller
-from gpuconsole.ui.screens.snapshot_worker import SnapshotWorker
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import AHEAD_SHARE, WorkloadDetailScreen
-from gpuconsole.ui.starts_column import starts_column
+from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.workload_columns import columns
-from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
+from gpuconsole.ui.workload_table import Listing, WorkloadRow, WorkloadRows, columns
+from gpuconsole.ui.workload_text import forecast_column, moments
+
+_WAITING = (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED)
+
+
+def starts_column(newest: Callable[[], StartEstimates], now: Callable[[], Time]) -> Column[WorkloadRow]:
+    """The 80% interval of the start; it reads the newest estimates while drawing and hides expired ones."""
+
+    def cell(row: WorkloadRow) -> Cell:
+        found = newest().estimates.get(row.key)
+        if found is None or row.phase not in _WAITING:
+            return ""
+        left = moments(found, now())
+        return f"~{left}" if left and not found.beyond else left
+
+    def order(row: WorkloadRow) -> tuple[bool, Time]:
+        found = newest().estimates.get(row.key) if row.phase in _WAITING else None
+        return (False, found.horizon if found.beyond else found.median) if found is not None else (True, 0)
+
+    return Column("EST. START", cell, id="starts", width=12, flex=1, sort=order, rank=3)
+
 
 NO_OUTLOOK = StartEstimates()
 

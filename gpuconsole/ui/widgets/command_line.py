@@ -1,15 +1,50 @@
-"""The command line: `:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions."""
+"""The command line: `:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions.
 
+The filter line.
+
+Base of the input lines at the bottom of a screen; their widgets are made when they are first opened.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from textual import on
+from textual.containers import Horizontal
 from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from gpuconsole.ui.actions import ALIASES, Action, Scope
-from gpuconsole.ui.messages import CommandEntered
-from gpuconsole.ui.widgets.prompt_line import PromptLine
+from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed
+
+
+class PromptLine(Horizontal):
+    """An input line whose widgets are created when it is first opened: most lines never are.
+
+    An input and its prompt cost as much to mount as all the rest of a screen.
+    """
+
+    def fields(self) -> Sequence[Static | Input]:
+        """The prompt, the input and other widgets of the line."""
+        raise NotImplementedError
+
+    @property
+    def opened(self) -> bool:
+        """Whether it was opened before, and has its widgets."""
+        return bool(self.children)
+
+    @property
+    def field(self) -> Input:
+        """The input."""
+        if not self.opened:
+            self.mount_all(self.fields())
+        return self.query_one(Input)
+
+    def take_keyboard(self) -> None:
+        """Show the line and focus its input."""
+        self.display = True
+        # At once, not when idle: a fast typist has typed the first letter by then.
+        self.screen.set_focus(self.field)
 
 
 class CommandError(ValueError):
@@ -88,3 +123,47 @@ class CommandLine(PromptLine):
     def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.post_message(CommandEntered(event.value))
+
+
+class FilterLine(PromptLine):
+    """The filter input at the bottom of a screen; it stays while a filter is set."""
+
+    def fields(self) -> tuple[Static | Input, ...]:
+        return (
+            Static("/", classes="prompt", markup=False),
+            Input(compact=True, placeholder="regex · !not · -l key=value · -f fuzzy · -w word"),
+            Static("", classes="complaint", markup=False),
+        )
+
+    def open(self) -> None:
+        """Show the line and focus it."""
+        self.take_keyboard()
+
+    def put(self, text: str) -> None:
+        """Show a filter that was set elsewhere; the focus stays where it is."""
+        self.display = True
+        self.field.value = text
+
+    def close(self) -> None:
+        """Clear the text and hide the line."""
+        if self.opened:
+            self.field.value = ""
+            self.complain("")
+        self.display = False
+
+    def complain(self, text: str) -> None:
+        """Show an error beside the text."""
+        if self.opened:
+            self.query_one(".complaint", Static).update(text)
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.post_message(FilterChanged(event.value))
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if not event.value.strip():
+            self.display = False
+        self.post_message(FilterClosed())

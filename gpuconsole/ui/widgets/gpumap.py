@@ -21,8 +21,7 @@ from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.text import clean
 from gpuconsole.ui.gpu_cell_style import LASTING, UNMEASURED, ColourBy, GpuCellStyle, Known
 from gpuconsole.ui.paint import line
-from gpuconsole.ui.widgets.notice import PaneState, notice
-from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
+from gpuconsole.ui.widgets.painter import PaneState, RoleStyles, StatusLine, notice
 
 MAX_NAME = 24
 GAP = 2

@@ -1,4 +1,11 @@
-"""A scrollable pane of rendered lines: YAML, descriptions, explanations. Only the visible lines are drawn."""
+"""Panes of rendered lines, paragraphs, and panes side by side.
+
+A scrollable pane of rendered lines: YAML, descriptions, explanations. Only the visible lines are drawn.
+
+A few painted lines that continue on the next line where they do not fit, for dialogs and the lines below a table.
+
+Panes side by side; on a narrow screen only the focused one.
+"""
 
 import re
 from collections.abc import Iterable
@@ -6,12 +13,15 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from textual import events
+from textual.containers import Horizontal
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
-from gpuconsole.ui.paint import Painted, Piece, plain, segments, width_of
-from gpuconsole.ui.widgets.painter import RoleStyles
+from gpuconsole.ui.paint import Cell, Painted, Piece, line, painted, plain, segments, width_of
+from gpuconsole.ui.widgets.painter import Lines, RoleStyles
 
 BLANK: Painted = ()
 MARK = "▌"
@@ -208,3 +218,76 @@ def _yaml_line(row: str) -> Painted:
     if marker < 0 or stripped[:1] in "\"'":
         return text_line(row)
     return text_line((row[: marker + 1], "dim"), row[marker + 1 :])
+
+
+class Paragraph(Lines):
+    """As `Lines`, but no line is cut: it is as high as its lines need at its width."""
+
+    def watch_lines(self, old: tuple[Cell, ...], new: tuple[Cell, ...]) -> None:
+        width = self.size.width
+        if len(_broken(old, width)) != len(_broken(new, width)):
+            self.refresh(layout=True)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        return len(_broken(self.lines, width))
+
+    def render_line(self, y: int) -> Strip:
+        base, width = self.base, self.size.width
+        rows = _broken(self.lines, width)
+        return line(rows[y], "", width, base, self.style_of) if y < len(rows) else Strip.blank(width, base)
+
+
+def _broken(lines: tuple[Cell, ...], width: int) -> list[Cell]:
+    """The lines as they are drawn; continued ones begin below the first one's text."""
+    return [row for one in lines for row in wrapped(painted(one), width)]
+
+
+WIDE = 110
+
+
+class Panes(Horizontal):
+    """Shows all its children, or only the current one. `tab` focuses the next one (see ConsoleScreen)."""
+
+    DEFAULT_CLASSES: ClassVar[str] = "panes"
+
+    def __init__(self, *children: Widget, wide: int = WIDE, id: str | None = None) -> None:
+        """With `wide` cells or more all of them are shown."""
+        super().__init__(*children, id=id)
+        self._wide = wide
+        self._panes = children
+        self._current = 0
+
+    @property
+    def current(self) -> Widget:
+        return self._panes[self._current]
+
+    @property
+    def narrow(self) -> bool:
+        return self.size.width < self._wide
+
+    def step(self, way: int) -> None:
+        """Focus the next pane."""
+        self.turn_to((self._current + way) % len(self._panes))
+
+    def turn_to(self, index: int) -> None:
+        """Make a pane the current one, and focus it."""
+        self._current = index
+        self._arrange()
+        target = self.current if self.current.focusable else next(iter(self.current.query("*:can-focus")), None)
+        if target is not None:
+            self.screen.set_focus(target)
+
+    def on_resize(self) -> None:
+        self._arrange()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        focused = next((i for i, pane in enumerate(self._panes) if pane in event.widget.ancestors_with_self), None)
+        if focused is not None and focused != self._current:
+            self._current = focused
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self.set_class(self.narrow, "-narrow")
+        for index, pane in enumerate(self._panes):
+            pane.display = not self.narrow or index == self._current
+            pane.set_class(index == self._current, "-current")

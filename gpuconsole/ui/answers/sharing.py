@@ -1,0 +1,379 @@
+"""Text of the reports about shared capacity: ledger, fair shares, schedulable capacity.
+
+Text of the ledger: borrowed quota, reclaim victims, starved queues.
+
+Text of the fair-share report: shares with their calculation, and the admission order.
+
+Text of the schedulable-capacity report: gangs that fit on idle GPUs, and fragmentation.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuconsole.insight.data_gaps import IdleBound
+from gpuconsole.insight.index.engine_queues import RULES, QueueShare
+from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
+from gpuconsole.insight.index.largest_gang import SIZES
+from gpuconsole.insight.preemption.history import summed
+from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, Starving
+from gpuconsole.insight.sharing.loans import Loan
+from gpuconsole.insight.sharing.shares import CycleHead, NodeShare, ShareReport
+from gpuconsole.insight.sharing.shares import ResourceShare as Borrowed
+from gpuconsole.insight.sharing.slots import StartableGangs
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.clock import SECOND, Time, format_span
+from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, short_amount
+from gpuconsole.model.resources import GPU, format_quantity
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
+from gpuconsole.ui.names import called, named
+
+LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
+EXPOSURES = ("IF RECLAIMED BY", "FLAVOR", "RECLAIMS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
+NAMED = 3
+"""Workloads named in the text; -o json names all."""
+
+
+def without_kueue(snapshot: Snapshot) -> str:
+    """Message for a cluster without Kueue, with the report to use instead."""
+    queues = len(snapshot.volcano_queues) or len(snapshot.kai_queues)
+    instead = "; see shares for the queues of Volcano or KAI" if queues else ""
+    return f"Kueue is not installed in this cluster, so no quota is lent{instead}"
+
+
+def ledger_parts(answer: LoanLedger, now: Time) -> list[Part]:
+    """The ledger as lines and tables."""
+    unseen = _unseen(answer.unseen)
+    if not answer.loans and not answer.starving:
+        return list(unseen or ["no GPUs are borrowed"])
+    parts: list[Part] = [f"{_total(answer.loans)} borrowed in {counted(len(answer.loans), 'loan')}", ""]
+    parts.append(AnswerTable(LOANS, tuple(_loan(loan, now) for loan in answer.loans)))
+    if answer.exposures:
+        parts += ["", AnswerTable(EXPOSURES, tuple(_exposure(one) for one in answer.exposures))]
+    if answer.starving:
+        parts += ["", *map(_starving, answer.starving)]
+    return [*parts, *(["", *unseen] if unseen else [])]
+
+
+def _total(loans: Sequence[Loan]) -> str:
+    """Total borrowed, by unit: `8 GPUs, 3 MIG 1g.10gb instances`."""
+    totals: dict[str, int] = {}
+    for loan in loans:
+        totals[loan.unit] = totals.get(loan.unit, 0) + loan.gpus
+    return ", ".join(counted(count, unit) for unit, count in totals.items()) or counted(0, WHOLE_GPU.noun)
+
+
+def _amount(one: Loan | ReclaimScenario) -> object:
+    return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)
+
+
+def ledger_lines(answer: LoanLedger, now: Time) -> list[str]:
+    """The ledger as text."""
+    return lines_of(ledger_parts(answer, now))
+
+
+def _unseen(queues: Sequence[str]) -> list[str]:
+    """Message about referenced ClusterQueues that do not exist: their loans are unknown."""
+    if not queues:
+        return []
+    more = f" and {len(queues) - NAMED} more" if len(queues) > NAMED else ""
+    names = f"ClusterQueue{'s' if len(queues) > 1 else ''} {', '.join(queues[:NAMED])}{more}"
+    gone = "do not exist: their loans" if len(queues) > 1 else "does not exist: its loans"
+    return [f"{names} {gone} are unknown"]
+
+
+def _loan(loan: Loan, now: Time) -> Row:
+    since = Valued(f"{format_span(now - loan.since)} ago", now - loan.since) if loan.workloads else "–"
+    return Row(
+        key=f"{loan.lender} {loan.borrower} {_of(loan)}",
+        cells=(loan.lender, loan.borrower, _of(loan), _amount(loan), since),
+        about=About("cluster_queues", loan.borrower) if loan.borrower else None,
+        note=f"workloads: {_names(loan.workloads)}" if loan.workloads else "",
+    )
+
+
+def _exposure(one: ReclaimScenario) -> Row:
+    cells: tuple[object, ...] = ("–", "–", "–", "–")
+    if one.possible:
+        lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
+        cost = summed([leaving.cost for leaving in one.leaving], ".2f")
+        units = {leaving.unit for leaving in one.leaving if leaving.gpus}
+        unit = units.pop() if len(units) == 1 else ANY_DEVICE if units else one.unit
+        gpus = short_amount(sum(leaving.gpus for leaving in one.leaving), unit)
+        cells = (str(len(one.leaving)), gpus, lost, cost)
+    return Row(
+        key=f"{one.lender} {_of(one)}",
+        cells=(one.lender, _of(one), _amount(one), *cells),
+        about=About("cluster_queues", one.lender),
+        note=_leaving(one),
+    )
+
+
+def _leaving(one: ReclaimScenario) -> str:
+    if not one.possible:
+        return one.why_not
+    names = _names([leaving.workload for leaving in one.leaving])
+    return f"evicts {names}" if names else "no evictions: enough capacity is free"
+
+
+def _names(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return ", ".join(map(called, keys[:NAMED])) + more
+
+
+def _starving(one: Starving) -> str:
+    wants = f"{called(one.workload)} requests {counted(one.gpus, one.unit)} of {_of(one)}"
+    owns = f"{one.queue} has {one.unused} unused within its nominal quota"
+    return f"{one.queue} is starved: {wants}; {owns}, while {_borrowers(one.borrowers)}; {named(one.text)}"
+
+
+def _borrowers(borrowers: Iterable[tuple[str, int]]) -> str:
+    return " and ".join(f"{name} borrows {gpus}" for name, gpus in borrowers)
+
+
+def _of(one: Loan | ReclaimScenario | Starving) -> str:
+    """The flavor, followed by the resource unless that is `nvidia.com/gpu`."""
+    return one.flavor if one.resource == GPU else f"{one.flavor} {one.resource}"
+
+
+TREE = ("COHORT / QUEUE", "WEIGHT", "SHARE", "CALCULATION")
+TURNS = ("ORDER", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAIT", "BORROWING", "SHARE IF ADMITTED")
+"""Columns to the right are the first to be cut on a narrow screen."""
+TABLES = {"Volcano": "volcano_queues", "KAI": "kai_queues"}
+"""Engine → table of its queue objects."""
+QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "PENDING", "ORDER", "RULES")
+QUEUES_IN_UNITS = ("QUEUE", "USED", "DESERVED", "SHARE", "PENDING", "ORDER", "UNIT", "RULES")
+
+
+def shares_lines(found: ShareReport | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
+    """The report as text."""
+    return lines_of(shares_parts(found, queues, now))
+
+
+def shares_parts(found: ShareReport | None, queues: Sequence[QueueShare], now: Time) -> list[Part]:
+    """The report as lines and tables, engine by engine."""
+    parts = [_kueue(found, now)] if found is not None and found.tree else []
+    for name, rule in RULES.items():
+        own = [queue for queue in queues if queue.engine == name]
+        if own:
+            # The unit has a column only where some queue counts another unit than whole GPUs.
+            said = any(queue.unit != WHOLE_GPU.noun for queue in own)
+            rows = tuple(_queue(queue, said) for queue in own)
+            parts.append(
+                [f"{name}, admission order: {rule}", "", AnswerTable(QUEUES_IN_UNITS if said else QUEUES, rows)]
+            )
+    if not parts:
+        return ["no queues with fair shares"]
+    return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
+
+
+def _kueue(found: ShareReport, now: Time) -> list[Part]:
+    said = "on" if found.fair_sharing else "off: shares do not affect admission"
+    parts: list[Part] = [
+        f"Kueue, fair sharing {said}",
+        "",
+        AnswerTable(TREE, tuple(_node(node) for node in found.tree)),
+    ]
+    parts += ["", f"each scheduling cycle takes the head of each queue ({found.within}), in this order: {found.order}"]
+    if not found.turns:
+        return [*parts, "no pending workloads"]
+    words = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
+    return [
+        *parts,
+        "",
+        AnswerTable(TURNS, tuple(_turn(turn, now) for turn in found.turns)),
+        *(["", *words] if words else []),
+    ]
+
+
+def _node(node: NodeShare) -> Row:
+    arithmetic = "; ".join(map(_part, node.parts))
+    weight = "–" if node.weight is None else f"{node.weight:g}"
+    if node.parts and node.weight != 1:
+        arithmetic += f"; divided by weight {weight}"
+    return Row(
+        key=f"{node.kind} {node.name}",
+        cells=("  " * node.depth + node.name, weight, _permille(node.share), arithmetic or "borrows nothing"),
+        about=About("cluster_queues" if node.kind == "queue" else "cohorts", node.name),
+    )
+
+
+def _permille(share: str) -> Valued:
+    return Valued(f"{_rounded(share)} ‰", float(share))
+
+
+def _rounded(share: str) -> str:
+    """A share without decimals, as in the calculation; `+Inf` is unchanged."""
+    return f"{float(share):.0f}" if share[-1].isdigit() else share
+
+
+def _part(part: Borrowed) -> str:
+    borrowed, lendable = (format_quantity(part.resource, amount) for amount in (part.borrowed, part.lendable))
+    return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {part.ratio:.0f} ‰"
+
+
+def _unsaid(turn: CycleHead) -> bool:
+    """Whether Kueue's message says more than the outcome; the victims of a preemption are listed elsewhere."""
+    return bool(turn.message) and turn.outcome != "preempts"
+
+
+def _turn(turn: CycleHead, now: Time) -> Row:
+    waited = max(0, now - turn.queued) // SECOND * SECOND
+    borrows: object = "–"
+    with_it: object = "–"
+    if turn.share_with_it is not None:
+        borrows, with_it = f"level {turn.borrows}" if turn.borrows else "no", _permille(turn.share_with_it)
+    waits, name = Valued(format_span(waited), waited), called(turn.workload)
+    outcome = "stays pending" if turn.outcome == "waits" else turn.outcome
+    return Row(
+        key=turn.workload,
+        cells=(turn.place, name, outcome, turn.queue, turn.priority, waits, borrows, with_it),
+        about=About("workloads", turn.workload),
+    )
+
+
+def _queue(queue: QueueShare, unit_said: bool) -> Row:
+    share = "–" if queue.share is None else Valued(f"{100 * queue.share:.0f}%", queue.share)
+    turn = "–" if queue.turn is None else str(queue.turn)
+    name = "  " * queue.depth + queue.name
+    numbers = (name, queue.used, queue.deserved, share, queue.waiting, turn)
+    return Row(
+        key=f"{queue.engine} {queue.name}",
+        cells=(*numbers, queue.unit, queue.words) if unit_said else (*numbers, queue.words),
+        about=About(TABLES[queue.engine], queue.name),
+    )
+
+
+MARKS = {IdleBound.EXACT: "", IdleBound.AT_LEAST: "≥ ", IdleBound.AT_MOST: "≤ "}
+"""Mark before a number that is only a bound, because some objects are not visible."""
+OF = {IdleBound.AT_LEAST: "node", IdleBound.AT_MOST: "pod"}
+
+
+def slots_lines(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound = IdleBound.EXACT) -> list[str]:
+    """The report as text."""
+    return lines_of(slots_parts(answer, starts, bound))
+
+
+def slots_parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound = IdleBound.EXACT) -> list[Part]:
+    """The report as lines and tables, preceded by the meaning of the marks if its numbers are bounds."""
+    if bound is IdleBound.EXACT:
+        some = answer.cluster.nodes
+        return [*_parts(answer, starts, bound), *(["", *_fragments(answer.fragments)] if some else [])]
+    said = f"{MARKS[bound]}means {bound}: some {OF[bound]}s are not visible"
+    return [said, "", *_parts(answer, starts, bound)]
+
+
+def _parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound) -> list[Part]:
+    """Pods and gangs that fit on nodes, and gangs that would start in each queue."""
+    if not answer.cluster.nodes:
+        quotas = [f"{_called(one)}: available quota {counted(one.available, one.unit)}" for one in starts]
+        nothing = ", so nothing can start" if bound is IdleBound.EXACT else ""
+        return [f"no nodes are visible{nothing}", *quotas]
+    units = len({row.unit for row in (answer.cluster, *answer.others)}) > 1 or answer.cluster.unit != WHOLE_GPU.noun
+    head = (
+        *(("UNIT",) if units else ()),
+        "TOTAL" if units else "GPUS",
+        "IDLE",
+        "LARGEST POD",
+        "LARGEST GANG",
+        *map(str, SIZES),
+    )
+    flavors = tuple(_flavor(row, bound, units) for row in (*answer.flavors, answer.cluster, *answer.others))
+    parts: list[Part] = [AnswerTable(("FLAVOR", "NODES", *head), flavors)]
+    if answer.domains:
+        domains = tuple(
+            Row(key=f"{row.level} {row.name} {row.unit}", cells=(row.level, *_row(row, bound, units)))
+            for row in answer.domains
+        )
+        parts += ["", AnswerTable(("LEVEL", "DOMAIN", "NODES", *head), domains)]
+    if starts:
+        near = {_flavor_name(one): one for one in starts if one.by_topology is not None}
+        if near:
+            together = tuple(
+                Row(key=name, cells=(name, one.level, *_bounded((one.by_topology or {}).values(), bound)))
+                for name, one in near.items()
+            )
+            parts += ["", AnswerTable(("FLAVOR", "WITHIN ONE", *map(str, SIZES)), together)]
+        head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
+        parts += ["", AnswerTable(head, tuple(_starts(one, bound) for one in starts))]
+        spoken = (one for one in starts if one.text and (one.available or one.idle or not one.flavor))
+        called = [f"{_called(one)}: {one.text}" for one in spoken]
+        parts += ["", *called] if called else []
+    return parts
+
+
+def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
+    """Parts of the report that are unknown because the next decision cannot be computed."""
+    return tuple(f"gangs that start in each queue: {text}" for text in undecided)
+
+
+def _row(row: FlavorSlots, bound: IdleBound, units: bool) -> tuple[object, ...]:
+    gang = fmt.gang(row.largest_gang)
+    # Any number of pods may be missing from view; the nodes are complete.
+    there = bound if bound is IdleBound.AT_LEAST else IdleBound.EXACT
+    idle, largest, *fit = _bounded((row.idle, row.largest_pod, *row.slots.values()), bound)
+    shown = gang if gang == "–" else f"{MARKS[bound]}{gang}"
+    nodes, total = _bounded((row.nodes, row.gpus), there)
+    unit = (row.unit,) if units else ()
+    return (row.name, nodes, *unit, total, idle, largest, shown, *fit)
+
+
+def _bounded(numbers: Iterable[int], bound: IdleBound) -> Iterator[object]:
+    """Numbers with the mark of their bound; `at most 0` is exact."""
+    mark = MARKS[bound]
+    for number in numbers:
+        exact = not mark or (bound is IdleBound.AT_MOST and not number)
+        yield number if exact else Valued(f"{mark}{number}", number)
+
+
+def _flavor(row: FlavorSlots, bound: IdleBound, units: bool) -> Row:
+    return Row(key=f"{row.name} {row.unit}", cells=_row(row, bound, units), about=About("flavors", row.name))
+
+
+def _starts(one: StartableGangs, bound: IdleBound) -> Row:
+    """Gangs that would start now, and the number that quota allows."""
+    cells = [_cell(now, one.by_quota[size], bound) for size, now in one.now.items()]
+    (idle,) = _bounded((one.idle,), bound)
+    return Row(
+        key=_called(one),
+        cells=(one.queue, _flavor_name(one), one.available, idle, *cells),
+        about=About("cluster_queues", one.queue),
+    )
+
+
+def _called(one: StartableGangs) -> str:
+    return f"{one.queue}, {_flavor_name(one)}" if one.flavor else one.queue
+
+
+def _flavor_name(one: StartableGangs) -> str:
+    """The flavor, with its unit unless that is the whole GPU."""
+    unit = "" if one.unit == WHOLE_GPU.noun else f" ({one.unit})"
+    return f"{one.flavor or 'any'}{unit}"
+
+
+def _cell(now: int, quota: int, bound: IdleBound) -> str:
+    # A number equal to the quota limit is exact, and so is `at most 0`.
+    known = now == quota if bound is IdleBound.AT_LEAST else not now
+    mark = "" if known else MARKS[bound]
+    return f"{mark}{now}" if now == quota else f"{mark}{now} of {quota}"
+
+
+def _fragments(fragments: Fragments) -> Iterable[Part]:
+    if not fragments.typical:
+        yield "fragmentation unknown: no pods to measure it with"
+        return
+    yield AnswerTable(
+        ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "FITTING NODES"),
+        tuple(_typical(pod) for pod in fragments.typical),
+    )
+    yield ""
+    if not fragments.known:
+        yield "all typical pods request parts of GPUs: fragmentation of whole GPUs unknown"
+        return
+    yield f"{fragments.fragment:.1f} of {fragments.idle} idle GPUs are fragmented ({fragments.percent:.0f}%)"
+
+
+def _typical(pod: TypicalPod) -> Row:
+    what = pod.part or (counted(pod.gpus, "GPU") if pod.gpus else "no GPU")
+    model = pod.model or "any"
+    return Row(key=f"{what} {pod.cpu} {model}", cells=(what, pod.cpu / 1000, model, pod.percent, pod.nodes))

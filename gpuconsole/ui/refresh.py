@@ -1,0 +1,210 @@
+"""Delivery of Snapshots to the front screen, and preloading of screens while the console is idle.
+
+Passes the console's Snapshots to the front screen, throttles repaints, and reports the outcome of commands.
+
+Delays work that can wait until the operator pauses typing, up to a limit.
+
+Imports and mounts unopened screens one by one while the console is idle, so that no key waits for that.
+
+A screen that was never in front costs 30 to 250 ms of styles, layout and first answer; afterwards it is shown from what
+it knows. While it is hidden it costs nothing: only the screen in front is told of new data.
+"""
+
+import time
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from textual.timer import Timer
+
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.console import Console
+from gpuconsole.ui.messages import SnapshotReady
+from gpuconsole.ui.names import named
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.app import ConsoleApp
+import threading
+from collections.abc import Callable, Iterable
+
+from textual import events
+from textual.app import App
+
+from gpuconsole.ui.screens.background import GROUP
+
+LOADING_FACTOR = 4
+"""Factor for the time between two repaints while a large cluster is being loaded."""
+
+
+class SnapshotSubscriber:
+    """Throttles repaints so that key presses are handled between them. Mutates."""
+
+    def __init__(self, app: "ConsoleApp", repaint: float) -> None:
+        """`repaint` is the least number of seconds between two repaints; 0 draws everything at once."""
+        self._app = app
+        self._repaint = repaint
+        self._painted = 0.0
+        self._useful = False
+        """Nodes and queues were drawn."""
+        self._waiting: Timer | None = None
+        self._last_line: HistoryEvent | None = None
+
+    def begin(self, console: Console) -> None:
+        """Follow a console, and show its first notices."""
+        self._last_line = None
+        self._unsubscribe = console.subscribe(self._published)
+        for notice in console.notices:
+            self._app.flash(notice)
+
+    def end(self) -> None:
+        """Stop following it."""
+        self._unsubscribe()
+
+    def _published(self, snapshot: Snapshot) -> None:
+        """Called in the loop's thread."""
+        self._app.post_message(SnapshotReady(snapshot))
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """Draw it now, or the newest one in a moment."""
+        if self._waiting is not None:
+            return
+        repaint = self._repaint * (LOADING_FACTOR if self._still_reads() else 1)
+        wait = max(self._painted + repaint - time.monotonic(), self._app.pace.wait(self._painted))
+        if not repaint or wait <= 0:
+            self._paint(snapshot)
+        else:
+            self._waiting = self._app.set_timer(wait, self._paint_newest)
+
+    def _paint_newest(self) -> None:
+        self._waiting = None
+        self._paint(self._app.cluster.snapshot)
+
+    def _paint(self, snapshot: Snapshot) -> None:
+        self._report_outcomes(snapshot.recent)
+        screen = self._app.front
+        if screen is not None:
+            screen.snapshot = snapshot
+        # After drawing: a slow screen is drawn less often, which leaves time for keys.
+        self._painted = time.monotonic()
+        queues = snapshot.cluster_queues, snapshot.volcano_queues, snapshot.kai_queues
+        self._useful = bool(len(snapshot.nodes)) and any(len(table) for table in queues)
+
+    def _report_outcomes(self, lines: Sequence[HistoryEvent]) -> None:
+        """Report the outcome of commands since the last time: refused, no change, done."""
+        seen, self._last_line = self._last_line, lines[-1] if lines else None
+        for line in takewhile(lambda line: line is not seen, reversed(lines)):
+            if line.what is HistoryEventKind.COMMAND_REFUSED:
+                self._app.flash(f"Refused: {line.message or line.reason}", "warning")
+            elif line.what is HistoryEventKind.COMMAND_NEEDLESS:
+                self._app.flash(f"No change: {named(line.message)}")
+            elif line.what is HistoryEventKind.COMMAND_DONE:
+                self._app.flash(f"Done: {line.message}")
+
+    def shows_data(self) -> bool:
+        """Whether useful data was drawn."""
+        return self._painted > 0 and (self._useful or not self._app.cluster.status.loading)
+
+    def has_data(self) -> bool:
+        """Whether all data was loaded and drawn."""
+        return self._painted > 0 and not self._app.cluster.status.loading
+
+    def _still_reads(self) -> bool:
+        """Whether data is still loading after the first useful drawing; frequent repaints would slow it down."""
+        return self.shows_data() and self._app.cluster.status.loading
+
+
+PAUSE = 0.25
+"""Seconds without a key that count as a pause."""
+LONGEST = 1.0
+"""Seconds that new data wait for a pause, at most."""
+
+
+class KeyIdleTimer:
+    """The time of the last key press. Mutates by `key`."""
+
+    def __init__(self) -> None:
+        self.pressed = 0.0
+        """By `time.monotonic`."""
+
+    def key(self) -> None:
+        """A key was pressed, whether it is a command or a letter of a text."""
+        self.pressed = time.monotonic()
+
+    def wait(self, since: float = float("inf")) -> float:
+        """Seconds to wait for a pause; what is due `since` a time waits for `LONGEST` of them at most."""
+        return min(self.pressed + PAUSE, since + LONGEST) - time.monotonic()
+
+
+PRELOAD_PAUSE = 0.15
+"""Seconds between two screens, for new data and keys."""
+
+
+class ScreenPreloader:
+    """Mounts the modes of an app in the background, the most likely one first. Mutates."""
+
+    def __init__(
+        self,
+        app: App[None],
+        modes: Iterable[str],
+        *,
+        load: Callable[[str], object],
+        others: Iterable[str],
+        shown: Callable[[], bool],
+        ready: Callable[[], bool],
+        pace: KeyIdleTimer,
+    ) -> None:
+        """`load` imports a mode in a thread, as soon as the first one was `shown`; it imports `others` last.
+
+        `ready` says whether useful data exists.
+        """
+        self._app = app
+        self._modes = list(modes)
+        self._load = load
+        self._loaded: set[str] = set()
+        self._others = list(others)
+        self._importing = False
+        self._shown = shown
+        self._ready = ready
+        self._pace = pace
+        self._timer = app.set_interval(PRELOAD_PAUSE, self._next, pause=True)
+
+    def start(self) -> None:
+        """Start, or restart after all screens were recreated."""
+        self._left = [*self._modes]
+        self._timer.resume()
+
+    def _next(self) -> None:
+        if not self._importing and self._shown():
+            self._importing = True
+            self._import(self._modes)
+        if not self._ready() or self._pace.wait() > 0 or self._thinking():
+            return
+        while self._left and self._left[0] in self._app._screen_stacks:
+            self._left.pop(0)
+        if not self._left:
+            self._timer.pause()
+            self._import(self._others)
+            return
+        if self._left[0] not in self._loaded:
+            return
+        mode = self._left.pop(0)
+        # What a change of mode does, without the change.
+        self._app._init_mode(mode)
+        screen = self._app._screen_stacks[mode][0]
+        screen.post_message(events.ScreenSuspend())
+
+    def _import(self, names: Iterable[str]) -> None:
+        def work() -> None:
+            for name in names:
+                self._load(name)
+                self._loaded.add(name)
+
+        threading.Thread(target=work, name="import", daemon=True).start()
+
+    def _thinking(self) -> bool:
+        """Whether a hidden screen still computes its first answer: several at once slow down the front screen."""
+        front = self._app.screen
+        return any(
+            worker.group == GROUP and worker.is_running and worker.node is not front for worker in self._app.workers
+        )

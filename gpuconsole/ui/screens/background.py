@@ -1,0 +1,231 @@
+"""Work in the background of a screen: requests, repeated answers, what a Snapshot needs computed.
+
+Requests to the cluster in a thread, and external programs that take over the terminal.
+
+Slow computation about one workload, repeated in the background while its page is open.
+
+Partial results are shown as they arrive; leaving the page cancels the rest.
+
+Background computation of what a screen shows, so that keys never wait for it on a large cluster.
+
+Python runs one thread at a time, so each computing thread slows down the one that handles keys. Therefore at most one
+screen computes at a time, and new data wait: with 100,000 workloads one computation takes a quarter of a second.
+"""
+
+import logging
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from textual.app import SuspendNotSupported
+from textual.worker import get_current_worker
+
+from gpuconsole.errors import ConsoleError
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.screens.base import ConsoleScreen
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import Generic
+
+from textual.timer import Timer
+
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.analysis import AnalysisService
+from gpuconsole.ui.screens.base import ConsoleScreen
+
+LOG = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+
+def run_in_background(screen: "ConsoleScreen", work: Callable[[], Answer], then: Callable[[Answer], object]) -> None:
+    """Run `work` in a thread, then call `then` with its result; an error is shown as a toast."""
+
+    def run() -> None:
+        try:
+            answer = work()
+        except ConsoleError as error:
+            screen.app.call_later(screen.flash, str(error), "error")
+            return
+        if not get_current_worker().is_cancelled:
+            screen.app.call_later(then, answer)
+
+    screen.run_worker(run, thread=True, group="errands")
+
+
+def outside(screen: "ConsoleScreen", command: Sequence[str]) -> int | None:
+    """Run another program in the terminal; its exit status, or None if it could not run."""
+    try:
+        with screen.app.suspend():
+            return subprocess.call(command)
+    except SuspendNotSupported:
+        screen.flash("Cannot start an external program in this terminal", "error")
+    except OSError as error:
+        LOG.info("%s: %s", command[0], error)
+        screen.flash(f"Cannot run {command[0]}: {error.strerror or error}", "error")
+    return None
+
+
+REST = 10.0
+"""Minimum seconds between two computations."""
+POLLING_SHARE = 4.0
+
+
+Question = Callable[[AnalysisService, str], Iterator[Answer]]
+"""Answers and workload key → partial results; may block, and raise ConsoleError."""
+
+
+class AnswerPoller(Generic[Answer]):
+    """The newest result for one workload. Mutable; called from the screen's thread only."""
+
+    def __init__(
+        self,
+        screen: ConsoleScreen,
+        key: str,
+        question: Question[Answer],
+        show: Callable[[], object],
+        *,
+        share: float = POLLING_SHARE,
+    ) -> None:
+        """`share`: pause after a computation, as a multiple of its duration."""
+        self._screen = screen
+        self._key = key
+        self._question = question
+        self._show = show
+        self._share = share
+        self._next = 0.0
+        self.busy = False
+        self.answer: Answer | None = None
+        self.problem = ""
+        """Why there is no result."""
+
+    def ask(self, answers: AnalysisService, *, now: bool = False) -> None:
+        """Start the computation unless the pause is not over; `now` ignores the pause. Never blocks."""
+        if self.busy or (not now and time.monotonic() < self._next):
+            return
+        self.busy = True
+        # Partial results are shown only the first time; later the last complete result stays until the next one.
+        work = partial(self._try, answers, self.answer is None)
+        self._screen.run_worker(work, thread=True, group=f"ask-{id(self)}")
+
+    def _try(self, answers: AnalysisService, in_pieces: bool) -> None:
+        began, worker = time.monotonic(), get_current_worker()
+        whole: list[Answer] = []
+        problem = ""
+        try:
+            for answer in self._question(answers, self._key):
+                # Not requesting the next piece cancels the rest.
+                if worker.is_cancelled:
+                    return
+                whole = [answer]
+                if in_pieces:
+                    self._screen.call_later(self._came, answer)
+        except ConsoleError as error:
+            whole, problem = [], str(error)
+        if not worker.is_cancelled:
+            self._screen.call_later(self._ended, whole, problem, time.monotonic() - began)
+
+    def _came(self, answer: Answer) -> None:
+        self.answer, self.problem = answer, ""
+        self._screen.safely(self._show)
+
+    def _ended(self, whole: list[Answer], problem: str, took: float) -> None:
+        self.busy, self.problem = False, problem
+        self._next = time.monotonic() + max(REST, self._share * took)
+        for answer in whole:
+            self.answer = answer
+        self._screen.safely(self._show)
+
+
+MANY = 1000
+"""Number of workloads, pods or nodes from which a Snapshot is processed in a thread."""
+SHARE = 3.0
+"""Pause after a computation as a multiple of its duration: it takes at most a quarter of the time."""
+
+
+_TURN = threading.Lock()
+GROUP = "background"
+"""Textual worker group of these threads."""
+
+
+class SnapshotWorker(Generic[Answer]):
+    """Processes the newest Snapshot, one at a time; Snapshots that arrive meanwhile are skipped except the last.
+
+    The first computation starts immediately, and so does a repeated request for the same Snapshot: then the user, not
+    new data, asked for it. Any other pauses after the last one, and waits until no keys are pressed.
+    """
+
+    def __init__(
+        self,
+        screen: ConsoleScreen,
+        answer: Callable[[Snapshot], Answer],
+        show: Callable[[Answer], object],
+        *,
+        reads: bool = False,
+    ) -> None:
+        """`answer` runs in a thread if the cluster is large, or if it `reads` the store."""
+        self._reads = reads
+        self._screen = screen
+        self._answer = answer
+        self._show = show
+        self._asked: Snapshot | None = None
+        """The Snapshot requested last."""
+        self._owed = False
+        """Whether its computation has not started yet."""
+        self._urgent = False
+        self._thinking = False
+        self._rested = 0.0
+        """End of the pause, by `time.monotonic`."""
+        self._since = 0.0
+        """Time of the oldest pending request, by the same clock."""
+        self._timer: Timer | None = None
+
+    def ask(self, snapshot: Snapshot) -> None:
+        """Process this Snapshot and show the result, now or later."""
+        self._urgent = self._urgent or snapshot is self._asked or self._asked is None
+        self._asked = snapshot
+        if not self._owed:
+            self._owed, self._since = True, time.monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the pending computation if it is due."""
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        snapshot = self._asked
+        if snapshot is None or not self._owed or self._thinking:
+            return
+        if not self._reads and max(len(snapshot.workloads), len(snapshot.pods), len(snapshot.nodes)) < MANY:
+            self._owed = self._urgent = False
+            self._show(self._answer(snapshot))
+            return
+        if not (self._urgent or self._screen.is_current):
+            # The screen is not active; when it is again, it requests the newest Snapshot.
+            self._owed = False
+            return
+        wait = max(self._rested - time.monotonic(), self._screen.console_app.pace.wait(self._since))
+        if wait > 0 and not self._urgent:
+            self._timer = self._screen.set_timer(wait, self._begin)
+            return
+        self._owed = self._urgent = False
+        self._thinking = True
+        self._screen.run_worker(partial(self._think, snapshot), thread=True, group=GROUP)
+
+    def _think(self, snapshot: Snapshot) -> None:
+        with nullcontext() if self._reads else _TURN:
+            began = time.thread_time()
+            answer = self._answer(snapshot)
+            # CPU time only: waiting for keys or other programs does not count.
+            took = time.thread_time() - began
+        if not get_current_worker().is_cancelled:
+            self._screen.call_later(self._done, answer, took)
+
+    def _done(self, answer: Answer, took: float) -> None:
+        self._thinking = False
+        self._rested = time.monotonic() + SHARE * took
+        self._screen.safely(partial(self._show, answer))
+        self._begin()

@@ -1,0 +1,285 @@
+"""Columns and rows of a table as data: filter, order, cursor and marks, without drawing.
+
+Columns as data: content, width and sort order of a table's columns, and the choice of those that fit a screen.
+
+The rows of a table: filter, order, cursor and marks, without drawing.
+
+Cursor and marks belong to rows, not to positions: they stay on their rows after a refresh, sort or filter, and
+disappear with them.
+
+The filter syntax: `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar
+
+from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.ui.paint import Cell, plain
+
+T = TypeVar("T")
+
+GAP = 1
+"""Cells between two columns."""
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a table of rows of type T."""
+
+    title: str
+    cell: Callable[[T], Cell]
+    id: str = ""
+    """`name`, `age`, `priority`, `status` and `usage` have a sort key of their own (N, A, P, S, U)."""
+    width: int = 8
+    """Width in cells; for a flexible column the least width."""
+    flex: int = 0
+    """Share of the remaining width; 0 keeps `width`."""
+    align: Literal["left", "right"] = "left"
+    sort: Callable[[T], Any] | None = None
+    """Sort key; without it the column cannot be sorted."""
+    down: bool = False
+    """Sorts descending first, as usual for numbers."""
+    rank: int = 0
+    """0 always stays; a narrow screen drops the columns of the highest rank first."""
+
+
+WITH_UNITS = 7
+"""Width of `128 MIG`."""
+
+
+def with_room_for_units(columns: Sequence[Column[T]], units: Iterable[str]) -> tuple[Column[T], ...]:
+    """The same columns, with a wider GPU column where some amounts show another unit."""
+    if all(unit == WHOLE_GPU.noun for unit in units):
+        return tuple(columns)
+    return tuple(replace(one, width=max(WITH_UNITS, one.width)) if one.id == "usage" else one for one in columns)
+
+
+Layout = tuple[tuple[Column[T], int], ...]
+"""Columns with their widths, from left to right."""
+
+
+def fit(columns: Sequence[Column[T]], width: int, wide: bool = False) -> Layout[T]:
+    """Choose the columns that fit into `width` and give each its width; `wide` keeps all of them."""
+    chosen = list(columns)
+    while not wide and len(chosen) > 1 and _least(chosen) > width:
+        last = max(range(len(chosen)), key=lambda index: (chosen[index].rank, index))
+        if chosen[last].rank == 0:
+            break
+        del chosen[last]
+    spare = max(0, width - _least(chosen))
+    shares = sum(column.flex for column in chosen)
+    widths = [column.width + (spare * column.flex // shares if shares else 0) for column in chosen]
+    return tuple(zip(chosen, widths, strict=True))
+
+
+def _least(columns: Sequence[Column[T]]) -> int:
+    return sum(column.width for column in columns) + GAP * (len(columns) - 1)
+
+
+def total(layout: Layout[T]) -> int:
+    """The width of a row."""
+    return sum(width for _, width in layout) + GAP * max(0, len(layout) - 1)
+
+
+Labels = Mapping[str, str]
+Test = Callable[[str, Labels], bool]
+
+
+class FilterError(ValueError):
+    """The text is not a valid filter; the message says why."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A parsed filter: tells whether a row with a text and labels passes."""
+
+    text: str
+    passes: Test
+    by_labels: bool = False
+    """Tests only the labels; other filters test only the text."""
+    word: str = ""
+    """The whole word that it looks for, if any: most often a name."""
+
+
+def parse_filter(text: str) -> Filter | None:
+    """Read `regex`, `!regex`, `-l key=value,key!=value,key,!key`, `-f fuzzy` or `-w word`; None for nothing.
+
+    Raises FilterError.
+    """
+    stripped = text.strip()
+    if not stripped or stripped in ("!", "-l", "-f", "-w"):
+        return None
+    if stripped.startswith("-l "):
+        return Filter(stripped, _labels(stripped[3:]), by_labels=True)
+    if stripped.startswith("-f "):
+        return Filter(stripped, _fuzzy(stripped[3:]))
+    if stripped.startswith("-w "):
+        word = stripped[3:].strip()
+        return Filter(stripped, _regex(rf"(?<!\S){re.escape(word)}(?!\S)"), word=word)
+    if stripped.startswith("!"):
+        inner = _regex(stripped[1:])
+        return Filter(stripped, lambda row, labels: not inner(row, labels))
+    return Filter(stripped, _regex(stripped))
+
+
+def _regex(text: str) -> Test:
+    try:
+        search = re.compile(text, re.IGNORECASE).search
+    except re.error as error:
+        place = f" at column {error.pos + 1}" if error.pos is not None else ""
+        raise FilterError(f"invalid regular expression: {error.msg}{place}") from error
+    return lambda row, labels: search(row) is not None
+
+
+def _fuzzy(text: str) -> Test:
+    """The letters in order, with anything between them."""
+    search = re.compile(".*?".join(map(re.escape, text.replace(" ", ""))), re.IGNORECASE).search
+    return lambda row, labels: search(row) is not None
+
+
+def _labels(text: str) -> Test:
+    """A Kubernetes label selector (equality and existence); all terms must match."""
+    terms = [_label(term.strip()) for term in text.split(",") if term.strip()]
+    return lambda row, labels: all(term(row, labels) for term in terms)
+
+
+def _label(term: str) -> Test:
+    if "!=" in term:
+        key, _, value = (part.strip() for part in term.partition("!="))
+        return lambda row, labels: labels.get(key) != value
+    if "=" in term:
+        key, _, value = (part.strip() for part in term.replace("==", "=").partition("="))
+        return lambda row, labels: labels.get(key) == value
+    if term.startswith("!"):
+        return lambda row, labels: term[1:].strip() not in labels
+    return lambda row, labels: term in labels
+
+
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Rows(Generic[T]):
+    """All rows of a table and the view of them. Mutates; after a change of `filter` or the like, call `arrange`."""
+
+    def __init__(
+        self,
+        key: Callable[[T], str],
+        *,
+        labels: Callable[[T], Mapping[str, str]],
+        fault: Callable[[T], bool],
+        follow: bool,
+    ) -> None:
+        self.key = key
+        self._labels = labels
+        self._fault = fault
+        self._follow = follow
+        self.columns: tuple[Column[T], ...] = ()
+        self.all: Sequence[T] = ()
+        self.order: Sequence[T] = ()
+        """The filtered and sorted rows."""
+        self.cursor = 0
+        self.cursor_key: str | None = None
+        self.chosen = False
+        """Whether the operator moved the cursor; until then it stays on the first row."""
+        self.marks: set[str] = set()
+        self._last_mark: str | None = None
+        self.sorting: tuple[Column[T], bool] | None = None
+        """The sort column, and whether the order is descending."""
+        self.filter: Filter | None = None
+        self.faults_only = False
+        self._texts: dict[int, tuple[T, str]] = {}
+        """id() of a row → the row and the text of all its cells, kept while the row is the same object."""
+
+    @property
+    def current(self) -> T | None:
+        """The row under the cursor."""
+        return self.order[self.cursor] if self.cursor < len(self.order) else None
+
+    @property
+    def marked(self) -> list[T]:
+        """The marked rows, in the order of the table."""
+        return [row for row in self.all if self.key(row) in self.marks] if self.marks else []
+
+    def place(self, index: int) -> None:
+        """Put the cursor on the row with this number, or the nearest one."""
+        self.cursor = max(0, min(index, len(self.order) - 1))
+        self.cursor_key = None if self.current is None else self.key(self.current)
+
+    def find(self, key: str) -> int | None:
+        """The number of the row with this key. Rows seldom move far, so it is looked for around the cursor first."""
+        order, cursor = self.order, self.cursor
+        for away in range(max(cursor + 1, len(order) - cursor)):
+            for index in (cursor - away, cursor + away):
+                if 0 <= index < len(order) and self.key(order[index]) == key:
+                    return index
+        return None
+
+    def arrange(self) -> bool:
+        """Filter and sort again, and put the cursor back on its row, or on its neighbour if the row is gone.
+
+        True if the position of the row under the cursor changed, so that the table may have to scroll.
+        """
+        if self.marks:
+            self.marks &= {self.key(row) for row in self.all}
+        self.order = self._sorted(self._filtered(self.all))
+        rests = self.cursor == 0 and (self._follow or not self.chosen)
+        index = self.find(self.cursor_key) if self.cursor_key is not None and not rests else None
+        moved = index is not None and index != self.cursor
+        self.place(self.cursor if index is None else index)
+        return moved
+
+    def _filtered(self, rows: Sequence[T]) -> Sequence[T]:
+        if self.faults_only:
+            rows = [row for row in rows if self._fault(row)]
+        if self.filter is None:
+            return rows
+        passes = self.filter.passes
+        if self.filter.by_labels:
+            return [row for row in rows if passes("", self._labels(row))]
+        return [row for row, text in zip(rows, self.texts(rows), strict=True) if passes(text, NO_LABELS)]
+
+    def _sorted(self, rows: Sequence[T]) -> Sequence[T]:
+        if self.sorting is None or self.sorting[0].sort is None:
+            return rows
+        return sorted(rows, key=self.sorting[0].sort, reverse=self.sorting[1])
+
+    def texts(self, rows: Iterable[T]) -> Iterator[str]:
+        """All cells of each row as one text to search in. The first time it is slow: some 10 µs a row."""
+        known = self._texts
+        if len(known) > 2 * len(self.all) + 1000:
+            known.clear()
+        for row in rows:
+            entry = known.get(id(row))
+            if entry is None or entry[0] is not row:
+                entry = known[id(row)] = (row, " ".join(plain(column.cell(row)) for column in self.columns))
+            yield entry[1]
+
+    def forget_texts(self) -> None:
+        """Drop the cached texts after a change of columns."""
+        self._texts.clear()
+
+    def sort_by(self, column: Column[T]) -> None:
+        """Sort by a column; a second time reverses the order, a third time drops it."""
+        if self.sorting is None or self.sorting[0] is not column:
+            self.sorting = (column, column.down)
+        elif self.sorting[1] is column.down:
+            self.sorting = (column, not column.down)
+        else:
+            self.sorting = None
+
+    def toggle_mark(self) -> None:
+        """Mark or unmark the row under the cursor."""
+        if self.cursor_key is not None:
+            self.marks ^= {self.cursor_key}
+            self._last_mark = self.cursor_key
+
+    def mark_range(self) -> None:
+        """Mark everything between the last mark and the cursor."""
+        if self.cursor_key is None:
+            return
+        start = self.find(self._last_mark) if self._last_mark is not None else None
+        first, last = sorted((self.cursor if start is None else start, self.cursor))
+        self.marks |= {self.key(row) for row in self.order[first : last + 1]}
+        self._last_mark = self.cursor_key
