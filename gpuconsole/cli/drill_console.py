@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.cli.logs import log_to
+from gpuconsole.cli.run import log_to
 from gpuconsole.cli.sources import status_of
 from gpuconsole.config import Config
 from gpuconsole.insight.drill import DrillSession

@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of, whole_named
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.subjects import whole_named
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
 from gpuconsole.insight.forecast.calibration import PastEstimate, calibrate, coverage
 from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory

@@ -1,22 +1,163 @@
-"""`gpuconsole lint`: errors and likely mistakes in the combination of manifests."""
+"""`gpuconsole lint`: errors and likely mistakes in the combination of manifests.
 
+Input of `lint`: the cluster of each scenario, or that of the manifests alone, with file positions.
+"""
+
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.bundled import resolve
-from gpuconsole.cli.linting import Gathered, LintedCluster, gather
-from gpuconsole.cli.options import OpenRequest, policed
-from gpuconsole.insight.linting import LintFinding, LintLevel, lint
+from gpuconsole.cli.options import OpenRequest, policed, resolve
+from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.scenarios import scenario_findings, unreported, wrong_expectations
+from gpuconsole.cli.sources import catalogue_for
+from gpuconsole.insight.linting import LintEngines, LintFacts, LintFinding, LintLevel, lint
 from gpuconsole.insight.linting import schedulers as comments
+from gpuconsole.insight.linting.facts import object_name, placed_by
 from gpuconsole.insight.tables import counted
+from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.findings import path_text
+from gpuconsole.model.documents.sources import SourceText, read_sources
+from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.manifests import Finding as Unusable
+from gpuconsole.model.manifests.loaded import LoadedObject
+from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
+from gpuconsole.scheduling.volcano.config import VolcanoPolicy
+from gpuconsole.scheduling.volcano.scheduler_conf import ParsedVolcanoConfiguration, read_configuration
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario import Scenario, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
+
+CONFIGURATION = "volcano-scheduler.conf"
+OWN = ("cohort-cycle",)
+"""Codes of unusable manifests that lint reports itself."""
+Places = Mapping[str, LoadedObject]
+"""Object name in findings → its position."""
+
+
+class LintedCluster(Struct, frozen=True):
+    """One cluster to lint, with the positions of its objects."""
+
+    facts: LintFacts
+    places: Places
+    file: str
+    """File of the scheduler configuration, or of the scenario."""
+    line: int = 1
+    """First line of the scheduler configuration."""
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """Contents of all files."""
+
+    clusters: tuple[LintedCluster, ...]
+    unusable: tuple[Finding, ...]
+    """Objects that cannot be used as written."""
+    sources: tuple[SourceText, ...]
+
+
+def gather(files: Sequence[str], request: OpenRequest) -> Gathered:
+    """Read files, folders and `-`. Raises SourceError and FindingsError for a catalogue that cannot be read."""
+    stdin = sys.stdin.read() if "-" in files else None
+    sources = tuple(read_sources(files, stdin))
+    schedulers = {source.name: read for source in sources if (read := _scheduler(source)) is not None}
+    loaded = load(files, stdin=stdin)
+    unusable = [
+        one
+        for one in loaded.findings
+        if one.severity is Severity.ERROR and one.file not in schedulers and one.code not in OWN
+    ]
+    clusters: list[LintedCluster] = []
+    for number, origin in enumerate(loaded.origins):
+        try:
+            scenario = _scenario(loaded, number, request)
+        except ScenarioError as error:
+            unusable += unreported(scenario_findings(error, origin, loaded.lines[number]), loaded)
+        else:
+            clusters.append(_of_scenario(loaded, number, request, scenario))
+            unusable += unreported(wrong_expectations(scenario, origin, loaded.lines[number]), loaded)
+    if not loaded.scenario:
+        clusters += _of_manifests(loaded, schedulers, request)
+    return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
+
+
+def _scheduler(source: SourceText) -> ParsedVolcanoConfiguration | None:
+    """Read Volcano's scheduler configuration from a file; None for any other file."""
+    if "tiers" not in source.text and "actions" not in source.text:
+        return None
+    read = read_configuration(source.text, source.name)
+    other = any(finding.code == "no-configuration" or not finding.path for finding in read.errors)
+    return read if not other or Path(source.name).name == CONFIGURATION else None
+
+
+def _of_manifests(
+    loaded: LoadedManifests, schedulers: Mapping[str, ParsedVolcanoConfiguration], request: OpenRequest
+) -> Iterator[LintedCluster]:
+    """The cluster that manifests define; one for each scheduler configuration."""
+    places = _places(loaded.entries, "")
+    policy = with_kueue(SimPolicy(), request, loaded.configurations, loaded.objects)
+    known = request.kueue_config is not None or bool(request.feature_gates) or bool(loaded.configurations)
+    kueue = policy.kueue if known or (policy.kueue is not None and policy.kueue.transformations) else None
+    if not schedulers:
+        yield LintedCluster(LintFacts(loaded.objects, LintEngines(kueue=kueue)), places, "")
+    for name, read in schedulers.items():
+        yield LintedCluster(
+            LintFacts(loaded.objects, LintEngines(kueue=kueue, volcano=read, volcano_name=name)), places, name
+        )
+
+
+def _scenario(loaded: LoadedManifests, number: int, request: OpenRequest) -> Scenario:
+    """Raises ScenarioError."""
+    document, origin = loaded.scenario[number], loaded.origins[number]
+    return load_scenario(
+        [document],
+        origin,
+        objects=loaded.objects,
+        folder=Path(origin).parent if Path(origin).is_file() else None,
+        catalogue=catalogue_for(request, [document]),
+    )
+
+
+def _of_scenario(loaded: LoadedManifests, number: int, request: OpenRequest, scenario: Scenario) -> LintedCluster:
+    """The cluster of a scenario, with everything that its steps create."""
+    origin = loaded.origins[number]
+    facts = LintFacts(_objects(scenario), _engines(scenario.policy, request, origin))
+    places = {**_places(loaded.entries, ""), **_places(loaded.entries, origin)}
+    return LintedCluster(facts, places, origin, loaded.lines[number](("engine", "placement", "conf")))
+
+
+def _objects(scenario: Scenario) -> list[Object]:
+    created = (
+        obj
+        for step in scenario.steps
+        for command in step.commands
+        if isinstance(command, Submit)
+        for obj in command.objects
+    )
+    return [*scenario.objects, *created]
+
+
+def _engines(policy: SimPolicy, request: OpenRequest, origin: str) -> LintEngines:
+    volcano = read_configuration(policy.placement.conf) if isinstance(policy.placement, VolcanoPolicy) else None
+    return LintEngines(
+        placement=placed_by(policy.placement),
+        kueue=policy.kueue if policy.kueue is None else with_kueue(policy, request).kueue,
+        unqueued=policy.kueue is None,
+        volcano=volcano,
+        volcano_name=origin,
+        own_file=False,
+        capacity=policy.capacity,
+    )
+
+
+def _places(entries: Sequence[LoadedObject], scope: str) -> dict[str, LoadedObject]:
+    return {object_name(entry.obj): entry for entry in entries if entry.scope == scope}
+
 
 FORMAT = 1
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

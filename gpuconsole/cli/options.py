@@ -1,7 +1,14 @@
-"""Options shared by all commands that open a cluster: `FILES… | --live | --snapshot FILE`, and how to build it."""
+"""Options shared by all commands that open a cluster, bundled fixtures by name, and the text of findings.
+
+Options shared by all commands that open a cluster: `FILES… | --live | --snapshot FILE`, and how to build it.
+
+Bundled fixtures by name: `simulate three-nodes` needs no path.
+
+Text form of findings about files.
+"""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +19,9 @@ from msgspec.structs import replace
 
 from gpuconsole import assets
 from gpuconsole.config import Config, load
+from gpuconsole.errors import UsageError
+from gpuconsole.model.documents.findings import Finding
+from gpuconsole.model.text import clean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -105,3 +115,36 @@ def clustered(function: Function) -> Function:
     for decorator in reversed(decorators):
         command = decorator(command)
     return command  # type: ignore[no-any-return]
+
+
+DEFAULT = "default"
+"""The fixture of a bare `gpuconsole`."""
+FOLDERS = ("scenarios", "drills", "clusters")
+
+
+def resolve(files: Sequence[str]) -> list[str]:
+    """Replace names of bundled fixtures by their paths; an existing path has precedence. Raises UsageError."""
+    resolved = []
+    for file in files:
+        there = file == "-" or (file and Path(file).exists())
+        bundled = None if there else fixtures().get(file)
+        if bundled is None and not there:
+            known = ", ".join(sorted(fixtures()))
+            raise UsageError(f"{file or 'an empty name'}: no such file, folder or bundled fixture ({known})")
+        resolved.append(file if bundled is None else str(bundled))
+    return resolved
+
+
+def fixtures() -> dict[str, Path]:
+    """Name → path of every bundled fixture."""
+    root = assets.folder("fixtures")
+    return {path.stem: path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))}
+
+
+def as_line(finding: Finding) -> str:
+    """Format a finding as compilers do: position, severity, problem, fix."""
+    subject = " ".join(part for part in (finding.object, finding.path) if part)
+    where = f"{finding.file}:{finding.line}: {finding.severity}:"
+    return clean(
+        " ".join([where, f"{subject}:" if subject else "", f"{finding.problem}; {finding.remedy}"]).replace("  ", " ")
+    )

@@ -1,24 +1,37 @@
-"""Configures the simulated Kueue: a Configuration file and feature gates override the scenario."""
+"""Configures the simulated Kueue: a Configuration file and feature gates override the scenario.
 
-from collections.abc import Iterable, Sequence
+Kueue's feature gates from the command line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
 from msgspec.structs import replace
 
-from gpuconsole.cli.findings import as_line
-from gpuconsole.cli.gates import gates_of
-from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.options import OpenRequest, as_line
 from gpuconsole.errors import InputError, UsageError
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.objects import Object
+from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig, hami_transformations
 from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.scheduling.kueue.configuration.loading import policy as policy_of
 from gpuconsole.scheduling.kueue.configuration.reading import read
 from gpuconsole.sim.policy import SimPolicy
+
+
+def gates_of(text: str, named: Mapping[str, bool] | None = None) -> dict[str, bool]:
+    """Parse `--feature-gates`; `named` are those of a Configuration, which exclude the option in Kueue.
+
+    Raises UsageError for gates that are unknown to Kueue.
+    """
+    wrong = gates.problems(text, named)
+    if wrong:
+        raise UsageError("\n".join(f"--feature-gates: {problem}" for problem in wrong))
+    return gates.resolve(gates.parse(text))
 
 
 class PolicyError(InputError):

@@ -1,22 +1,48 @@
-"""`gpuconsole preemptions`: preemption history with victim, preemptor, rule, candidates and lost work."""
+"""`gpuconsole preemptions`: preemption history with victim, preemptor, rule, candidates and lost work.
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+Output of `gpuconsole preemptions`, as JSON and as text.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import CommandAnswer, Origin, QuestionContext, answering, lines_of, nothing_said, say
-from gpuconsole.cli.bundled import fixtures
-from gpuconsole.cli.options import OpenRequest, configured
-from gpuconsole.cli.preemptions_report import Body, PreemptionEntry, as_document, as_text
-from gpuconsole.cli.subjects import subject_named
+from gpuconsole.cli.answering import (
+    CommandAnswer,
+    Origin,
+    QuestionContext,
+    answering,
+    lines_of,
+    nothing_said,
+    say,
+    subject_named,
+)
+from gpuconsole.cli.options import OpenRequest, configured, fixtures
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.index.unqueued_work import pods_of
-from gpuconsole.insight.preemption.history import PreemptionRow, about, chain, preemption_stats, rows
-from gpuconsole.model.clock import SECOND, format_time
+from gpuconsole.insight.preemption.history import (
+    WORDS,
+    EvictionCycle,
+    PreemptionCount,
+    PreemptionRow,
+    PreemptionStats,
+    about,
+    at_least,
+    chain,
+    preemption_stats,
+    rows,
+    shares,
+    whose,
+)
+from gpuconsole.insight.tables import counted, table
+from gpuconsole.model.clock import SECOND, format_span, format_time
+from gpuconsole.model.decisions import PreemptionTrace
+from gpuconsole.model.device_units import device_cell
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
@@ -24,6 +50,223 @@ from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries
 from gpuconsole.store import recorder as sessions
 from gpuconsole.store.schema import earlier_sessions
+from gpuconsole.ui.names import called
+
+MOST = 20
+"""Maximum number of preemptions in the text output."""
+PAIRS = 5
+"""Maximum number of pairs of a preemption loop in the text output."""
+
+
+class PreemptionEntry(Struct, frozen=True, kw_only=True):
+    """One preemption in the JSON output."""
+
+    time: str
+    victim: str
+    victim_queue: str
+    victim_path: str
+    victim_priority: int | None
+    """Null if unknown, like all other fields."""
+    gpus: int | None
+    unit: str
+    """Unit of `gpus`."""
+    by: str
+    by_queue: str
+    by_path: str
+    by_priority: int | None
+    reason: str
+    rule: str
+    lost_gpu_hours: float | None
+    """Null if unknown: it ran before it was observed."""
+    cost: float | None
+    freed_after_seconds: float | None
+    """Null before the release, or if unknown."""
+    freed_at_most: bool
+    """The release was not observed: the time is an upper bound."""
+    freed_unknown: bool
+    by_known: bool
+    """False if only the preemptor's UID is known."""
+    by_admitted: str | None
+    in_vain: bool
+    nth: int
+    thrash: bool
+    chain: tuple[str, ...]
+    message: str
+    choice: PreemptionTrace | None
+    choice_as_of: str | None
+    """Time of the state on which our engine reconstructed the choice; null if the scheduler recorded it."""
+
+
+class Body(Struct, frozen=True):
+    """The JSON answer, newest preemption first."""
+
+    workload: str
+    summary: PreemptionStats
+    preemptions: tuple[PreemptionEntry, ...]
+
+
+def as_document(body: Body) -> dict[str, Any]:
+    """Convert the answer to JSON types; a sum of losses none of which is known is null."""
+    document: dict[str, Any] = to_builtins(body)
+    _without_noughts(document["summary"])
+    return document
+
+
+def _without_noughts(sums: dict[str, Any]) -> None:
+    """Replace sums without a known part by null, here and in the counts below."""
+    times = sums.get("times", sums.get("preemptions", 0))
+    for name, unknown in (("lost_gpu_hours", "unknown"), ("cost", "unpriced")):
+        if times and sums.get(unknown) == times:
+            sums[name] = None
+    for below in sums.values():
+        for one in below if isinstance(below, list | tuple) else ():
+            if isinstance(one, dict):
+                _without_noughts(one)
+
+
+def as_text(body: Body) -> list[str]:
+    """Format the answer: each preemption in full for a single workload, else a table and counts."""
+    found, summary = body.preemptions, body.summary
+    if not found:
+        return [f"no preemptions{f' of or for {called(body.workload)}' if body.workload else ''}"]
+    lines = _sums(summary)
+    if body.workload:
+        for one in found[:MOST]:
+            lines += ["", *_preemption_text(one)]
+    else:
+        lines += ["", *table(HEAD, [_row(one) for one in found[:MOST]])]
+    if len(found) > MOST:
+        lines.append(f"and {len(found) - MOST} older; -o json lists all")
+    return lines if body.workload else [*lines, *_counts(summary)]
+
+
+def _sums(summary: PreemptionStats) -> list[str]:
+    lines = [f"{counted(summary.preemptions, 'preemption')}: {_lost(summary, summary.preemptions)}"]
+    if summary.unplaced:
+        lines.append(f"{counted(summary.unplaced, 'preemptor')} still unscheduled")
+    if summary.in_vain:
+        lines.append(f"{counted(summary.in_vain, 'preemption')} wasted: the preemptor ended before it was scheduled")
+    for what, cycles in (("queues", summary.queue_cycles), ("workloads", summary.cycles)):
+        lines += [text for cycle in cycles[:MOST] for text in _loop(what, cycle)]
+    return lines
+
+
+def _lost(summed: PreemptionStats | EvictionCycle, times: int) -> str:
+    hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
+    every = summed.unpriced == times > 0
+    cost = "cost unknown" if every else at_least(f"${summed.cost:.2f}", summed.unpriced, times)
+    return f"{hours} GPU-hours lost, {cost}"
+
+
+def _loop(what: str, cycle: EvictionCycle) -> Iterator[str]:
+    """A preemption loop: its sums, then who preempted whom, the most frequent first."""
+    times = counted(cycle.times, "preemption")
+    yield f"preemption loop of {len(cycle.names)} {what}, {times}: {_lost(cycle, cycle.times)}"
+    shown = cycle.pairs[:PAIRS]
+    yield from (f"  {pair.times:>4}×  {called(pair.victim)} ← {called(pair.by)}" for pair in shown)
+    if more := len(cycle.pairs) - len(shown):
+        yield f"         and {counted(more, 'more pair')}; -o json lists all"
+
+
+HEAD = ("WHEN", "VICTIM", "GPUS", "PREEMPTOR", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "RELEASED AFTER", "TIMES")
+
+
+def _row(one: PreemptionEntry) -> tuple[object, ...]:
+    mine, other = one.victim_priority, one.by_priority
+    higher = mine is not None and other is not None and mine < other
+    priorities = f"{_given(mine)}{' < ' if higher else ', '}{_given(other)}"
+    lost, cost = _number(one.lost_gpu_hours, 1), _number(one.cost, 2)
+    again = f"{one.nth}{' (loop)' if one.thrash else ''}"
+    victim, by = called(one.victim), called(one.by)
+    return one.time, victim, _held(one), by, one.rule, priorities, lost, cost, _freed(one), again
+
+
+def _held(one: PreemptionEntry) -> object:
+    return "–" if one.gpus is None else device_cell(one.gpus, one.unit)
+
+
+def _given(number: int | None) -> int | str:
+    return "–" if number is None else number
+
+
+def _number(amount: float | None, digits: int) -> str:
+    return "–" if amount is None else f"{amount:.{digits}f}"
+
+
+def _freed(one: PreemptionEntry) -> str:
+    if one.freed_after_seconds is None:
+        return "–" if one.freed_unknown else "not yet"
+    return f"{'≤ ' if one.freed_at_most else ''}{format_span(round(one.freed_after_seconds * SECOND))}"
+
+
+def _preemption_text(one: PreemptionEntry) -> list[str]:
+    gpus = (counted(one.gpus, one.unit),) if one.gpus is not None else ()
+    victim = _about(one.victim_path or one.victim_queue, one.victim_priority, *gpus)
+    by = _about(one.by_path or one.by_queue, one.by_priority)
+    outcome = f"{called(one.by)} was admitted at {one.by_admitted}"
+    if not one.by_known:
+        outcome = "outcome of the preemptor unknown"
+    elif one.by_admitted is None:
+        outcome = f"{called(one.by)} {'ended before it was scheduled' if one.in_vain else 'is still unscheduled'}"
+    freed = "quota release time unknown" if one.freed_unknown else "quota not released yet"
+    if one.freed_after_seconds is not None:
+        freed = f"quota released after {_freed(one).replace('≤', 'at most')}"
+    lines = [
+        f"{one.time}  {called(one.victim)} ({victim})",
+        f"  preempted by {called(one.by)} ({by}): {one.rule}",
+        f"  lost {_loss(one)}; {freed}; {outcome}",
+    ]
+    if len(one.chain) > 2:
+        lines.append(f"  chain: {' <- '.join(map(called, one.chain))}")
+    return [*lines, *_considered(one.choice, one.choice_as_of or "")] if one.choice is not None else lines
+
+
+def _about(queue: str, priority: int | None, *more: str) -> str:
+    said = f"priority {'unknown' if priority is None else priority}"
+    return ", ".join((*filter(None, (queue,)), said, *more))
+
+
+def _loss(one: PreemptionEntry) -> str:
+    if one.lost_gpu_hours is None:
+        return "unknown GPU-hours (it ran before it was observed)"
+    cost = "cost unknown" if one.cost is None else f"${one.cost:.2f}"
+    return f"{one.lost_gpu_hours:.1f} GPU-hours, {cost}"
+
+
+def _considered(choice: PreemptionTrace, as_of: str) -> list[str]:
+    if choice.differs:
+        return [f"  {whose(choice, as_of)}"]
+    title = f"  candidates, in preemption order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
+    rows = [("   ", called(one.workload), one.queue, one.priority, WORDS[one.verdict]) for one in choice.considered]
+    lines = table(("", "WORKLOAD", "QUEUE", "PRIORITY", "OUTCOME"), rows)
+    return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
+
+
+def _counts(summary: PreemptionStats) -> list[str]:
+    parts = (
+        ("RULE", summary.rules),
+        ("VICTIM", summary.victims),
+        ("PREEMPTOR", summary.causers),
+        ("VICTIM QUEUE", summary.victim_queues),
+        ("PREEMPTOR QUEUE", summary.causing_queues),
+    )
+    return [text for name, counts in parts for text in ("", *_counted(name, counts))]
+
+
+def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
+    return table(
+        (name, "TIMES", "LOST GPU-H", "COST $"),
+        [
+            (
+                called(one.name),
+                one.times,
+                at_least(f"{one.lost_gpu_hours:.1f}", one.unknown, one.times),
+                at_least(f"{one.cost:.2f}", one.unpriced, one.times),
+            )
+            for one in counts[: MOST // 2]
+        ],
+    )
+
 
 VERSION = 5
 RECORDED = 10_000

@@ -1,4 +1,7 @@
-"""`gpuconsole run`: opens the console on the terminal. Builds the whole object graph and closes it."""
+"""`gpuconsole run`: opens the console on the terminal. Builds the whole object graph and closes it.
+
+Logging to a file only, as the terminal belongs to the console.
+"""
 
 import logging
 import signal
@@ -8,6 +11,9 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +22,6 @@ from msgspec.structs import replace
 
 from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
-from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
@@ -25,11 +30,49 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import USUAL, Console
 from gpuconsole.services.status import ConsoleStatus
+from gpuconsole.store.private import make_private_file, make_private_folder
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
     from gpuconsole.ui.screens.global_actions import Contexts
+
+
+LARGEST = 5_000_000
+KEPT = 2
+
+
+class PrivateLog(RotatingFileHandler):
+    """A log file that only its owner may read, also after rotation."""
+
+    def _open(self) -> TextIOWrapper:
+        make_private_file(Path(self.baseFilename))
+        return super()._open()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Ignore errors: the terminal belongs to the console, and a full disk stays full for the next line."""
+
+
+def log_to(file: Path, level: str) -> str:
+    """Send all logging from a level on to a file, which is rotated at 5 MB.
+
+    Returns why no log can be written and what to do; empty on success.
+    """
+    problem = ""
+    handler: logging.Handler = logging.NullHandler()
+    try:
+        make_private_folder(file.parent)
+        handler = PrivateLog(file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+    except OSError as error:
+        problem = f"Cannot write the log: {file}: {error.strerror}; set GPUCONSOLE_STATE_DIR to a writable folder"
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    return problem
+
 
 LOG = logging.getLogger(__name__)
 

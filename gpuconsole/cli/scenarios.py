@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.cli.findings import as_line
+from gpuconsole.cli.options import as_line
 from gpuconsole.insight.expectations import ExpectError, read_expectation
 from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity

@@ -1,25 +1,320 @@
-"""`gpuconsole simulate`: runs the simulator headless and prints a report or the events."""
+"""`gpuconsole simulate`: runs the simulator headless and prints a report or the events.
+
+The report of `simulate`: event counts, a row per queue, a row per workload, and the events.
+"""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 import msgspec
+from msgspec import Struct, to_builtins
 
 from gpuconsole.cli.options import OpenRequest, clustered, configured
-from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, report
 from gpuconsole.cli.scenarios import misread_expectations
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
-from gpuconsole.insight.cost import pools
-from gpuconsole.model.clock import Span, Time, format_exactly, format_span, parse_span
+from gpuconsole.insight.cost import MachinePool, pools
+from gpuconsole.insight.index.demand import amount_of
+from gpuconsole.insight.index.pods import phase_of
+from gpuconsole.insight.preemption.history import NOTHING_LOST, LostWork, lost_by_one
+from gpuconsole.insight.tables import table
+from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time, parse_span
+from gpuconsole.model.device_units import WHOLE_GPU, device_cell, short_amount
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.conformance_run import run_lines
 from gpuconsole.sim.engine import Simulation, write_snapshot
+from gpuconsole.ui.names import called
+
+_STATES = {
+    HistoryEventKind.SUBMITTED: "pending",
+    HistoryEventKind.PENDING: "pending",
+    HistoryEventKind.RESERVED: "quotaReserved",
+    HistoryEventKind.ADMITTED: "admitted",
+    HistoryEventKind.STARTED: "running",
+    HistoryEventKind.EVICTED: "evicted",
+    HistoryEventKind.REQUEUED: "pending",
+    HistoryEventKind.FINISHED: "finished",
+    HistoryEventKind.FAILED: "failed",
+    HistoryEventKind.DELETED: "deleted",
+}
+
+
+VERSION = 4
+"""Of the document of `-o json`: a workload's state is its phase by Kueue's conditions and its pods since 2; since 3
+`gpus` counts what `unit` names, since 4 also of `pools`."""
+
+
+class EventRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of `-o jsonl`: unset fields are omitted, `t` is RFC 3339."""
+
+    t: str
+    type: str
+    workload: str
+    queue: str
+    by: str | None = None
+    reason: str | None = None
+    gpus: int | None = None
+    unit: str = WHOLE_GPU.noun
+    """What `gpus` counts; left out for GPUs."""
+    node: str | None = None
+
+
+class Detail(EventRecord, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of `-o json`, with its pod and the scheduler's message."""
+
+    pod: str | None = None
+    message: str | None = None
+
+
+def record(line: HistoryEvent) -> EventRecord:
+    """The short record of an event; a pod without a Workload object counts as its own workload."""
+    return EventRecord(**_facts(line))
+
+
+def _detail(line: HistoryEvent) -> Detail:
+    pod = line.pod if line.workload not in ("", line.pod) else ""
+    return Detail(**_facts(line), pod=pod or None, message=line.message or None)
+
+
+def _facts(line: HistoryEvent) -> dict[str, Any]:
+    return {
+        "t": format_time(line.time),
+        "type": line.what.value,
+        "workload": line.workload or line.pod,
+        "queue": line.queue,
+        "by": line.by or None,
+        "reason": line.reason or None,
+        "gpus": line.gpus or None,
+        "unit": line.unit,
+        "node": line.node or None,
+    }
+
+
+class QueueRow(Struct, rename="camel"):
+    """Totals of a ClusterQueue. Mutable while events are added up."""
+
+    queue: str
+    admitted: int = 0
+    preempted: int = 0
+    evicted: int = 0
+    finished: int = 0
+    waited: Span = 0
+    """Total waiting time of all admissions."""
+    lost: LostWork = NOTHING_LOST
+
+    @property
+    def mean_wait(self) -> Span:
+        return self.waited // self.admitted if self.admitted else 0
+
+
+class WorkloadTotals(Struct, rename="camel"):
+    """Outcome of a workload. Mutable while events are added up."""
+
+    workload: str
+    queue: str = ""
+    gpus: int = 0
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
+    state: str = "pending"
+    submitted: Time | None = None
+    """None where no such event was selected."""
+    started: Time | None = None
+    ended: Time | None = None
+    evictions: int = 0
+
+
+class SimulationReport(Struct, frozen=True, kw_only=True):
+    """The whole report that `simulate` prints."""
+
+    start: Time
+    end: Time
+    seed: int
+    counts: dict[str, int]
+    queues: list[QueueRow]
+    workloads: list[WorkloadTotals]
+    events: list[Detail]
+
+
+def report(lines: Sequence[HistoryEvent], *, before: Snapshot, after: Snapshot, seed: int) -> SimulationReport:
+    """Summarize the events between two snapshots."""
+    return SimulationReport(
+        start=before.time,
+        end=after.time,
+        seed=seed,
+        counts=dict(sorted(Counter(line.what.value for line in lines).items())),
+        queues=_queues(lines),
+        workloads=_workloads(lines, before, after),
+        events=[_detail(line) for line in lines],
+    )
+
+
+def as_json(report: SimulationReport) -> dict[str, Any]:
+    """The report as JSON values: times as RFC 3339, durations in seconds."""
+    return {
+        "version": VERSION,
+        "start": format_time(report.start),
+        "end": format_time(report.end),
+        "seed": report.seed,
+        "counts": report.counts,
+        "queues": [_queue_facts(row) for row in report.queues],
+        "workloads": [{**to_builtins(row), **_moments(row)} for row in report.workloads],
+        "events": report.events,
+    }
+
+
+def _queue_facts(row: QueueRow) -> dict[str, Any]:
+    """A queue as JSON values; losses are null where none of them is known."""
+    lost, facts = row.lost, to_builtins(row)
+    del facts["lost"]
+    return {
+        **facts,
+        "waited": row.waited / SECOND,
+        "meanWait": row.mean_wait / SECOND,
+        "lostGpuHours": lost.gpu_hours if lost.unknown < max(1, lost.times) else None,
+        "cost": lost.cost if lost.unpriced < max(1, lost.times) else None,
+        "lossesUnknown": lost.unknown,
+    }
+
+
+def pools_as_text(rows: Sequence[MachinePool]) -> list[str]:
+    """The table of node pools; empty where there are none."""
+    cells = [
+        (
+            *(
+                row.name,
+                row.autoscaler,
+                row.nodes,
+                f"{row.used}/{short_amount(row.gpus, row.unit)}",
+                row.spot,
+                row.launched,
+                row.gone,
+            ),
+            *(row.interrupted, f"{row.hourly:.2f}", f"{row.idle_hourly:.2f}", f"{row.spent:.2f}"),
+        )
+        for row in rows
+    ]
+    heads = (
+        *("POOL", "AUTOSCALER", "NODES", "GPUS", "SPOT", "LAUNCHED", "REMOVED"),
+        *("INTERRUPTED", "USD/H", "IDLE USD/H", "USD"),
+    )
+    return [*table(heads, cells), ""] if cells else []
+
+
+def _moments(row: WorkloadTotals) -> dict[str, str | None]:
+    moments = {"submitted": row.submitted, "started": row.started, "ended": row.ended}
+    return {name: None if time is None else format_time(time) for name, time in moments.items()}
+
+
+def as_text(report: SimulationReport) -> list[str]:
+    """The report as text; times are relative to the start."""
+    queues = [_cells(row) for row in report.queues]
+    workloads = [
+        (
+            *(called(w.workload), w.queue, device_cell(w.gpus, w.unit), w.state),
+            *(_since(report, time) for time in (w.submitted, w.started, w.ended)),
+            w.evictions,
+        )
+        for w in report.workloads
+    ]
+    return [
+        *table(("QUEUE", "ADMITTED", "PREEMPTED", "EVICTED", "FINISHED", "MEAN WAIT", "LOST GPU-H", "COST $"), queues),
+        "",
+        *table(("WORKLOAD", "QUEUE", "GPUS", "STATE", "SUBMITTED", "STARTED", "ENDED", "EVICTIONS"), workloads),
+        "",
+        f"{format_time(report.start)} to {format_time(report.end)}, seed {report.seed}: "
+        + (", ".join(f"{number:,} {name}" for name, number in report.counts.items()) or "nothing happened"),
+    ]
+
+
+def _cells(row: QueueRow) -> tuple[object, ...]:
+    lost, cost = row.lost.hours_text(".1f"), row.lost.cost_text(f"{row.lost.cost:.2f}")
+    return row.queue, row.admitted, row.preempted, row.evicted, row.finished, format_span(row.mean_wait), lost, cost
+
+
+def _since(report: SimulationReport, time: Time | None) -> str:
+    if time is None:
+        return "–"
+    sign = "+" if time >= report.start else ""
+    return sign + format_exactly(time - report.start)
+
+
+def _queues(lines: Iterable[HistoryEvent]) -> list[QueueRow]:
+    rows: dict[str, QueueRow] = {}
+    for line in lines:
+        if not line.queue:
+            continue
+        row = rows.setdefault(line.queue, QueueRow(line.queue))
+        match line.what:
+            case HistoryEventKind.ADMITTED:
+                row.admitted += 1
+                row.waited += line.waited
+            case HistoryEventKind.PREEMPTED:
+                row.preempted += 1
+            case HistoryEventKind.EVICTED:
+                row.evicted += 1
+                row.lost += lost_by_one(line)
+            case HistoryEventKind.FINISHED:
+                row.finished += 1
+    return sorted(rows.values(), key=lambda row: row.queue)
+
+
+def _at_first(before: Snapshot, workload: Workload) -> WorkloadTotals:
+    gpus, unit = amount_of(before, workload)
+    began = workload.condition("Admitted")
+    return WorkloadTotals(
+        workload=workload.key,
+        queue=workload.cluster_queue,
+        gpus=gpus,
+        unit=unit,
+        state=phase_of(before, workload).value,
+        submitted=workload.created,
+        started=began.since if began is not None and began.status else None,
+        evictions=workload.evictions,
+    )
+
+
+def _workloads(lines: Iterable[HistoryEvent], before: Snapshot, after: Snapshot) -> list[WorkloadTotals]:
+    rows = {workload.key: _at_first(before, workload) for workload in before.workloads.all()}
+    own = {line.workload for line in lines if line.what is HistoryEventKind.SUBMITTED}
+    for line in lines:
+        name = line.workload or line.pod
+        # A pending pod of a job is no state of its workload; the job's own row shows it as pending.
+        of_a_job = line.what is HistoryEventKind.PENDING and bool(line.pod) and name not in own
+        if line.what not in _STATES or not name or of_a_job:
+            continue
+        row = rows.get(name)
+        if row is None:
+            row = rows[name] = WorkloadTotals(name)
+        row.state = _STATES[line.what]
+        row.queue = line.queue or row.queue
+        row.gpus, row.unit = (line.gpus, line.unit) if line.gpus else (row.gpus, row.unit)
+        row.evictions += line.what is HistoryEventKind.EVICTED
+        if line.what is HistoryEventKind.SUBMITTED:
+            row.submitted = line.time
+        if line.what is HistoryEventKind.STARTED and row.started is None:
+            row.started = line.time
+        row.ended = (
+            line.time
+            if line.what in (HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
+            else None
+        )
+    for workload in after.workloads.all():
+        if (known := rows.get(workload.key)) is not None:
+            known.state = phase_of(after, workload).value
+            ready = workload.condition("PodsReady")
+            if known.started is None and ready is not None and ready.status:
+                # The next slice of an elastic job takes over running pods: nothing starts, so there is no event.
+                known.started = ready.since
+    return list(rows.values())
+
 
 SLICES = 200
 """Steps of the progress bar."""

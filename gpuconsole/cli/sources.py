@@ -1,19 +1,22 @@
-"""Opens a simulation from manifests, a scenario, a saved snapshot, a live cluster or a bundled fixture."""
+"""Opens a simulation from manifests, a scenario, a saved snapshot, a live cluster or a bundled fixture.
 
+Reads saved Snapshot files, and explains what is wrong with an invalid one.
+"""
+
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole import assets
-from gpuconsole.cli.bundled import DEFAULT, resolve
-from gpuconsole.cli.findings import as_line
-from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.options import DEFAULT, OpenRequest, as_line, resolve
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.saved import saved_in, with_overrides
 from gpuconsole.cli.scenarios import LineOf, placed, wrong_expectations
 from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
@@ -27,10 +30,10 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests, Severity, load
 from gpuconsole.model.manifests.loading import admitting_all
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import Object, insane_values
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import FORMAT, KUEUES, Snapshot, SnapshotFile, decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.config import KaiPolicy
@@ -39,11 +42,120 @@ from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim import distributions as latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
-from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.engine import Simulation, policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError
+
+REMEDY = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"
+SHOWN = 5
+"""Number of keys shown of a document that is not a snapshot."""
+_PLACED = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`")
+_OBJECT = re.compile(r"objects\[(?P<number>\d+)\]\.?(?P<path>.*)")
+
+
+def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
+    """Read a saved Snapshot, and the policy of the simulation that it was saved from, if any. Raises SourceError."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SourceError(str(file), error.strerror or str(error)) from error
+    saved = _decoded(file, data)
+    wrong = next(insane_values(saved.objects), None)
+    if wrong is not None:
+        raise SourceError(str(file), wrong)
+    try:
+        return saved, policy_of_snapshot(saved)
+    except UnicodeDecodeError as error:
+        raise _not_utf_8(file, data) from error
+    except msgspec.DecodeError as error:
+        raise SourceError(str(file), f"policy: {error}") from error
+
+
+def _decoded(file: Path, data: bytes) -> SnapshotFile:
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        raise SourceError(str(file), _wrong(_document(data), str(error))) from error
+    except UnicodeDecodeError as error:
+        raise _not_utf_8(file, data) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SourceError(str(file), f"not a snapshot: {why}; {REMEDY}") from error
+
+
+def _not_utf_8(file: Path, data: bytes) -> SourceError:
+    """The position in a file that is not UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        said = f"not valid UTF-8: byte {data[error.start]:#04x} at position {error.start}; {REMEDY}"
+        return SourceError(str(file), said, line)
+    return SourceError(str(file), f"its strings are not valid UTF-8; {REMEDY}")
+
+
+def _document(data: bytes) -> Any:
+    """The JSON document; None if what follows its first wrong value is not JSON."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _wrong(document: Any, problem: str) -> str:
+    """The error of a JSON document: not a Snapshot, or an invalid field."""
+    if not isinstance(document, dict):
+        return f"not a snapshot, but {_kind_of(document)}; {REMEDY}"
+    if document.get("format", FORMAT) != FORMAT:
+        return problem
+    if not ("objects" in document and "time" in document):
+        return f"not a snapshot: `time` and `objects` are required, {_keys(document)}; {REMEDY}"
+    found = _PLACED.fullmatch(problem)
+    if found is None:
+        return problem
+    text = found["problem"]
+    place = _OBJECT.fullmatch(found["path"])
+    where = found["path"] if place is None else f"{_name(document['objects'], int(place['number']))} {place['path']}"
+    return f"{where.rstrip()}: {text[:1].lower()}{text[1:]}; save the cluster again with `gpuconsole snapshot save`"
+
+
+def _kind_of(value: Any) -> str:
+    match value:
+        case list():
+            return f"a list of {counted(len(value), 'value')}"
+        case str():
+            return "a string"
+        case None:
+            return "null"
+        case _:
+            return "a number" if type(value) is not bool else "true or false"
+
+
+def _keys(document: dict[str, Any]) -> str:
+    """The keys that a document has instead."""
+    if not document:
+        return "found nothing"
+    shown = ", ".join(islice((clean(key) for key in document), SHOWN))
+    more = len(document) - SHOWN
+    return f"found {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def _name(objects: Any, number: int) -> str:
+    """The name of the object with this number, by its own fields."""
+    obj = objects[number] if isinstance(objects, list) and number < len(objects) else None
+    fields = (obj.get(key) for key in ("type", "namespace", "name")) if isinstance(obj, dict) else ()
+    return "/".join(clean(part) for part in fields if isinstance(part, str) and part) or f"objects[{number}]"
+
+
+def with_overrides(saved: SnapshotFile, request: OpenRequest) -> SnapshotFile:
+    """The file without assumptions about Kueue that a given Configuration replaces."""
+    if request.kueue_config is None and not request.feature_gates:
+        return saved
+    assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
+    return replace(saved, seen=replace(saved.seen, assumed=assumed))
+
 
 START: Time = parse_time(SCENARIO_START)
 """Start time of a simulation of plain manifests: always the same Monday morning."""

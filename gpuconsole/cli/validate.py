@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 import click
 import msgspec
 
-from gpuconsole.cli.bundled import resolve
-from gpuconsole.cli.findings import as_line
+from gpuconsole.cli.options import as_line, resolve
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.text import clean
@@ -74,7 +73,7 @@ def _gates(text: str) -> Mapping[str, bool]:
     if not text:
         return {}
     # Imported only here: the engine is needed only for feature gates.
-    from gpuconsole.cli.gates import gates_of
+    from gpuconsole.cli.policy import gates_of
 
     return gates_of(text)
 

@@ -1,6 +1,12 @@
-"""The command `gpuconsole whatif`: changes simulated in a fork, compared with the baseline."""
+"""The command `gpuconsole whatif`: changes simulated in a fork, compared with the baseline.
+
+Text of a what-if: outcome of the requested work, victims, and baseline and changed numbers side by side.
+
+The option `gpuconsole whatif --engine`: the same jobs under Kueue and other schedulers, side by side.
+"""
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,26 +16,389 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
-from gpuconsole.cli.engine_comparison import ENGINES, compared
-from gpuconsole.cli.findings import as_line
+from gpuconsole.cli.options import as_line
 from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
-from gpuconsole.cli.whatif_report import as_text
-from gpuconsole.errors import UsageError
+from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
-from gpuconsole.insight.whatif.answer import verdict
-from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
-from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
+from gpuconsole.insight.health.engines import engines
+from gpuconsole.insight.tables import counted, seconds, table
+from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.insight.whatif.engine_comparison import (
+    ComparedJob,
+    ComparedQueue,
+    EngineComparison,
+    EngineTotals,
+    compare_engines,
+)
+from gpuconsole.insight.whatif.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome, what_if, what_if_steps
+from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_exactly, format_seconds, format_tenths, format_time
+from gpuconsole.model.device_units import device_cell
 from gpuconsole.model.documents.metadata import GeneratedNames
+from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.sim.policy import Substitute
+from gpuconsole.scheduling.volcano.config import HELM_CONF
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
+from gpuconsole.sim.policy import SimPolicy, Substitute
+from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.sim.scenario_steps import Changes, read_changes
-from gpuconsole.ui.names import named
+from gpuconsole.sim.substitutes import load_of, queued, under
+from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
+
+NOTHING = "–"
+MOST = 50
+"""Maximum lines per table; the JSON document has all."""
+
+
+def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list[str]:
+    """The outcome: verdict, requested work, victims, numbers; `against` names the changes of the baseline, if any.
+
+    Without `of_nodes`, numbers that depend on nodes are unknown.
+    """
+    said = "no change can be applied" if answer.in_vain else FEASIBLE
+    head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}{rests_on(answer)}"
+    lines = [named(verdict(answer)), head, *_first([f"refused: {text}" for text in answer.refused])]
+    lines += _first([f"no change (already so): {named(text)}" for text in answer.so_already])
+    lines += _first([f"admits no workloads: {closed.queue}: {closed.why}" for closed in answer.closed])
+    lines += _outcomes(answer.outcomes, answer.time)
+    lines += [f"with {against}: {line}" for line in _outcomes(answer.against, answer.time)]
+    if answer.in_vain or answer.empty:
+        return lines
+    lines += _evicted("DIRECT VICTIMS", answer.victims, answer.time, freed=True)
+    lines += _evicted("OWN EVICTIONS", answer.own_evictions, answer.time)
+    lines += _evicted("KNOCK-ON EVICTIONS", answer.knock_on, answer.time)
+    lines += _evicted("AVOIDED EVICTIONS", answer.spared, answer.time)
+    lines += _shifts(answer.shifts, answer.time)
+    return [*lines, "", *_numbers(answer, against, of_nodes)]
+
+
+def _first(lines: Sequence[str], more: str = "") -> list[str]:
+    """The first lines and the number of the others; `more` describes these."""
+    return [*lines[:MOST], *_left(len(lines), more)]
+
+
+def _left(count: int, more: str = "") -> list[str]:
+    """A line with the number of omitted lines; none if all are shown."""
+    return [f"… and {count - MOST:,} more{more} (-o json has all)"] if count > MOST else []
+
+
+def _outcomes(outcomes: Sequence[WhatIfOutcome], start: Time) -> list[str]:
+    rest = outcomes[MOST:]
+    late = sum(outcome.admitted is None for outcome in rest)
+    return _first([_outcome(one, start) for one in outcomes], f", {late:,} of them not admitted before the horizon")
+
+
+def _outcome(outcome: WhatIfOutcome, start: Time) -> str:
+    what = f"{called(outcome.workload)}, {counted(outcome.gpus, outcome.unit)}"
+    if outcome.admitted is None:
+        own = f" ({outcome.text})" if outcome.text and outcome.text != outcome.why else ""
+        runs = in_some_runs(outcome.admitted_range)
+        return f"{what}: not admitted before the horizon{runs}. {named(outcome.why)}{own}"
+    where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
+    nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
+    late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
+    if outcome.admitted < start:
+        return f"{what}: already admitted since {seconds(outcome.admitted)}{late}"
+    runs = in_runs(outcome.admitted_range, start)
+    at = _at_tenths(outcome.admitted, start) if runs else _at(outcome.admitted, start)
+    return f"{what}: admitted at {at}{runs}{where}{nodes}{_starts(outcome, start)}{late}"
+
+
+def _starts(outcome: WhatIfOutcome, start: Time) -> str:
+    """The start, if it is a range."""
+    runs = in_runs(outcome.started_range, start)
+    return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
+
+
+def _evicted(title: str, workloads: Sequence[EvictedWorkload], start: Time, *, freed: bool = False) -> list[str]:
+    """A table of evicted workloads; with `freed`, also when their quota and nodes are free."""
+    if not workloads:
+        return []
+    rows = [
+        (
+            called(one.workload),
+            one.queue,
+            device_cell(one.gpus, one.unit),
+            one.evictions,
+            _at(one.first, start),
+            *((_at_tenths(one.released, start), _at_tenths(one.pods_gone, start)) if freed else ()),
+            _and_more([called(name) for name in one.by]),
+            _and_more(one.rules),
+            f"{one.lost_gpu_hours:.1f}",
+            f"${one.cost:,.2f}",
+            _at(one.returns, start),
+        )
+        for one in workloads
+    ]
+    when = ("TIMES", "FIRST", *(("RELEASED", "PODS GONE") if freed else ()))
+    head = (title, "QUEUE", "GPUS", *when, "BY", "RULE", "LOST GPU-H", "COST", "RESTART")
+    return ["", *_table(head, rows)]
+
+
+def _and_more(names: Sequence[str]) -> str:
+    """The first name and the number of the others."""
+    if not names:
+        return NOTHING
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _shifts(shifts: tuple[StartShift, ...], start: Time) -> list[str]:
+    if not shifts:
+        return []
+    rows = [
+        (called(s.workload), s.queue, device_cell(s.gpus, s.unit), _at(s.without, start), _at(s.changed, start))
+        for s in shifts
+    ]
+    return ["", *_table(("START TIME CHANGES", "QUEUE", "GPUS", "BASELINE", "CHANGED"), rows)]
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]:
+    """The first rows and the number of the others."""
+    return [*table(head, rows[:MOST]), *_left(len(rows))]
+
+
+def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
+    used = (
+        (f"{answer.unit}s in use", answer.gpus_now, answer.gpus_without, answer.gpus),
+        (f"{answer.unit}s in the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
+        (
+            "mean utilization",
+            NOTHING,
+            _percent(answer.gpu_hours_without, answer.capacity_hours_without),
+            _percent(answer.gpu_hours, answer.capacity_hours),
+        ),
+    )
+    hourly = ("node cost per hour", NOTHING, f"${answer.hourly_without:,.2f}", f"${answer.hourly:,.2f}")
+    rows = [
+        *_queues(answer),
+        *(used if of_nodes else [_unknown(row[0]) for row in used]),
+        ("wait p50", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
+        ("wait p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
+        ("pending: quota", NOTHING, answer.waiting_without, answer.waiting),
+        *_besides("admission checks", answer.checking_without, answer.checking),
+        *(_besides("scheduling", answer.placeless_without, answer.placeless) if of_nodes else ()),
+        ("fairness (Jain's index)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
+        ("GPU-hours lost", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
+        ("cost of lost work", NOTHING, f"${answer.cost_without:,.2f}", f"${answer.cost:,.2f}"),
+        hourly if of_nodes else _unknown(hourly[0]),
+    ]
+    baseline = f"WITH {against}" if against else "BASELINE"
+    when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
+    left = _left(len(answer.queues), " queues")
+    return [*table((when, "NOW", baseline, "CHANGED"), [tuple(map(str, row)) for row in rows]), *left]
+
+
+def _unknown(what: str) -> tuple[object, ...]:
+    return (what, NOTHING, NOTHING, NOTHING)
+
+
+def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ...]]:
+    """A row for workloads that hold quota and do not run yet; none if there are none."""
+    if without or changed:
+        yield f"pending: {what}", NOTHING, without, changed
+
+
+def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
+    for queue in answer.queues[:MOST]:
+        with_quota = f"{queue.used}/{queue.nominal}" if queue.nominal != queue.nominal_now else queue.used
+        amounts = (f"{queue.used_now}/{queue.nominal_now}", queue.used_without, with_quota)
+        yield (f"{queue.queue}, {queue.unit}s", *amounts)
+        if {queue.borrowed_now, queue.borrowed_without, queue.borrowed} != {queue.borrowed}:
+            yield (f"{queue.queue}, borrowed", queue.borrowed_now, queue.borrowed_without, queue.borrowed)
+        shares = (f"{share:.0f}%" for share in (queue.share_now, queue.share_without, queue.share))
+        yield (f"{queue.queue}, % of max quota", *shares)
+
+
+def _percent(gpu_hours: float, capacity: float) -> str:
+    return f"{100 * gpu_hours / capacity:.1f}%" if capacity else NOTHING
+
+
+def _index(fairness: float | None) -> str:
+    return NOTHING if fairness is None else f"{fairness:.2f}"
+
+
+def _span(span: Span | None) -> str:
+    return NOTHING if span is None else format_seconds(span)
+
+
+def _at_tenths(moment: Time | None, start: Time) -> str:
+    return NOTHING if moment is None else f"+{format_tenths(moment - start)}"
+
+
+def _at(moment: Time | None, start: Time) -> str:
+    return NOTHING if moment is None else f"+{format_seconds(moment - start)}"
+
+
+KIND, ENGINES_VERSION = "EngineComparison", 1
+KUEUE = "kueue"
+ENGINES = (KUEUE, *(substitute.value for substitute in Substitute))
+HORIZON = 24 * HOUR
+
+
+def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> CommandAnswer:
+    """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare."""
+    if lacking := missing_for_forecast(asked.simulation.snapshot()):
+        return nothing_said(KIND, lacking, ENGINES_VERSION)
+    scenario, seed = asked.scenario, asked.simulation.seed
+    if scenario is None:
+        scenario = load_of(asked.found or asked.simulation.snapshot(), asked.simulation.policy, seed)
+    text = _conf(conf)
+    loads = [scenario, *(_under(scenario, name, text) for name in dict.fromkeys(chosen))]
+    runs = [(engine_name(load.policy), build(load, seed=seed, gpus_per_node=asked.gpus_per_node)) for load in loads]
+    answer = compare_engines(runs, HORIZON if horizon is None else horizon)
+    return CommandAnswer(
+        kind=KIND, body=engines_as_body(answer), lines=list(engines_as_text(answer)), version=ENGINES_VERSION
+    )
+
+
+def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
+    return queued(scenario) if name == KUEUE else under(scenario, Substitute(name), conf)
+
+
+def engine_name(policy: SimPolicy) -> str:
+    """Admission and placement engine: `Kueue 0.19, kube-scheduler`."""
+    known = engines(policy)
+    return ", ".join(engine.name for engine in (known.admission, known.placement) if engine.name)
+
+
+def _conf(file: Path | None) -> str:
+    """Text of the volcano-scheduler.conf; without a file that of the Helm chart. Raises FindingsError."""
+    if file is None:
+        return HELM_CONF
+    source = read_file(file)
+    if source.troubles:
+        raise SourceError(str(file), source.troubles[0].problem)
+    wrong = [f"{one.file}:{one.line}: {one.problem}" for one in read_configuration(source.text, str(file)).errors]
+    if wrong:
+        raise FindingsError("\n".join(wrong))
+    return source.text
+
+
+_engine_comparison_SPANS = {"wait_median", "wait_p95", "wait_longest"}
+_MOMENTS = {"time", "horizon", "submitted", "started", "finished"}
+
+
+def engines_as_body(answer: EngineComparison) -> dict[str, Any]:
+    """The comparison as plain values: times as RFC 3339, durations in seconds."""
+    return {
+        **_engine_comparison_plain(answer),
+        "engines": [_with_utilization(totals) for totals in answer.engines],
+        "queues": [_engine_comparison_plain(queue) for queue in answer.queues],
+        "jobs": [
+            {**_engine_comparison_plain(job), "courses": [_engine_comparison_plain(course) for course in job.courses]}
+            for job in answer.jobs
+        ],
+    }
+
+
+def _with_utilization(totals: EngineTotals) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in _engine_comparison_plain(totals).items():
+        plain[name] = value
+        if name == "capacity_hours":
+            plain["utilization"] = totals.utilization
+    return plain
+
+
+def _engine_comparison_plain(obj: Struct) -> dict[str, Any]:
+    return dict(_engine_comparison_field(obj, name, getattr(obj, name)) for name in obj.__struct_fields__)
+
+
+def _engine_comparison_field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
+    if name in _engine_comparison_SPANS:
+        spans = [None if span is None else span / SECOND for span in (value if isinstance(value, tuple) else (value,))]
+        return f"{name}_seconds", spans if isinstance(value, tuple) else spans[0]
+    if name in _MOMENTS and not isinstance(obj, EngineTotals | ComparedQueue):
+        return name, None if value is None else format_time(value)
+    return name, msgspec.to_builtins(value)
+
+
+def engines_as_text(answer: EngineComparison) -> Iterator[str]:
+    """The comparison as text: totals, queues, jobs."""
+    length = format_exactly(answer.horizon - answer.time)
+    yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
+    yield ""
+    names = [totals.engine.upper() for totals in answer.engines]
+    yield from table(("", *names), [(label, *map(cell, answer.engines)) for label, cell in _rows(len(answer.jobs))])
+    if answer.queues:
+        yield ""
+        yield from _engine_comparison_queues(answer, names)
+    if answer.jobs:
+        yield ""
+        yield from _jobs(answer, names)
+
+
+def _rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
+    return (
+        ("jobs started", lambda totals: f"{totals.started:,}"),
+        ("jobs finished", lambda totals: f"{totals.finished:,}"),
+        ("jobs not started", lambda totals: f"{jobs - totals.started:,}"),
+        ("wait p50", lambda totals: _engine_comparison_span(totals.wait_median)),
+        ("wait p95", lambda totals: _engine_comparison_span(totals.wait_p95)),
+        ("wait max", lambda totals: _engine_comparison_span(totals.wait_longest)),
+        ("mean GPU utilization", lambda totals: _engine_comparison_percent(totals.utilization)),
+        ("preemptions", lambda totals: f"{totals.preemptions:,}"),
+        ("evictions", lambda totals: f"{totals.evictions:,}"),
+        ("GPU-hours used", lambda totals: f"{totals.gpu_hours:,.1f}"),
+        ("GPU-hours lost", lambda totals: f"{totals.lost_gpu_hours:,.1f}"),
+        ("cost of lost work", lambda totals: f"${totals.lost_cost:,.2f}"),
+    )
+
+
+def _engine_comparison_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+    rows = [
+        (
+            queue.queue,
+            queue.jobs,
+            *(
+                f"{started} started, {_engine_comparison_span(wait)} median wait, {hours:.1f} GPU-h"
+                for started, wait, hours in zip(queue.started, queue.wait_median, queue.gpu_hours, strict=True)
+            ),
+        )
+        for queue in answer.queues
+    ]
+    return table(("QUEUE", "JOBS", *names), rows)
+
+
+def _jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+    """Table of the first jobs with their waits."""
+    rows = [
+        (
+            job.job,
+            job.queue,
+            job.gpus,
+            _engine_comparison_at(job.submitted, answer.time),
+            *_engine_comparison_starts(job),
+        )
+        for job in answer.jobs[:MOST]
+    ]
+    lines = table(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows)
+    more = len(answer.jobs) - MOST
+    return [*lines, f"… and {more:,} more (-o json has all)"] if more > 0 else lines
+
+
+def _engine_comparison_starts(job: ComparedJob) -> Iterator[str]:
+    for course in job.courses:
+        wait = "not started" if course.started is None else _engine_comparison_span(course.started - job.submitted)
+        yield f"{wait}, evicted {course.evictions}×" if course.evictions else wait
+
+
+def _engine_comparison_at(time: Time, start: Time) -> str:
+    return f"+{format_seconds(time - start)}"
+
+
+def _engine_comparison_span(span: Span | None) -> str:
+    return NOTHING if span is None else format_seconds(span)
+
+
+def _engine_comparison_percent(part: float | None) -> str:
+    return NOTHING if part is None else f"{100 * part:.1f}%"
+
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TIMES = {

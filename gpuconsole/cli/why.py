@@ -6,8 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering
-from gpuconsole.cli.subjects import subject_named
+from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, subject_named
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import WhyPending, rehearsal_of, rehearsal_on, unblocking, why

@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole import __version__
 from gpuconsole.cli import COMMANDS
-from gpuconsole.cli.bundled import fixtures
+from gpuconsole.cli.options import fixtures
 from tests.cli.line import Line
 
 QUEUES = """

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.cli.junit import Suite, as_junit
+from gpuconsole.cli.drill import Suite, as_junit
 from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict
 from gpuconsole.model.clock import MINUTE
 from tests.cli.line import Line

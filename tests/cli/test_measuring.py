@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.cli.measuring import measure
+from gpuconsole.cli.live import measure
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import KueueEndpointSettings, TelemetrySettings
 from gpuconsole.errors import UsageError

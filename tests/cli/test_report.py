@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.cli.report import as_json, as_text, report
+from gpuconsole.cli.simulate import as_json, as_text, report
 from gpuconsole.model.clock import MINUTE, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.workloads import Condition

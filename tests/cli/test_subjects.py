@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.cli.subjects import subject_named, whole_named
+from gpuconsole.cli.answering import subject_named, whole_named
 from gpuconsole.errors import UsageError
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import CronRules, Job

@@ -19,8 +19,8 @@ from gpuconsole.backends.kube.wire import FORMS as KUBERNETES
 from gpuconsole.cli import COMMANDS, INTERRUPTED, cli
 from gpuconsole.cli.answering import UNKNOWN
 from gpuconsole.cli.lint import LintLine as LintLine
-from gpuconsole.cli.preemptions_report import Body
-from gpuconsole.cli.report import Detail, EventRecord, QueueRow, WorkloadTotals
+from gpuconsole.cli.preemptions import Body
+from gpuconsole.cli.simulate import Detail, EventRecord, QueueRow, WorkloadTotals
 from gpuconsole.config import PREFIX, Config
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.antipatterns.patterns import AntiPattern

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.cli.whatif import as_body
-from gpuconsole.cli.whatif_report import as_text
+from gpuconsole.cli.whatif import as_body, as_text
 from gpuconsole.insight.whatif.answer import TimeRange, in_runs, verdict
 from gpuconsole.insight.whatif.comparison import RUNS, unexplained
 from gpuconsole.insight.whatif.futures import FutureEvents

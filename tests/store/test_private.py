@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.cli.logs import log_to
+from gpuconsole.cli.run import log_to
 from gpuconsole.store.schema import open_for_writing
 from tests.store.test_recorder import SUBMITTED, recorder_at
 
@@ -70,7 +70,7 @@ def test_what_earlier_versions_left_open_becomes_private(tmp_path: Path) -> None
 
 
 def test_a_new_log_is_private_and_stays_so_when_it_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuconsole.cli.logs.LARGEST", 200)
+    monkeypatch.setattr("gpuconsole.cli.run.LARGEST", 200)
     log_to(tmp_path / "state" / "gpuconsole.log", "info")
     for n in range(8):
         logging.getLogger("test").info("a line that is long enough to rotate the log: %s", n)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuconsole.cli.bundled import DEFAULT, fixtures
-from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.options import DEFAULT, OpenRequest, fixtures
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, MINUTE
