@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.health.engines import EnginesInForce
 from gpuconsole.insight.health.kueue_liveness import KueueProblem
-from gpuconsole.insight.index.positions import VisibilityPositions
-from gpuconsole.insight.index.queues import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event

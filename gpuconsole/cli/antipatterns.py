@@ -4,8 +4,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
-from gpuconsole.insight.antipatterns.findings import antipatterns, engines_of, unchecked_kinds
-from gpuconsole.insight.antipatterns.patterns import total_per_day
+from gpuconsole.insight.health.antipatterns import antipatterns, engines_of, total_per_day, unchecked_kinds
 from gpuconsole.insight.health.telemetry import utilization
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.events import Applied

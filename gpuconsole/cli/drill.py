@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.cli.options import OpenRequest, configured, policed, resolve
-from gpuconsole.cli.scenarios import LineOf
-from gpuconsole.cli.sources import FindingsError, read_drill, read_scenario
+from gpuconsole.cli.sources import FindingsError, LineOf, read_drill, read_scenario
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict, run_drill
 from gpuconsole.insight.tables import counted

@@ -8,8 +8,7 @@ import click
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of, whole_named
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
-from gpuconsole.insight.forecast.calibration import PastEstimate, calibrate, coverage
-from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory
+from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory, PastEstimate, calibrate, coverage
 from gpuconsole.insight.forecast.eta import RUNS
 from gpuconsole.insight.forecast.expected_start import Eta, corrected, current_position, expected_start, waits
 from gpuconsole.insight.index.capacity import cohort_cycle

@@ -30,7 +30,7 @@ from gpuconsole.insight.forecast.backtest import (
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, forecast, in_words
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import SECOND, Span, format_span, format_time
-from gpuconsole.model.device_units import device_cell
+from gpuconsole.model.devices import device_cell
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.options import OpenRequest, policed, resolve
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import scenario_findings, unreported, wrong_expectations
-from gpuconsole.cli.sources import catalogue_for
+from gpuconsole.cli.sources import catalogue_for, scenario_findings, unreported, wrong_expectations
 from gpuconsole.insight.linting import LintEngines, LintFacts, LintFinding, LintLevel, lint
 from gpuconsole.insight.linting import schedulers as comments
 from gpuconsole.insight.linting.facts import object_name, placed_by
@@ -25,7 +24,7 @@ from gpuconsole.model.documents.findings import path_text
 from gpuconsole.model.documents.sources import SourceText, read_sources
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.manifests import Finding as Unusable
-from gpuconsole.model.manifests.loaded import LoadedObject
+from gpuconsole.model.manifests.decoding import LoadedObject
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy

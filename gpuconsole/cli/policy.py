@@ -15,7 +15,7 @@ from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import KueueConfig, hami_transformations
 from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.scheduling.kueue.configuration.loading import policy as policy_of

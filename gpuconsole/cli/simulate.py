@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct, to_builtins
 
 from gpuconsole.cli.options import OpenRequest, clustered, configured
-from gpuconsole.cli.scenarios import misread_expectations
-from gpuconsole.cli.sources import open_simulation
+from gpuconsole.cli.sources import misread_expectations, open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.cost import MachinePool, pools
 from gpuconsole.insight.index.demand import amount_of
@@ -24,7 +23,7 @@ from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.preemption.history import NOTHING_LOST, LostWork, lost_by_one
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time, parse_span
-from gpuconsole.model.device_units import WHOLE_GPU, device_cell, short_amount
+from gpuconsole.model.devices import WHOLE_GPU, device_cell, short_amount
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean

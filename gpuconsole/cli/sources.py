@@ -1,11 +1,13 @@
 """Opens a simulation from manifests, a scenario, a saved snapshot, a live cluster or a bundled fixture.
 
 Reads saved Snapshot files, and explains what is wrong with an invalid one.
+
+Validation of scenarios: their objects and their problems, as findings with places.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,9 @@ from msgspec.structs import replace
 from gpuconsole import assets
 from gpuconsole.cli.options import DEFAULT, OpenRequest, as_line, resolve
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import LineOf, placed, wrong_expectations
 from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
+from gpuconsole.insight.expectations import ExpectError, read_expectation
 from gpuconsole.insight.health.engines import engines
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.autoscaling import NodePool
@@ -27,8 +29,9 @@ from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
 from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.manifests import LoadedManifests, Severity, load
+from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.manifests.loading import admitting_all
 from gpuconsole.model.objects import Object, insane_values
 from gpuconsole.model.prices import Prices, PricesError
@@ -40,13 +43,103 @@ from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.sim import distributions as latencies
+from gpuconsole.sim import run_times as latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation, policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError
+
+_PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
+_UNKNOWN = re.compile(r"(?:unknown key )?'([^']+)'")
+LineOf = Callable[[FieldPath], int]
+"""Field of a document → the line on which it stands."""
+_KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+FILES = "files"
+
+
+def with_scenarios(loaded: LoadedManifests) -> LoadedManifests:
+    """The loaded manifests, with the objects of their scenarios, or findings about these."""
+    objects, findings = list(loaded.objects), list(loaded.findings)
+    for document, origin, line_of in zip(loaded.scenario, loaded.origins, loaded.lines, strict=True):
+        try:
+            scenario = load_scenario([document], origin, folder=Path(origin).parent)
+        except ScenarioError as error:
+            problems = scenario_findings(error, origin, line_of)
+        else:
+            objects += scenario.objects
+            problems = wrong_expectations(scenario, origin, line_of)
+        findings += unreported(problems, loaded)
+    return replace(loaded, objects=tuple(objects), findings=tuple(findings))
+
+
+def unreported(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Finding]:
+    """The problems of a scenario without those that were already found when its files were loaded."""
+    known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
+    return [
+        problem
+        for problem in problems
+        if (problem.path != FILES or not loaded.has_errors) and (problem.file, problem.line, problem.path) not in known
+    ]
+
+
+def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:
+    """The problems of a single scenario or list of changes, each with its line."""
+    if len(lines) != 1:
+        return str(error)
+    return "\n".join(map(as_line, scenario_findings(error, origin, lines[0])))
+
+
+def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> list[Finding]:
+    """The problems of a scenario, each with its line."""
+    texts = (text.removeprefix(f"{origin}: ") for text in str(error).splitlines())
+    return sorted((_finding(text, origin, line_of) for text in texts), key=lambda finding: finding.line)
+
+
+def wrong_expectations(scenario: Scenario, origin: str, line_of: LineOf) -> list[Finding]:
+    """Expectations of a scenario that can never be checked, each with its line. Nothing is simulated."""
+    return [_finding(text, origin, line_of) for text in _wrong_expectations([step.expect for step in scenario.steps])]
+
+
+def misread_expectations(document: Mapping[str, Any]) -> Iterator[str]:
+    """Expectations of an unparsed scenario that can never be checked."""
+    steps = document.get("steps")
+    found = [step.get("expect") if isinstance(step, dict) else () for step in steps] if isinstance(steps, list) else []
+    yield from _wrong_expectations([expect if isinstance(expect, list) else () for expect in found])
+
+
+def _wrong_expectations(steps: Iterable[Iterable[Any]]) -> Iterator[str]:
+    for number, expect in enumerate(steps):
+        for position, item in enumerate(expect):
+            try:
+                read_expectation(item)
+            except ExpectError as error:
+                yield f"steps[{number}].expect[{position}]: {error}"
+
+
+def _finding(text: str, origin: str, line_of: LineOf) -> Finding:
+    """A finding from `path: problem; remedy`, with its line; for an unknown key, the line of that key."""
+    placed = _PLACE.fullmatch(text)
+    path, said = (placed[1], placed[2]) if placed else ("", text)
+    unknown = _UNKNOWN.match(said)
+    problem, _, remedy = said.partition("; ")
+    return Finding(
+        severity=Severity.ERROR,
+        file=origin,
+        line=line_of((*_scenario_keys(path), *([unknown[1]] if unknown else []))),
+        document=1,
+        path=path,
+        object="",
+        problem=problem,
+        remedy=remedy or "see docs/reference/scenarios.md and the bundled scenarios",
+        code="scenario",
+    )
+
+
+def _scenario_keys(path: str) -> FieldPath:
+    return tuple(int(number) if number else name for number, name in _KEY.findall(path))
+
 
 REMEDY = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"
 SHOWN = 5

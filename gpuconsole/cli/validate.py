@@ -52,7 +52,7 @@ def command(
     )
     if loaded.scenario:
         # Imported only here: few manifests are scenarios, and the simulator doubles the import time.
-        from gpuconsole.cli.scenarios import with_scenarios
+        from gpuconsole.cli.sources import with_scenarios
 
         loaded = with_scenarios(loaded)
     if loaded.configurations:

@@ -17,9 +17,8 @@ from msgspec import Struct
 
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.cli.options import as_line
-from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.sources import FindingsError
+from gpuconsole.cli.sources import FindingsError, placed
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
 from gpuconsole.insight.health.engines import engines
@@ -34,7 +33,7 @@ from gpuconsole.insight.whatif.engine_comparison import (
 )
 from gpuconsole.insight.whatif.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_exactly, format_seconds, format_tenths, format_time
-from gpuconsole.model.device_units import device_cell
+from gpuconsole.model.devices import device_cell
 from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.manifests import Severity, load
@@ -43,10 +42,9 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.scheduling.volcano.config import HELM_CONF
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.policy import SimPolicy, Substitute
-from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.sim.scenario import Scenario, build, load_of, queued, under
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.sim.scenario_steps import Changes, read_changes
-from gpuconsole.sim.substitutes import load_of, queued, under
 from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
 

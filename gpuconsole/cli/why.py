@@ -9,8 +9,18 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, subject_named
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.pending.reasons import PendingReason
-from gpuconsole.insight.pending.why import WhyPending, rehearsal_of, rehearsal_on, unblocking, why
-from gpuconsole.insight.pending.why_text import Mark, evidence_lines, flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.pending.why import (
+    Mark,
+    WhyPending,
+    evidence_lines,
+    flavor_lines,
+    rehearsal_of,
+    rehearsal_on,
+    room_lines,
+    suggestion_texts,
+    unblocking,
+    why,
+)
 from gpuconsole.insight.unblock.changes import in_words
 from gpuconsole.insight.unblock.placement_trial import PlacementResult
 from gpuconsole.insight.unblock.search import Suggestions

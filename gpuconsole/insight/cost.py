@@ -24,7 +24,7 @@ from gpuconsole.model.autoscaling import SPOT, NodeGroup, ProvisionedInstance, m
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_requests import pod_hourly
-from gpuconsole.model.device_units import ANY_DEVICE, DRA_DEVICE, WHOLE_GPU, DeviceUnit, added, in_one_unit, is_counted
+from gpuconsole.model.devices import ANY_DEVICE, DRA_DEVICE, WHOLE_GPU, DeviceUnit, added, in_one_unit, is_counted
 from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type, is_spot

@@ -13,8 +13,8 @@ from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQ
 from gpuconsole.model.snapshot import ALWAYS, QueueAssumptions, Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.distributions import MEASURED, Latencies, draw
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED, Latencies, draw
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

@@ -20,13 +20,20 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.expectation_state import DELETED, ExpectationState, ObjectNames
-from gpuconsole.insight.expectations import Expectation, ExpectationCheck, ExpectError, read_expectation
+from gpuconsole.insight.expectations import (
+    DELETED,
+    Expectation,
+    ExpectationCheck,
+    ExpectationState,
+    ExpectError,
+    ObjectNames,
+    read_expectation,
+)
 from gpuconsole.insight.preemption.history import rule_in_words
 from gpuconsole.model.clock import MINUTE, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Finish
 from gpuconsole.model.decisions import PreemptionTrace
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build

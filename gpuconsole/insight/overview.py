@@ -23,7 +23,7 @@ from gpuconsole.insight.index.queues import QueueCounts, checking, queue_index
 from gpuconsole.insight.index.quota_tree import QuotaNode
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, Time
-from gpuconsole.model.device_units import DRA_DEVICE, NO_UNITS, DeviceUnit, Units, added, order_of
+from gpuconsole.model.devices import DRA_DEVICE, NO_UNITS, DeviceUnit, Units, added, order_of
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import KEPT, Snapshot, row_changes
 

@@ -6,9 +6,14 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.device_units import (
+from gpuconsole.model.devices import (
     DRA_DEVICE,
+    NO_COUNTERS,
+    DeviceRequest,
     DeviceUnit,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
     Units,
     added,
     common,
@@ -16,7 +21,6 @@ from gpuconsole.model.device_units import (
     is_counted,
     unit_of,
 )
-from gpuconsole.model.devices import NO_COUNTERS, DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_template import PodSet, PodTemplate

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import PreemptionTrace
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.objects import TABLES, Object
 
 

@@ -17,10 +17,18 @@ from msgspec.structs import replace
 from gpuconsole.backends.base import Backend, Forkable, LiveBackend
 from gpuconsole.errors import HistoryError, NotSupportedError, UnseenError, WorkerError
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
-from gpuconsole.insight.forecast.calibration import Calibration, CoverageRecord, PastEstimate, calibrate, coverage
-from gpuconsole.insight.forecast.estimates import EstimateHistory, StartEstimates, calibrated
+from gpuconsole.insight.forecast.estimates import (
+    Calibration,
+    CoverageRecord,
+    EstimateHistory,
+    PastEstimate,
+    StartEstimates,
+    calibrate,
+    calibrated,
+    coverage,
+)
 from gpuconsole.insight.forecast.expected_start import corrected
-from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.pending.why import AdmissionView, Tried, rehearsal_of, rehearsal_on, trying, view_of, view_on
 from gpuconsole.insight.preemption.risk import EvictionRiskProgress, eviction_risk_steps
 from gpuconsole.insight.whatif.plan import PlanProgress, plan_steps

@@ -37,10 +37,9 @@ from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.health.engines import EnginesInForce, sharing
 from gpuconsole.insight.health.kueue_liveness import KueueProblem
-from gpuconsole.insight.health.trends import Trends, UtilizationSample
-from gpuconsole.insight.index import positions
-from gpuconsole.insight.index.positions import VisibilityPositions
-from gpuconsole.insight.index.queues import QueueMetrics
+from gpuconsole.insight.health.telemetry import Trends, UtilizationSample
+from gpuconsole.insight.index import queues as positions
+from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.preemption.history import Losses, lost_by
 from gpuconsole.model.clock import HOUR, Time

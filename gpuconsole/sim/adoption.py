@@ -24,7 +24,7 @@ from gpuconsole.model.jobs.workloads import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.requests import reserved_at
+from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.scheduling.volcano.jobs.tasks import TASK_INDEX, TASK_SPEC
@@ -40,7 +40,7 @@ from gpuconsole.sim.controllers import work as running
 from gpuconsole.sim.controllers import workloads as queue_conditions
 from gpuconsole.sim.controllers import workloads as requeue_after
 from gpuconsole.sim.controllers.admission_plugins import pod_priority
-from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.controllers.batch_job import job_pods, workload_pods
 from gpuconsole.sim.kernel import PodsGone, WorkEnds
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 

@@ -15,7 +15,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.labels import NO_LABELS, Toleration
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY, Resources
-from gpuconsole.sim.distributions import LogNormal, draw
+from gpuconsole.sim.run_times import LogNormal, draw
 
 GIB = 2**30
 ALWAYS = (1.0,) * 24

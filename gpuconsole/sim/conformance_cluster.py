@@ -20,7 +20,7 @@ from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
 from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import CheckState, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
-from gpuconsole.scheduling.kueue.admission_checks import PENDING, with_check
+from gpuconsole.scheduling.kueue.conditions import PENDING, with_check
 from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load_text

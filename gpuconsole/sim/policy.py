@@ -12,9 +12,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
-from gpuconsole.sim.distributions import Latencies, LogNormal
 from gpuconsole.sim.gpu_setup import BARE, GpuSetup
-from gpuconsole.sim.run_times import RunTimes
+from gpuconsole.sim.run_times import Latencies, LogNormal, RunTimes
 
 
 class Checks(StrEnum):

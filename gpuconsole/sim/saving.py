@@ -12,7 +12,7 @@ from gpuconsole.model.interning import intern
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
-from gpuconsole.scheduling.kueue.session_state import SessionState
+from gpuconsole.scheduling.kueue.session import SessionState
 from gpuconsole.scheduling.volcano.jobs.requests import Delayed
 from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.kernel import Kernel, SavedTimer

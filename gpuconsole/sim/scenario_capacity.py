@@ -37,8 +37,8 @@ from gpuconsole.sim.autoscaling.policy import (
     ScalingGroup,
     SpotPolicy,
 )
-from gpuconsole.sim.distributions import LogNormal
 from gpuconsole.sim.gpu_setup import BARE, GpuSetup, Mig, SharingRule, apply_gpu_setup
+from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario_form import (
     CapacityForm,
     Document,

@@ -20,9 +20,9 @@ from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import amount
 from gpuconsole.scheduling.kai.config import BadArgument, KaiPolicy, UsagePolicy, parse_configuration
-from gpuconsole.scheduling.kube import configuration as kube
+from gpuconsole.scheduling.kube import profile as kube
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
-from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load, policy
@@ -30,10 +30,10 @@ from gpuconsole.scheduling.kueue.configuration.reading import read
 from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
-from gpuconsole.sim import distributions as latencies
+from gpuconsole.sim import run_times as latencies
 from gpuconsole.sim.arrivals import ALWAYS, ArrivalStream, JobSize
-from gpuconsole.sim.distributions import MEASURED, Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
+from gpuconsole.sim.run_times import MEASURED, Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,

@@ -31,7 +31,7 @@ from gpuconsole.sim.controllers import elastic_jobs as slices
 from gpuconsole.sim.controllers import eviction, nodes, pods, workloads
 from gpuconsole.sim.controllers import reconcile as pod_failures
 from gpuconsole.sim.controllers import tas as second_pass
-from gpuconsole.sim.controllers import volcano_queues as groups
+from gpuconsole.sim.controllers import volcano_jobs as groups
 from gpuconsole.sim.controllers import volumes_and_claims as claims
 from gpuconsole.sim.controllers import volumes_and_claims as storage
 from gpuconsole.sim.controllers import work as running

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
-from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
+from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork
 from gpuconsole.model.clock import HOUR, Time

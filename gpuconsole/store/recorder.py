@@ -25,9 +25,8 @@ from msgspec import Struct
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
-from gpuconsole.insight.forecast.calibration import PastEstimate
-from gpuconsole.insight.forecast.estimates import KEPT
-from gpuconsole.insight.health.trends import DevicePlace, UtilizationSample
+from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
+from gpuconsole.insight.health.telemetry import DevicePlace, UtilizationSample
 from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
 from gpuconsole.model.clock import HOUR, Time, format_time

@@ -17,7 +17,7 @@ import yaml
 from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR, MINUTE, Span, format_exactly
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit
+from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit
 from gpuconsole.model.gpus.mig_resources import part_of_gpu
 from gpuconsole.model.resources import CPU, GPU, MEMORY, is_mig
 

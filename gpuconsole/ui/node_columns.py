@@ -10,8 +10,17 @@ GPU metrics as text: a workload's GPU use, the columns of a node's GPUs, source 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gpuconsole.insight.health.telemetry import HOT, Average, Coverage, GpuUtilization, MeasuredGpu
-from gpuconsole.insight.health.trends import BINS, Trend, Trends, known
+from gpuconsole.insight.health.telemetry import (
+    BINS,
+    HOT,
+    Average,
+    Coverage,
+    GpuUtilization,
+    MeasuredGpu,
+    Trend,
+    Trends,
+    known,
+)
 from gpuconsole.insight.index.device_layout import NO_PLACE, WHOLE, GpuUnit, NodeGpus, PodGroupGpus, guessed_uses
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, used_of
 from gpuconsole.model.clock import Time

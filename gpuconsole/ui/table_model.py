@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.ui.paint import Cell, plain
 
 T = TypeVar("T")

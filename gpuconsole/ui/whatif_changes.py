@@ -26,7 +26,7 @@ from gpuconsole.model.commands import (
     SetStopPolicy,
     Submit,
 )
-from gpuconsole.model.device_units import in_one_unit
+from gpuconsole.model.devices import in_one_unit
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy

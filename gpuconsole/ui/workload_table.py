@@ -14,13 +14,13 @@ from msgspec import Struct
 from gpuconsole.insight.health.telemetry import sm_by_workload
 from gpuconsole.insight.index.demand import held_units, template_units, waiting_since, wanted_units
 from gpuconsole.insight.index.pods import Pods, phase_of, pods_by_node
-from gpuconsole.insight.index.positions import positions
+from gpuconsole.insight.index.queues import positions
 from gpuconsole.insight.index.unqueued_work import unqueued_work, waits_because
 from gpuconsole.insight.pending.pending import explain_admitted
 from gpuconsole.insight.pending.reasons import PendingReason, code_of
 from gpuconsole.insight.sharing.loans import borrowed_gpus
 from gpuconsole.model.clock import Time
-from gpuconsole.model.device_units import NO_UNITS, UnitKind, Units
+from gpuconsole.model.devices import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import EMPTY, EVERYTHING, Snapshot, TableView
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase

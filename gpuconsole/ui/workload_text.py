@@ -16,20 +16,18 @@ from typing import NamedTuple
 
 from gpuconsole.insight.forecast.estimates import Estimate
 from gpuconsole.insight.forecast.expected_start import Eta
-from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, in_words
-from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, WorkloadOutlook, in_words
 from gpuconsole.insight.index.gpu_map import gpu_map
 from gpuconsole.insight.pending.pending import PendingExplanation
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason
-from gpuconsole.insight.pending.why import PLACES, Tried
-from gpuconsole.insight.pending.why_text import flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.pending.why import PLACES, Tried, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.insight.preemption.risk import WorkloadRisk
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, described
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, described
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase

@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import StartEstimates
-from gpuconsole.insight.forecast.forecast import Forecast
-from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook
 from gpuconsole.insight.pending.why import Tried
 from gpuconsole.insight.preemption.risk import EvictionRiskProgress
 from gpuconsole.insight.whatif.plan import PlanProgress

@@ -13,8 +13,7 @@ import msgspec
 from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import start_estimate_steps
-from gpuconsole.insight.forecast.forecast import Forecast
-from gpuconsole.insight.forecast.workload_outlook import outlook_steps
+from gpuconsole.insight.forecast.forecast import Forecast, outlook_steps
 from gpuconsole.insight.pending.why import Tried, rehearsal_of, trying, view_on
 from gpuconsole.insight.preemption.risk import eviction_risk_steps
 from gpuconsole.insight.whatif.plan import plan_steps

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import ClusterHealth, Missing
 from gpuconsole.insight.health.engines import EnginesInForce
-from gpuconsole.insight.index.positions import VisibilityPositions
-from gpuconsole.insight.index.queues import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event

@@ -11,14 +11,14 @@ from gpuconsole.cli.eta import as_recorded
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.data_gaps import latency_assumption
-from gpuconsole.insight.forecast.calibration import ENOUGH, CoverageRecord
+from gpuconsole.insight.forecast.estimates import ENOUGH, CoverageRecord
 from gpuconsole.insight.forecast.expected_start import expected_start
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.snapshot import encode
-from gpuconsole.sim.distributions import DEFAULT_LATENCIES
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 from tests.cli.line import Line
 from tests.insight.world import A100, cluster_queue, waiting, world
 from tests.services.test_estimates import MANY, SNAPSHOT, recorder_at

@@ -11,7 +11,7 @@ from gpuconsole.cli.whatif import OF_NODES
 from gpuconsole.insight.data_gaps import in_sentences, latency_assumption
 from gpuconsole.model.snapshot import QueueAssumptions, Visibility, VisibilityGap, decode, encode, only_namespaces_text
 from gpuconsole.model.state import ClusterState
-from gpuconsole.sim.distributions import DEFAULT_LATENCIES
+from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line

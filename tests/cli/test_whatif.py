@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.insight.data_gaps import latency_assumption
-from gpuconsole.sim.distributions import DEFAULT_LATENCIES
+from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 from gpuconsole.ui.names import called
 from tests.cli.line import Line
 

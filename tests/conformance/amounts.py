@@ -19,7 +19,7 @@ from gpuconsole.model.resources import (
     scale,
     subtract,
 )
-from gpuconsole.scheduling.kueue.requests import ordered
+from gpuconsole.scheduling.kueue.pod_resources import ordered
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Table, compare
 

@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment,
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Nominated
-from gpuconsole.scheduling.kueue.requests import TopologyUsage, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage, WorkloadRequest
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology.demand import demands_of
 from tests.conformance import world

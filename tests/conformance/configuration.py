@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.model.documents.field_errors import FieldError
-from gpuconsole.model.documents.findings import Severity, Silence
+from gpuconsole.model.documents.findings import FieldError, Severity, Silence
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.scheduling.kueue import gates
-from gpuconsole.scheduling.kueue.configuration import durations
-from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
+from gpuconsole.scheduling.kueue import config as gates
+from gpuconsole.scheduling.kueue.configuration import form as durations
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
-from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
+from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm, defaulted
 from gpuconsole.scheduling.kueue.configuration.loading import load_text, policy
 from gpuconsole.scheduling.kueue.configuration.reading import decode
 from gpuconsole.scheduling.kueue.configuration.validation import custom_labels, validate

@@ -12,6 +12,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
 from gpuconsole.scheduling.kueue.topology.domains import node_changes
+from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, is_non_tas_pod, placed_by_topology
 from gpuconsole.scheduling.kueue.topology.node_failures import (
     NodeFailureActions,
     NodeFailureInputs,
@@ -19,7 +20,6 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
     examine,
     judge,
 )
-from gpuconsole.scheduling.kueue.topology.tas_usage import NonTasPodUsage, is_non_tas_pod, placed_by_topology
 from gpuconsole.scheduling.kueue.topology.topology_ungater import let_go
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare

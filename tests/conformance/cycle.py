@@ -17,7 +17,7 @@ from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import RETAIN, KueueConfig, Transformation
-from gpuconsole.scheduling.kueue.requests import Holding
+from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.conformance import world
 from tests.conformance.events import Seen, events_of, expected_events

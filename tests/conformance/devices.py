@@ -8,16 +8,25 @@ from gpuconsole.model.resources import amount
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import take_refusal
 from gpuconsole.scheduling.kueue.config import CapacitySource, ClassMap, CounterSource, DeviceClassMapping, KueueConfig
-from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, DeviceCatalogue, ProblemKind, chosen, pools_of
-from gpuconsole.scheduling.kueue.dra.charges import Charge, charge_resources, needs_devices
-from gpuconsole.scheduling.kueue.dra.claims import count_devices, is_extended
-from gpuconsole.scheduling.kueue.dra.counters_and_capacities import (
+from gpuconsole.scheduling.kueue.dra.charges import (
+    Charge,
     capacity_charge,
+    charge_resources,
     counter_charge,
+    needs_devices,
     rounded_to_range,
     rounded_to_values,
 )
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.dra.claims import (
+    ClaimError,
+    DeviceCatalogue,
+    ProblemKind,
+    chosen,
+    count_devices,
+    is_extended,
+    pools_of,
+)
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.workload_controller import reconcile
 from tests.conformance import world
 from tests.conformance.reconciling import comparable, unobserved

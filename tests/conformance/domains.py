@@ -8,7 +8,7 @@ from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
 from gpuconsole.scheduling.kueue.topology import balanced
 from gpuconsole.scheduling.kueue.topology.demand import NO_REQUEST, TasPodSetRequest, has_levels
 from gpuconsole.scheduling.kueue.topology.domains import (
@@ -20,8 +20,8 @@ from gpuconsole.scheduling.kueue.topology.domains import (
     sort_with_leader,
 )
 from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput
+from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
 from gpuconsole.scheduling.kueue.topology.tas_assignment import merge, pods_in, stale_domain, truncate
-from gpuconsole.scheduling.kueue.topology.tas_usage import NonTasPodUsage, TasUsage
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

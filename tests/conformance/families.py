@@ -7,8 +7,14 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import parse_span
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.concurrent_admission import Reconciled, first_blocked, reconcile_variants
-from gpuconsole.scheduling.kueue.variants import is_parent, parents_of, same_flavors
+from gpuconsole.scheduling.kueue.concurrent_admission import (
+    Reconciled,
+    first_blocked,
+    is_parent,
+    parents_of,
+    reconcile_variants,
+    same_flavors,
+)
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run
 from tests.conformance.events import Seen

@@ -7,7 +7,7 @@ from gpuconsole.model.apiserver.jobs import JOB_KINDS, as_stored, check_job
 from gpuconsole.model.apiserver.jobs.framework import Pods, at, check_bound, check_job_change, check_request, entries
 from gpuconsole.model.apiserver.jobs.kinds import view
 from gpuconsole.model.apiserver.jobs.webhooks import check_cluster_spec, check_shape
-from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind
+from gpuconsole.model.documents.findings import FieldError, FieldErrorKind
 from gpuconsole.model.jobs.workloads import QUEUE
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

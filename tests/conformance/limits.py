@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuconsole.model.cluster import LimitRange, RuntimeClass
 from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
-from gpuconsole.scheduling.kueue.limits import Limits, adjusted, summarise, violation
+from gpuconsole.scheduling.kueue.pod_resources import Limits, adjusted, summarise, violation
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

@@ -15,10 +15,10 @@ from gpuconsole.scheduling.kueue.apply_decisions import priority_text
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, FlavorAssignmentMode, PodSetResult
 from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import TargetClusterQueueOrdering
 from gpuconsole.scheduling.kueue.preemption.search import allows, in_turn
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.positions import pending, position
-from gpuconsole.insight.index.queues import queue_index
+from gpuconsole.insight.index.queues import pending, position, queue_index
 from gpuconsole.model.clock import Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied
@@ -19,7 +18,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_inadmissible_reason
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.requeue import resume
 from gpuconsole.scheduling.kueue.scheduler import head
 from gpuconsole.scheduling.kueue.session import KueueSession

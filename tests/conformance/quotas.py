@@ -6,8 +6,8 @@ from typing import Any
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share, share_text
+from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
-from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare

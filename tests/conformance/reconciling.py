@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.admission_checks import checks_for, synced
+from gpuconsole.scheduling.kueue.conditions import checks_for, synced
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
 from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, pods_ready_timeout, reconcile
 from tests.conformance import world

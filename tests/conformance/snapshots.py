@@ -5,8 +5,8 @@ from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree
-from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare

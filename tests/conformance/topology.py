@@ -8,10 +8,10 @@ from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.requests import TopologyUsage, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage, WorkloadRequest
 from gpuconsole.scheduling.kueue.topology.demand import Replacing, TasPodSetRequest, replacing
+from gpuconsole.scheduling.kueue.topology.layout import TasUsage
 from gpuconsole.scheduling.kueue.topology.tas_assignment import TopologyPlacements, find_places
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

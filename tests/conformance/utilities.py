@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import PriorityClass, default_class
 from gpuconsole.model.documents.amounts import is_extended
 from gpuconsole.model.resources import amount, scale, subtract
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import effective_priority, priority_boost
+from gpuconsole.scheduling.kueue.pod_resources import effective_priority, priority_boost
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 

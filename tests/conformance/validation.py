@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuconsole.model.apiserver import KINDS, WriteResult, create, update
 from gpuconsole.model.apiserver.kueue_webhooks import validate as validate_queue
-from gpuconsole.model.documents.field_errors import FieldError
+from gpuconsole.model.documents.findings import FieldError
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _NOT_CHECKED = "some validation rules were not checked"

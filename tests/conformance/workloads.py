@@ -10,8 +10,7 @@ from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, FlavorAssignmentMode, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, reclaim, reclaimed, with_counts
-from gpuconsole.scheduling.kueue.requests import (
+from gpuconsole.scheduling.kueue.pod_resources import (
     Holding,
     TopologyUsage,
     WorkloadRequest,
@@ -20,6 +19,7 @@ from gpuconsole.scheduling.kueue.requests import (
     effective_priority,
     queue_timestamp,
 )
+from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, reclaim, reclaimed, with_counts
 from gpuconsole.scheduling.kueue.topology.demand import is_explicit
 from gpuconsole.scheduling.kueue.workloads import same_for_scheduling
 from tests.conformance import world

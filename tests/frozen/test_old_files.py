@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
-from gpuconsole.insight.health.trends import UtilizationSample
+from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
+from gpuconsole.insight.health.telemetry import UtilizationSample
 from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.preemption.history import LostWork
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time

@@ -23,7 +23,6 @@ from gpuconsole.cli.preemptions import Body
 from gpuconsole.cli.simulate import Detail, EventRecord, QueueRow, WorkloadTotals
 from gpuconsole.config import PREFIX, Config
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns.patterns import AntiPattern
 from gpuconsole.insight.cost import MachinePool
 from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.expectations import FORMS as EXPECTATIONS
@@ -31,10 +30,11 @@ from gpuconsole.insight.expectations import INCLUDES, POOL
 from gpuconsole.insight.forecast.backtest import ForecastDifference
 from gpuconsole.insight.forecast.expected_start import CohortPosition
 from gpuconsole.insight.forecast.forecast import WorkloadForecast
+from gpuconsole.insight.health.antipatterns import AntiPattern
 from gpuconsole.insight.health.telemetry import Utilization
 from gpuconsole.insight.index.engine_queues import QueueShare
 from gpuconsole.insight.index.fragmentation import Usefulness
-from gpuconsole.insight.index.positions import Position
+from gpuconsole.insight.index.queues import Position
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import ConsideredFlavor, Evidence, QuotaBreakdown
 from gpuconsole.insight.preemption.risk import Risk

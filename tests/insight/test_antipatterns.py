@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.antipatterns.findings import antipatterns
-from gpuconsole.insight.antipatterns.patterns import AntiPattern, AntiPatternCode, total_per_day
 from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.health.antipatterns import AntiPattern, AntiPatternCode, antipatterns, total_per_day
 from gpuconsole.insight.linting import LintEngines
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

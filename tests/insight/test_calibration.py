@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from gpuconsole.insight.forecast.calibration import (
+from gpuconsole.insight.forecast.estimates import (
     ENOUGH,
     LOOKS,
     YOUNG,

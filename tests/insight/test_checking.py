@@ -4,7 +4,7 @@ from gpuconsole.insight.health.alerts import AlertKind, alerts
 from gpuconsole.insight.index.queues import checking
 from gpuconsole.insight.overview import waiting
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from tests.insight.world import START, running, world

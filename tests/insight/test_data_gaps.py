@@ -28,9 +28,8 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.volcano import VolcanoQueue, VolcanoSpec
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.distributions import MEASURED, LatencyDistribution, LogNormal
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import learn
+from gpuconsole.sim.run_times import MEASURED, LatencyDistribution, LogNormal, learn
 from tests.insight.world import A100, cluster_queue, unseen, world
 
 ALONE = cluster_queue("alone", "", Quota(8))

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.antipatterns.findings import antipatterns
-from gpuconsole.insight.antipatterns.patterns import AntiPattern, AntiPatternCode
 from gpuconsole.insight.cost import cost_report
 from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.health.antipatterns import AntiPattern, AntiPatternCode, antipatterns
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.device_units import short_plural
+from gpuconsole.model.devices import short_plural
 from gpuconsole.model.events import Applied
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot

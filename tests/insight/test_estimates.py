@@ -2,8 +2,17 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast.calibration import Calibration, Interval, PastEstimate
-from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory, corrected, estimate, probability
+from gpuconsole.insight.forecast.estimates import (
+    KEPT,
+    Calibration,
+    Estimate,
+    EstimateHistory,
+    Interval,
+    PastEstimate,
+    corrected,
+    estimate,
+    probability,
+)
 from gpuconsole.insight.forecast.eta import SimulatedStarts
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast.calibration import Calibration, CoverageRecord, Interval
-from gpuconsole.insight.forecast.estimates import Estimate
+from gpuconsole.insight.forecast.estimates import Calibration, CoverageRecord, Estimate, Interval
 from gpuconsole.insight.forecast.eta import (
     PastSubmission,
     SimulatedStarts,
@@ -21,7 +20,7 @@ from gpuconsole.insight.forecast.expected_start import (
     current_position,
     expected_start,
 )
-from gpuconsole.insight.index.positions import Position
+from gpuconsole.insight.index.queues import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
 from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.device_units import DeviceUnit, UnitKind
+from gpuconsole.model.devices import DeviceUnit, UnitKind
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate

@@ -19,7 +19,7 @@ from gpuconsole.insight.overview import (
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, Quota, ResourceFlavor, StopPolicy

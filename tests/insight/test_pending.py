@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.positions import Position
+from gpuconsole.insight.index.queues import Position
 from gpuconsole.insight.pending.pending import PendingExplanation, explain
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.shortage import KUBE_SCHEDULER, KUEUE, Holder, Remedy

@@ -20,9 +20,9 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.resources import GPU
-from gpuconsole.sim.distributions import MEASURED, Latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED, Latencies
 from gpuconsole.ui.answers.plan_and_risk import plan_lines
 from tests.insight.world import A100, START, cluster_queue, node, waiting
 from tests.sim.cluster import job as batch

@@ -4,8 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.pending.why import rehearsal_of, rehearsal_on, tried
-from gpuconsole.insight.pending.why_text import suggestion_texts
+from gpuconsole.insight.pending.why import rehearsal_of, rehearsal_on, suggestion_texts, tried
 from gpuconsole.insight.unblock.changes import (
     AddNodesStep,
     AskLess,

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.positions import Position, pending, position, positions
-from gpuconsole.insight.index.queues import queue_index
+from gpuconsole.insight.index.queues import Position, pending, position, positions, queue_index
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Applied

@@ -17,9 +17,9 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, PreemptionPolicy, Quota, WorkloadPriorityClass
 from gpuconsole.model.resources import GPU
 from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, run_time
-from gpuconsole.sim.distributions import LogNormal
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import LogNormal
 from tests.insight.world import A100, START, cluster_queue, node, waiting
 
 LEND, BORROW = "lender", "borrower"

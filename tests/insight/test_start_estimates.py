@@ -1,7 +1,6 @@
 """When all that waits starts: the same as each for itself, by the same runs."""
 
-from gpuconsole.insight.forecast.calibration import Calibration
-from gpuconsole.insight.forecast.estimates import StartEstimates, calibrated, start_estimate_steps
+from gpuconsole.insight.forecast.estimates import Calibration, StartEstimates, calibrated, start_estimate_steps
 from gpuconsole.insight.forecast.expected_start import expected_start
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.model.commands import Submit

@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.antipatterns.findings import antipatterns
-from gpuconsole.insight.antipatterns.patterns import AntiPattern, AntiPatternCode
 from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.health.antipatterns import AntiPattern, AntiPatternCode, antipatterns
 from gpuconsole.insight.linting import LintEngines
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.kai import KaiQueue, QueueResource

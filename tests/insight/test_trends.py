@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.insight.health.telemetry import on_node
-from gpuconsole.insight.health.trends import BINS, SAMPLES, Trend, Trends, UtilizationSample, known
+from gpuconsole.insight.health.telemetry import BINS, SAMPLES, Trend, Trends, UtilizationSample, known, on_node
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.antipatterns.findings import antipatterns
-from gpuconsole.insight.antipatterns.patterns import AntiPatternCode
 from gpuconsole.insight.health.alerts import AlertKind, alerts
+from gpuconsole.insight.health.antipatterns import AntiPatternCode, antipatterns
 from gpuconsole.insight.health.telemetry import Average, Utilization, utilization
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase

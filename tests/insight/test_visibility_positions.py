@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.index.positions import Position, QueuePosition, VisibilityPositions, position_text
+from gpuconsole.insight.index.queues import Position, QueuePosition, VisibilityPositions, position_text
 from gpuconsole.model.clock import SECOND
 
 SAID = VisibilityPositions(

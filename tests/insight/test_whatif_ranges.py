@@ -17,9 +17,9 @@ from gpuconsole.model.commands import Command, Drain, Later, SetActive, SetPrior
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.sim.distributions import MEASURED, Latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED, Latencies
 from gpuconsole.ui.screens.whatif import result_lines
 from tests.insight.world import A100, node
 from tests.sim.cluster import START, job, queue

@@ -14,13 +14,15 @@ from gpuconsole.insight.pending.why import (
     QuotaBreakdown,
     QuotaLevel,
     QuotaUser,
+    evidence_lines,
+    flavor_lines,
     quota_breakdowns,
     rehearsal_on,
+    room_lines,
     tried,
     unblocking,
     why,
 )
-from gpuconsole.insight.pending.why_text import evidence_lines, flavor_lines, room_lines
 from gpuconsole.insight.unblock.admission_trial import dominant_blocker, examined
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE

@@ -1,6 +1,6 @@
 """What probably comes for a workload: a start while it waits, a danger while it runs, else nothing."""
 
-from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook, outlook_steps
+from gpuconsole.insight.forecast.forecast import WorkloadOutlook, outlook_steps
 from gpuconsole.insight.pending.why import view_on
 from gpuconsole.insight.preemption.risk import risk
 from gpuconsole.model.clock import DAY, HOUR

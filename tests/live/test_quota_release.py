@@ -20,8 +20,8 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.distributions import MEASURED
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.run_times import MEASURED
 from tests.live import stock
 from tests.live.api import PATIENCE, Api, Manifest, path_of
 from tests.live.controlplane import ControlPlane

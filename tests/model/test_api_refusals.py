@@ -8,8 +8,7 @@ import pytest
 from msgspec import Struct
 
 from gpuconsole.model.apiserver import KINDS, WriteStage, create, hidden
-from gpuconsole.model.documents.field_errors import FieldErrorKind
-from gpuconsole.model.documents.findings import Key
+from gpuconsole.model.documents.findings import FieldErrorKind, Key
 from tests.model.samples import ABSENT, edited
 
 INVALID, REQUIRED = FieldErrorKind.INVALID, FieldErrorKind.REQUIRED

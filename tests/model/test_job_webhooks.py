@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from gpuconsole.model.apiserver.jobs import as_stored, check_job
-from gpuconsole.model.documents.field_errors import FieldErrorKind
+from gpuconsole.model.documents.findings import FieldErrorKind
 from gpuconsole.model.manifests import load_text
 
 INVALID, REQUIRED = FieldErrorKind.INVALID, FieldErrorKind.REQUIRED

@@ -14,8 +14,8 @@ from gpuconsole.model.jobs.workloads import (
     quota_release,
     starts_before_old_pods_end,
 )
+from gpuconsole.scheduling.kueue.config import DEFAULTS
 from gpuconsole.scheduling.kueue.configuration.validation import BUILT_IN
-from gpuconsole.scheduling.kueue.gates import DEFAULTS
 
 WITHOUT_ACTIVE_PODS = QuotaRelease.WITHOUT_ACTIVE_PODS
 PODS_STOPPED = QuotaRelease.PODS_STOPPED

@@ -9,8 +9,8 @@ from gpuconsole.model.apiserver.volcano import jobs, message_of
 from gpuconsole.model.apiserver.volcano import jobs as flows
 from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as groups
 from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarchy
-from gpuconsole.model.apiserver.volcano.common import JOB, fits
 from gpuconsole.model.apiserver.volcano.jobs import check_numa
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import JOB, fits
 
 Document = Mapping[str, Any]
 BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast.calibration import ENOUGH, LOOKS, Calibration, CoverageRecord, Interval, PastEstimate
+from gpuconsole.insight.forecast.estimates import ENOUGH, LOOKS, Calibration, CoverageRecord, Interval, PastEstimate
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState

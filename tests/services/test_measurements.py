@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.health.telemetry import on_node
-from gpuconsole.insight.health.trends import BINS, Trend
+from gpuconsole.insight.health.telemetry import BINS, Trend, on_node
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.services.console import Console

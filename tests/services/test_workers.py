@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.forecast.estimates import StartEstimates, start_estimate_steps
-from gpuconsole.insight.forecast.workload_outlook import outlook_steps
+from gpuconsole.insight.forecast.forecast import outlook_steps
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import Tried, rehearsal_of, trying
 from gpuconsole.insight.preemption.risk import eviction_risk_steps

@@ -17,10 +17,17 @@ from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, Res
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
-from gpuconsole.sim.autoscaling.evictions import Allowances
-from gpuconsole.sim.autoscaling.groups import ExpansionOption, blocker, choose, estimate, unneeded, utilization
-from gpuconsole.sim.autoscaling.node_fit import NodeFit
+from gpuconsole.sim.autoscaling.cluster_autoscaler import (
+    ExpansionOption,
+    blocker,
+    choose,
+    estimate,
+    unneeded,
+    utilization,
+)
+from gpuconsole.sim.autoscaling.machines import Allowances
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
+from gpuconsole.sim.autoscaling.provisioning import NodeFit
 from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import GIB, after, begin, groups, job, machines, policy, pool, said, where
 from tests.sim.cluster import GPU, queue, start, submit

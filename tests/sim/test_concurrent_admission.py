@@ -18,8 +18,8 @@ from gpuconsole.model.queues import (
     ResourceGroup,
 )
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.concurrent_admission import flavor_of
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.variants import flavor_of
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, LOWER, classes, job, node, run, start, submit

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, SECOND, Span, parse_span
-from gpuconsole.sim import distributions as latencies
-from gpuconsole.sim.distributions import MEASURED, Latencies, LatencyDistribution, draw
+from gpuconsole.sim import run_times as latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED, Latencies, LatencyDistribution, draw
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
 from tests.sim.cluster import two_teams

@@ -16,9 +16,9 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import is_deactivated
 from gpuconsole.scheduling.kueue.messages import without_amounts
-from gpuconsole.sim.distributions import MEASURED
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED
 from tests.sim.cluster import GPU, START, USUAL
 from tests.sim.strategies import LIVES, UNFORCED_LIVES, Deed, cluster, contents, live
 

@@ -16,9 +16,9 @@ from gpuconsole.model.commands import FailNode
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.distributions import MEASURED, Step
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED, Step
 from tests.sim import manifests
 from tests.sim.cluster import A100, START, USUAL, classes, nodes, queue, run, start, submit
 from tests.sim.manifests import Manifest, meta

@@ -11,7 +11,7 @@ from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete
-from gpuconsole.model.device_units import described
+from gpuconsole.model.devices import described
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import WorkloadPhase

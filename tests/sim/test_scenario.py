@@ -10,7 +10,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.commands import AnswerCheck, Delete, FailNode, Finish, Submit
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
-from gpuconsole.sim.distributions import LogNormal
+from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.sim.strict_decode import convert

@@ -16,8 +16,8 @@ from gpuconsole.sim.autoscaling.policy import (
     ScalingGroup,
     SpotPolicy,
 )
-from gpuconsole.sim.distributions import LogNormal
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.health.trends import UtilizationSample
+from gpuconsole.insight.health.telemetry import UtilizationSample
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.store import recorder as gpus
 from gpuconsole.store.schema import open_for_reading, open_for_writing

@@ -30,8 +30,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast.calibration import Interval, PastEstimate, calibrate
-from gpuconsole.insight.forecast.estimates import KEPT, RUNS, Estimate, corrected, estimate
+from gpuconsole.insight.forecast.estimates import (
+    KEPT,
+    RUNS,
+    Estimate,
+    Interval,
+    PastEstimate,
+    calibrate,
+    corrected,
+    estimate,
+)
 from gpuconsole.insight.forecast.eta import HORIZON, starts, workload_history
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Namespace, Node

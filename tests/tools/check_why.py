@@ -18,8 +18,7 @@ from typing import Any
 from gpuconsole.insight.pending.pending import resource_groups
 from gpuconsole.insight.pending.reasons import PendingReason, dominant, read_kueue
 from gpuconsole.insight.unblock.admission_trial import dominant_blocker
-from gpuconsole.insight.unblock.apply_change import apply_change
-from gpuconsole.insight.unblock.changes import Step, reductions
+from gpuconsole.insight.unblock.changes import Step, apply_change, reductions
 from gpuconsole.insight.unblock.placement_trial import PlacementTrial
 from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps, suggestion_steps
 from gpuconsole.model.queues import WorkloadPriorityClass

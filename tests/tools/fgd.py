@@ -21,8 +21,7 @@ from statistics import fmean
 from typing import NamedTuple, get_args
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation, FreeCapacity, PodDemand, typical
-from gpuconsole.scheduling.kube.packing.policies import Name
+from gpuconsole.scheduling.kube.packing.policies import Fragmentation, FreeCapacity, Name, PodDemand, typical
 from tests.shared import TRACES
 from tests.tools.go_random import GoRandom
 from tests.tools.packing_replay import GpuAmounts, Replay

@@ -28,7 +28,7 @@ from click.testing import CliRunner
 
 from gpuconsole.cli import _status
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
-from gpuconsole.insight.forecast.calibration import Interval, PastEstimate
+from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui.theme import ThemeError, load_themes

@@ -9,8 +9,7 @@ from random import Random
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation, FreeCapacity, PodDemand, fits
-from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
+from gpuconsole.scheduling.kube.packing.policies import POLICIES, Fragmentation, FreeCapacity, Name, PodDemand, fits
 
 _DRAWS = 16
 UNFIT = -(10**9)

@@ -31,7 +31,7 @@ from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.arrivals import ArrivalStream, JobSize
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, ScalingGroup, SpotPolicy
-from gpuconsole.sim.distributions import Latencies, LatencyDistribution, LogNormal
+from gpuconsole.sim.run_times import Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,
     CapacityForm,

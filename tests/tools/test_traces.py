@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.fragmentation import FreeCapacity, PodDemand
+from gpuconsole.scheduling.kube.packing.policies import FreeCapacity, PodDemand
 from tests.tools import traces
 from tests.tools.traces import TraceNode, TracePod, read_nodes, read_pods, stream
 

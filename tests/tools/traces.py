@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 from msgspec import Struct
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.fragmentation import MILLI, FreeCapacity, PodDemand
+from gpuconsole.scheduling.kube.packing.policies import MILLI, FreeCapacity, PodDemand
 
 MOST_ROWS = 1_000_000
 LONGEST_LINE = 4_096

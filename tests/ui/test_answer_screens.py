@@ -9,8 +9,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.parts import AnswerTable, Row
-from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
-from gpuconsole.ui.screens.answers_text import LongAnswerScreen, TablesScreen, share_height
+from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen, LongAnswerScreen, TablesScreen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, staged

@@ -7,7 +7,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.overview import Waiting
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
+from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue
 from gpuconsole.services.console import Console

@@ -1,6 +1,6 @@
 """On a live cluster the workloads say what Kueue would do next; on a simulated one nobody has to guess."""
 
-from gpuconsole.insight.index.positions import QueuePosition, VisibilityPositions
+from gpuconsole.insight.index.queues import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast.calibration import Interval
-from gpuconsole.insight.forecast.estimates import Estimate
+from gpuconsole.insight.forecast.estimates import Estimate, Interval
 from gpuconsole.insight.forecast.eta import SimulatedStarts
 from gpuconsole.insight.forecast.expected_start import CohortPosition, Eta
-from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.preemption.risk import EvictionCause, ReclaimPosition, WorkloadRisk
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.workloads import PLACED, WorkloadPhase

@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.insight.forecast.calibration import Interval
-from gpuconsole.insight.forecast.estimates import Estimate, StartEstimates
+from gpuconsole.insight.forecast.estimates import Estimate, Interval, StartEstimates
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.services.console import Console

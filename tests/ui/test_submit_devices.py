@@ -7,8 +7,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.index.available_quota import choice_of, device_choices, headroom
 from gpuconsole.insight.index.demand import wanted_units
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.device_units import counted_units
-from gpuconsole.model.devices import ResourceClaimTemplate
+from gpuconsole.model.devices import ResourceClaimTemplate, counted_units
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli.whatif import changes_in
-from gpuconsole.insight.unblock.apply_change import change_commands
-from gpuconsole.insight.unblock.changes import RaiseLimit
+from gpuconsole.insight.unblock.changes import RaiseLimit, change_commands
 from gpuconsole.model.commands import Command, Finish, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.queues import Cohort, Quota

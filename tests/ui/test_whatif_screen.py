@@ -15,10 +15,10 @@ from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight,
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.analysis import AnalysisService
-from gpuconsole.sim.distributions import MEASURED
+from gpuconsole.sim.run_times import MEASURED
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
-from gpuconsole.ui.screens.answers_text import LongAnswerScreen
+from gpuconsole.ui.screens.answers import LongAnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.whatif_changes import try_out

@@ -30,9 +30,9 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.sim.distributions import Latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import Latencies
 from tests.backends.recorded import RecordedBackend
 
 KUEUE = EnginesInForce(admission=Engine("Kueue 0.19", "Kueue"))

@@ -15,8 +15,7 @@ from gpuconsole.backends.kube.commands import CommandExecutor
 from gpuconsole.backends.kube.decode import CommandOutcome, WatchMessage
 from gpuconsole.backends.kube.discovery import Served, discover
 from gpuconsole.backends.kube.errors import with_retries
-from gpuconsole.backends.kube.kueue_config import engines_of, policy_of
-from gpuconsole.backends.kube.kueue_status import KueueHealth, VisibilityClient
+from gpuconsole.backends.kube.kueue_config import KueueHealth, VisibilityClient, engines_of, policy_of
 from gpuconsole.backends.kube.object_access import KubeObjectAccess
 from gpuconsole.backends.kube.owner_join import OwnerJoin
 from gpuconsole.backends.kube.permissions import Rights
@@ -27,8 +26,7 @@ from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.health.engines import EnginesInForce
-from gpuconsole.insight.index.positions import VisibilityPositions
-from gpuconsole.insight.index.queues import QueueMetrics
+from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command

@@ -29,8 +29,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, anew
-from gpuconsole.sim.distributions import draw
-from gpuconsole.sim.run_times import ObservedRun, WorkKind, learn
+from gpuconsole.sim.run_times import ObservedRun, WorkKind, draw, learn
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

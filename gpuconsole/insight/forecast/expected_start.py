@@ -7,8 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import QUOTA, latency_assumption, queue_assumptions
-from gpuconsole.insight.forecast.calibration import YOUNG, Calibration, CoverageRecord
-from gpuconsole.insight.forecast.estimates import Estimate, estimate, probability
+from gpuconsole.insight.forecast.estimates import YOUNG, Calibration, CoverageRecord, Estimate, estimate, probability
 from gpuconsole.insight.forecast.estimates import corrected as stretched
 from gpuconsole.insight.forecast.eta import (
     HORIZON,
@@ -21,14 +20,14 @@ from gpuconsole.insight.forecast.eta import (
 from gpuconsole.insight.index.capacity import capacity
 from gpuconsole.insight.index.demand import wanted_units
 from gpuconsole.insight.index.pods import phase_of
-from gpuconsole.insight.index.positions import Position, pending, position
+from gpuconsole.insight.index.queues import Position, pending, position
 from gpuconsole.insight.index.unqueued_work import unqueued_work
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.pending.shortage import PendingExplanation
 from gpuconsole.insight.pending.why import PLACES
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
-from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
+from gpuconsole.model.devices import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot

@@ -13,37 +13,48 @@ Possible states of Kueue's scheduler that the API does not show: inadmissible wo
 
 To reproduce a decision that the engine does not take on the visible state, the engine is run again as if all other
 workloads that were refused before were inadmissible, and from each flavor at which the workload's search may continue.
+
+Forecast of one workload: its start while it is pending, an eviction while it is admitted.
+
+It uses fewer runs than the commands do, as it is updated often.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice, product
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import in_sentences
+from gpuconsole.insight.forecast.estimates import RUNS
+from gpuconsole.insight.forecast.expected_start import Eta, expected_start_steps
 from gpuconsole.insight.index.demand import amount_of
-from gpuconsole.model.clock import Time
+from gpuconsole.insight.pending.why import AdmissionView, view_on
+from gpuconsole.insight.preemption.risk import EFFORT, HORIZON, WorkloadRisk, eviction_risk_steps
+from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, Snapshot, change_events
-from gpuconsole.model.workloads import Admission, Condition, Workload
+from gpuconsole.model.workloads import PLACED, Admission, Condition, Workload, WorkloadPhase, phase
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
-from gpuconsole.scheduling.kueue.admission_checks import all_ready
 from gpuconsole.scheduling.kueue.assignment import Resume
-from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, all_ready
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.observation import Observation
-from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.session_state import ClusterQueueState
+from gpuconsole.scheduling.kueue.session import ClusterQueueState, KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from gpuconsole.sim.policy import SimPolicy
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
 
 MOST_PLACES = 16
 """Limit on the flavor positions that are tried, as their number grows with pod sets and flavors."""
@@ -529,3 +540,56 @@ def _prospect(
         )
     said = outcome.said.get(workload.key) or workload.condition("QuotaReserved")
     return replace(made, reason=said.reason, message=said.message) if said is not None else made
+
+
+_EFFORT = EFFORT // 2
+"""Half of the simulation steps of the answer about all workloads."""
+
+
+class WorkloadOutlook(Struct, frozen=True, kw_only=True):
+    """Forecast of one workload at `time`, with its horizon and the number of runs."""
+
+    time: Time
+    until: Time
+    runs: int
+    eta: Eta | None = None
+    risk: WorkloadRisk | None = field(default=None, name="danger")
+    whole: bool = True
+    """False until the runs end."""
+
+
+def outlook_steps(
+    simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
+) -> Iterator[WorkloadOutlook]:
+    """Simulate the cluster for one workload; each answer is better than the one before. To cancel, stop iterating.
+
+    The simulation is not modified, and must not advance in the meantime. A workload that does not exist, or that is
+    neither pending nor admitted, gets an empty answer. `found` is the live or saved cluster that the simulation started
+    from, if any; running work is read from it, as in `risk`.
+    """
+    now = simulation.now
+    nothing = WorkloadOutlook(time=now, until=now, runs=0)
+    subject = simulation.workload(workload)
+    stands = subject if found is None else found.workloads.get(workload)
+    if stands is not None and phase(stands) in PLACED:
+        standing = view_on(found, simulation.policy) if found is not None else None
+        yield from _risk_steps(simulation, workload, runs, seed, standing)
+    elif subject is not None and phase(subject) in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED):
+        for answer in expected_start_steps(simulation, workload, runs=runs, seed=seed, horizon=DAY):
+            whole = answer.start is not None
+            yield replace(nothing, until=now + DAY, runs=runs, eta=answer if whole else None, whole=whole)
+    else:
+        yield nothing
+
+
+def _risk_steps(
+    simulation: "Simulation", workload: str, runs: int, seed: int, found: AdmissionView | None
+) -> Iterator[WorkloadOutlook]:
+    now = simulation.now
+    for piece in eviction_risk_steps(simulation, runs=runs, seed=seed, horizon=HORIZON, found=found, effort=_EFFORT):
+        until = piece.risk.horizon if piece.risk is not None else now + HORIZON
+        workload_risks = piece.risk.workloads if piece.risk is not None else ()
+        workload_risk = next((one for one in workload_risks if one.workload == workload), None)
+        yield WorkloadOutlook(
+            time=now, until=until, runs=piece.runs, risk=workload_risk if piece.last else None, whole=piece.last
+        )

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.insight.antipatterns.patterns import low_utilization, monopoly, oversized, team_monopolies
 from gpuconsole.insight.data_gaps import PLACES, QUOTA
+from gpuconsole.insight.health.antipatterns import low_utilization, monopoly, oversized, team_monopolies
 from gpuconsole.insight.health.telemetry import GpuAlarm, GpuAlarmRule, alarms
 from gpuconsole.insight.index.capacity import StarvedQueue, StarvedQuota
 from gpuconsole.insight.index.demand import pod_units, template_units
@@ -28,7 +28,7 @@ from gpuconsole.insight.sharing.loans import Loan, borrowed_gpus, loans
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_units import ANY_DEVICE, added, described, is_counted
+from gpuconsole.model.devices import ANY_DEVICE, added, described, is_counted
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy

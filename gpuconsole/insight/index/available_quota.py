@@ -25,10 +25,10 @@ from gpuconsole.insight.index.demand import (
     wanted_units,
 )
 from gpuconsole.insight.index.gpu_map import dra_devices
-from gpuconsole.insight.index.positions import pending
+from gpuconsole.insight.index.queues import pending
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, queues_below, quota_tree
 from gpuconsole.model.device_requests import NO_ACCELERATORS
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, is_counted, order_of
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, is_counted, order_of
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.resources import GPU, PODS, scale

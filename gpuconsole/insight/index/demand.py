@@ -13,14 +13,14 @@ from gpuconsole.model import device_requests
 from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_requests import NOTHING_OFFERED, DeviceCounter, claimed_devices
-from gpuconsole.model.device_units import DRA_DEVICE, DeviceUnit, Units, added, in_one_unit, is_counted, unit_of
+from gpuconsole.model.devices import DRA_DEVICE, DeviceUnit, Units, added, in_one_unit, is_counted, unit_of
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, GPU_RESOURCES, MEMORY, PODS, gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import admitted_usage
+from gpuconsole.scheduling.kueue.pod_resources import admitted_usage
 
 CONFIG = KueueConfig()
 """Kueue's defaults: a Snapshot does not contain Kueue's configuration."""

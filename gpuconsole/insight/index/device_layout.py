@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_map
 from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.mig_reconfiguration import MigGpuChange, MigNodeChange, mig_node_changes

@@ -26,7 +26,7 @@ from gpuconsole.insight.index.gpu_map import gpu_rows
 from gpuconsole.insight.index.gpu_time import GpuAllocation, gpu_allocations, queue_of, starts
 from gpuconsole.insight.index.pods import all_refused_pods
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse, every, quota_tree, sum_up
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind, added, common, is_counted
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind, added, common, is_counted
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import EMPTY, GPU, MIG_PREFIX, Resources

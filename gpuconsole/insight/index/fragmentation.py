@@ -21,12 +21,12 @@ from gpuconsole.insight.index.gpu_map import CLAIMS, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.index.largest_gang import SIZES, GangLimits, LargestGang, gang_limits, largest
 from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, order_of
+from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, UnitKind, order_of
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.resources import CPU, MEMORY, is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kai.cluster_info import node_of, request_of
-from gpuconsole.scheduling.kube.packing.fragmentation import MILLI, Fragmentation, FreeCapacity, PodDemand, fits
+from gpuconsole.scheduling.kube.packing.policies import MILLI, Fragmentation, FreeCapacity, PodDemand, fits
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.scores import typical_pods
 

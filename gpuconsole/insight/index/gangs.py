@@ -10,7 +10,7 @@ from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, added, in_one_unit
+from gpuconsole.model.devices import ANY_DEVICE, WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.snapshot import Snapshot
 
 

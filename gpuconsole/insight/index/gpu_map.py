@@ -21,7 +21,7 @@ from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.insight.sharing.loans import borrowed_parts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
 from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_gpu, is_mig

@@ -18,8 +18,7 @@ from gpuconsole.insight.index.pods import Pods, pods_by_node
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES, DeviceCounter, amount_of_gpus, gpus_claimable, gpus_of_node
-from gpuconsole.model.device_units import DRA_DEVICE, Units
-from gpuconsole.model.devices import ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.devices import DRA_DEVICE, ResourceClaimTemplate, ResourceSlice, Units
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.job import Job

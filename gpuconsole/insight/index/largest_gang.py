@@ -17,7 +17,7 @@ from gpuconsole.insight.index.demand import CLAIMED, counted_as, quota_accelerat
 from gpuconsole.insight.index.engine_queues import ENGINES, queues
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, leaves_available, no_start_reason, queues_below
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
+from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.resources import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 

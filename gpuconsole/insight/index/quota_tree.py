@@ -18,10 +18,9 @@ from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.index.capacity import QuotaCapacity, StarvedQueue, capacity, cohort_cycle, starved_queues
 from gpuconsole.insight.index.demand import claimed, quota_accelerators, quota_unit
 from gpuconsole.insight.index.pods import running
-from gpuconsole.insight.index.positions import pending
-from gpuconsole.insight.index.queues import ClusterQueueIndex, QueueCounts, QueueIndex, queue_index
+from gpuconsole.insight.index.queues import ClusterQueueIndex, QueueCounts, QueueIndex, pending, queue_index
 from gpuconsole.model.clock import Time
-from gpuconsole.model.device_units import WHOLE_GPU, common
+from gpuconsole.model.devices import WHOLE_GPU, common
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, QueueingStrategy, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload

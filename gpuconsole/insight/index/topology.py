@@ -16,8 +16,7 @@ from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.index.fragmentation import Slots, slots_of
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, gpu_rows
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.device_units import Units, added, is_counted
-from gpuconsole.model.devices import ResourceSlice
+from gpuconsole.model.devices import ResourceSlice, Units, added, is_counted
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import Topology
 from gpuconsole.model.snapshot import Snapshot

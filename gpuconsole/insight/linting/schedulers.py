@@ -26,9 +26,8 @@ from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.cluster_info import group_priority, job_of, preemptible, queues_of, template_task
 from gpuconsole.scheduling.kai.config import QUEUE_LABEL, KaiPolicy, Parameters
-from gpuconsole.scheduling.kai.fair_share.division import shares_of
+from gpuconsole.scheduling.kai.fair_share.division import QueueShares, shares_of
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity, over_capacity, requested_by
-from gpuconsole.scheduling.kai.fair_share.resource_share import QueueShares
 from gpuconsole.scheduling.kai.messages import OVER_LIMIT
 from gpuconsole.scheduling.volcano.config import VolcanoConfiguration
 from gpuconsole.scheduling.volcano.scheduler_conf import EVICTING

@@ -25,8 +25,7 @@ from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
-from gpuconsole.sim.autoscaling.node_fit import NodeFit
-from gpuconsole.sim.autoscaling.provisioning import Pools, offers_of, plan
+from gpuconsole.sim.autoscaling.provisioning import NodeFit, Pools, offers_of, plan
 
 ON_EVERY_NODE = (
     HOSTNAME,

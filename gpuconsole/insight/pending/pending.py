@@ -16,7 +16,7 @@ from gpuconsole.insight.data_gaps import missing_for_admission, not_known
 from gpuconsole.insight.index.capacity import cohort_cycle
 from gpuconsole.insight.index.demand import held
 from gpuconsole.insight.index.pods import pods_by_node, pods_of_gang, pods_run
-from gpuconsole.insight.index.positions import position
+from gpuconsole.insight.index.queues import position
 from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, dominant, read_kueue
 from gpuconsole.insight.pending.shortage import (
     KUEUE,

@@ -14,14 +14,13 @@ from msgspec import Struct, field
 from gpuconsole.insight.index.capacity import QuotaCapacity, capacity, cohort_cycle
 from gpuconsole.insight.index.demand import FlavorResource, amount_of, ends_at, held
 from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
-from gpuconsole.insight.index.positions import Position
-from gpuconsole.insight.index.queues import queue_index
+from gpuconsole.insight.index.queues import Position, queue_index
 from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason
 from gpuconsole.insight.preemption.history import summed
 from gpuconsole.insight.sharing.loans import borrowed_gpus, victim_order
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Time, format_span, format_time
-from gpuconsole.model.device_units import WHOLE_GPU, is_counted
+from gpuconsole.model.devices import WHOLE_GPU, is_counted
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, Quota, StopPolicy
 from gpuconsole.model.resources import format_quantity, is_gpu
 from gpuconsole.model.snapshot import Snapshot

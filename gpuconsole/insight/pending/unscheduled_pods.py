@@ -38,8 +38,7 @@ from gpuconsole.insight.pending.shortage import (
 )
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
-from gpuconsole.model.device_units import DeviceUnit, added, described
-from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.devices import DeviceUnit, ResourceClaim, added, described
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import CronRules, FlowRules, Job, JobPhase, TemplateRules
 from gpuconsole.model.jobs import workload_of

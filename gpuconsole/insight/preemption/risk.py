@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.cost import UNKNOWN, EvictionLoss, loss_if_evicted, priced
 from gpuconsole.insight.data_gaps import latency_assumption, queue_assumptions
-from gpuconsole.insight.expectation_state import DELETED
+from gpuconsole.insight.expectations import DELETED
 from gpuconsole.insight.forecast.eta import PastSubmission, again, workload_history
 from gpuconsole.insight.forecast.expected_start import SETTINGS, run_time_assumption
 from gpuconsole.insight.index.demand import device_counter, held_units, pod_units
@@ -37,15 +37,14 @@ from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST, Pod
 from gpuconsole.model.commands import InterruptSpot, Submit
-from gpuconsole.model.device_units import WHOLE_GPU, Units, added, in_one_unit
+from gpuconsole.model.devices import WHOLE_GPU, Units, added, in_one_unit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import Prices, is_spot
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, phase
 from gpuconsole.sim.autoscaling.policy import INTERRUPTED, MONTH, SPOT_INTERRUPTION, FixedCapacity
-from gpuconsole.sim.distributions import draw
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import learn
+from gpuconsole.sim.run_times import draw, learn
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

@@ -12,12 +12,11 @@ from msgspec import Struct
 from gpuconsole.insight.cost import loss_if_evicted
 from gpuconsole.insight.index.capacity import capacity, starved_queues
 from gpuconsole.insight.index.demand import amount_of, quota_accelerators, quota_unit, wanted_accelerators, wanted_units
-from gpuconsole.insight.index.positions import pending
-from gpuconsole.insight.index.queues import queue_index
+from gpuconsole.insight.index.queues import pending, queue_index
 from gpuconsole.insight.index.quota_tree import closed_reason, local_queues_by_cluster_queue
 from gpuconsole.insight.preemption.history import rule_in_words
 from gpuconsole.insight.sharing.loans import Loan, loans, unseen_queues
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, is_counted
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot

@@ -14,7 +14,7 @@ from gpuconsole.insight.index.capacity import QuotaCapacity, capacity, split
 from gpuconsole.insight.index.demand import FlavorResource, held, quota_accelerators, quota_unit
 from gpuconsole.insight.index.queues import queue_index
 from gpuconsole.model.clock import Time
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 

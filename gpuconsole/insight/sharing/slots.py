@@ -28,7 +28,7 @@ from gpuconsole.insight.index.quota_tree import (
 )
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit
+from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, StopPolicy
 from gpuconsole.model.resources import is_gpu

@@ -40,7 +40,7 @@ from gpuconsole.insight.unblock.changes import (
     UseTopology,
     size,
 )
-from gpuconsole.model.device_units import accelerators, is_counted
+from gpuconsole.model.devices import accelerators, is_counted
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ClusterQueue, ResourceFlavor, StopPolicy
 from gpuconsole.model.workloads import Workload

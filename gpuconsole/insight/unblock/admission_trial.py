@@ -18,8 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.insight.pending.reasons import SEVERITY, PendingReason
-from gpuconsole.insight.unblock.apply_change import apply_change
-from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, minimal_changes
+from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, apply_change, minimal_changes
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.job import Job

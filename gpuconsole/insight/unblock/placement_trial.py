@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.unblock.apply_change import change_commands
-from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, minimal_changes
+from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, change_commands, minimal_changes
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import JobPhase
@@ -46,8 +45,8 @@ from gpuconsole.insight.index.queues import open_checks
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.shortage import PendingExplanation, Remedy
 from gpuconsole.insight.pending.unscheduled_pods import explain_pods
-from gpuconsole.insight.unblock.apply_change import GROUP, covered
 from gpuconsole.insight.unblock.changes import (
+    GROUP,
     AddNodesStep,
     AskLess,
     DropSelector,
@@ -57,12 +56,13 @@ from gpuconsole.insight.unblock.changes import (
     LowerGang,
     Resume,
     Tolerate,
+    covered,
     in_words,
     size,
 )
 from gpuconsole.model.clock import Time, format_seconds
 from gpuconsole.model.cluster import Node, PodDisruptionBudget, PodPhase
-from gpuconsole.model.device_units import accelerators, is_counted
+from gpuconsole.model.devices import accelerators, is_counted
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.workloads import Workload

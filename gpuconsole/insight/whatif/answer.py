@@ -17,7 +17,7 @@ from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.whatif.futures import WhatIfEviction
 from gpuconsole.model.clock import Span, Time, format_span, format_tenths
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.workload_controller import TIME_EXCEEDED
 

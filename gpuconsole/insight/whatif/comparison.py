@@ -45,11 +45,11 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Steps
-from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
+from gpuconsole.model.devices import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.distributions import Latencies, LatencyDistribution
+from gpuconsole.sim.run_times import Latencies, LatencyDistribution
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

@@ -36,7 +36,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.cooperative import Steps, run_to_end
-from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU
+from gpuconsole.model.devices import ANY_DEVICE, WHOLE_GPU
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot

@@ -30,7 +30,7 @@ from gpuconsole.insight.whatif.futures import Future, more_evictions, subjects_o
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import AddNodes, Command, Reconfigure, SetPreemption, SetPriority, SetQuota
-from gpuconsole.model.device_units import DRA_DEVICE, counted_units
+from gpuconsole.model.devices import DRA_DEVICE, counted_units
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices, gpu_hourly
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy

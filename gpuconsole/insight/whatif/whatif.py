@@ -38,7 +38,7 @@ from gpuconsole.insight.whatif.futures import (
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.cooperative import Steps, run_to_end
-from gpuconsole.model.device_units import in_one_unit
+from gpuconsole.model.devices import in_one_unit
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 

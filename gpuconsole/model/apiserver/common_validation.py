@@ -32,8 +32,7 @@ from gpuconsole.model.apiserver.schema import (
     required,
     too_long,
 )
-from gpuconsole.model.documents.field_errors import FieldError, label, label_key, label_value, subdomain
-from gpuconsole.model.documents.findings import MapKey, Path
+from gpuconsole.model.documents.findings import FieldError, MapKey, Path, label, label_key, label_value, subdomain
 
 Gates = Mapping[str, bool]
 """Gates that differ from their defaults, by name."""

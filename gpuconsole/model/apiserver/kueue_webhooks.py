@@ -54,8 +54,7 @@ from gpuconsole.model.apiserver.schema import (
     record,
     whole,
 )
-from gpuconsole.model.documents.field_errors import FieldError, label_key, label_value
-from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.findings import FieldError, Path, label_key, label_value
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.resources import capped
 

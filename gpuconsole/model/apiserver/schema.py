@@ -31,8 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import parse_time
-from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind, subdomain
-from gpuconsole.model.documents.findings import Key, Path, path_text
+from gpuconsole.model.documents.findings import FieldError, FieldErrorKind, Key, Path, path_text, subdomain
 from gpuconsole.model.documents.reader import INT32, INT64
 from gpuconsole.model.resources import canonical
 

@@ -46,8 +46,7 @@ from gpuconsole.model.apiserver.schema import (
     whole,
     written_back,
 )
-from gpuconsole.model.documents.field_errors import FieldError
-from gpuconsole.model.documents.findings import MapKey, Path
+from gpuconsole.model.documents.findings import FieldError, MapKey, Path
 from gpuconsole.model.resources import PODS, amount, capped
 
 _MOST_PODS = 100_000

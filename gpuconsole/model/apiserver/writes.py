@@ -28,8 +28,7 @@ from gpuconsole.model.apiserver.schema import (
     with_defaults,
     written_back,
 )
-from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind
-from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.findings import FieldError, FieldErrorKind, Path
 
 Object = Mapping[str, Any]
 GROUP = "kueue.x-k8s.io"

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver.volcano.common import JOB, JOB_FLOW, fits, report
 from gpuconsole.model.apiserver.volcano.jobs import check_job, check_job_flow
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import JOB, JOB_FLOW, fits, report
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import unique

@@ -12,11 +12,16 @@ Cross-object checks by Volcano's webhooks for queues and jobs.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
+from gpuconsole.model.apiserver.jobs.webhooks import DEFAULT_QUEUE
 from gpuconsole.model.apiserver.volcano import jobs
 from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarchy
-from gpuconsole.model.apiserver.volcano.common import QUEUE_SHAPE, fits, report
-from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import check_group_queue, check_hierarchy
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import (
+    QUEUE_SHAPE,
+    check_group_queue,
+    check_hierarchy,
+    fits,
+    report,
+)
 from gpuconsole.model.cluster import SYSTEM_PRIORITIES, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path, Severity
 from gpuconsole.model.documents.reader import Reader
@@ -24,7 +29,7 @@ from gpuconsole.model.job import CLUSTER_WIDE, SHIPPED, CronRules, FlowRules, Jo
 from gpuconsole.model.jobs.workloads import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.labels import NAMESPACE_NAME
-from gpuconsole.model.manifests.loaded import LoadedObject
+from gpuconsole.model.manifests.decoding import LoadedObject
 from gpuconsole.model.objects import MOST_LEVELS, parent_of, too_deep
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue

@@ -1,7 +1,7 @@
 """Queues and pod groups of KAI Scheduler."""
 
 from gpuconsole.model.apiserver.kai.webhooks import check_pod_group, check_queue
-from gpuconsole.model.apiserver.volcano.common import report
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import report
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.metadata import is_label_value, metadata, spec_of
 from gpuconsole.model.documents.reader import INT32, Reader, shown

@@ -48,12 +48,15 @@ from gpuconsole.model.jobs.ray import CONFIGURED, DEFAULT_SCHEDULER, RAY_GROUP, 
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.manifests.cross_checks import check
 from gpuconsole.model.manifests.decoding import (
+    LoadedManifests,
+    LoadedObject,
     UnreadReason,
     first_objects,
     fold_groups,
     is_scenario,
     is_snapshot,
     label,
+    last_of_each,
     later_objects,
     objects_in,
     say_fragment,
@@ -63,7 +66,6 @@ from gpuconsole.model.manifests.decoding import (
 )
 from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document, versions_of
 from gpuconsole.model.manifests.kueue import NO_SELECTOR
-from gpuconsole.model.manifests.loaded import LoadedManifests, LoadedObject, last_of_each
 from gpuconsole.model.manifests.webhook_validation import ApiServerValidator
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue

@@ -1,7 +1,15 @@
 """Queues and PodGroups of Volcano and of the Coscheduling plugin."""
 
-from gpuconsole.model.apiserver.volcano.common import GROUP, HYPER_NODE, QUEUE_SHAPE, fits, report
-from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import check_group, check_hyper_node, check_queue
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import (
+    GROUP,
+    HYPER_NODE,
+    QUEUE_SHAPE,
+    check_group,
+    check_hyper_node,
+    check_queue,
+    fits,
+    report,
+)
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of

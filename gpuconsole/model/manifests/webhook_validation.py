@@ -15,8 +15,7 @@ from gpuconsole.model.apiserver.jobs import JOB_KINDS, as_stored, check_job
 from gpuconsole.model.apiserver.schema import Schema, with_defaults
 from gpuconsole.model.apiserver.writes import GROUP
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.field_errors import FieldError
-from gpuconsole.model.documents.findings import DocumentFindings, Path, Severity, path_text
+from gpuconsole.model.documents.findings import DocumentFindings, FieldError, Path, Severity, path_text
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.manifests.kinds import Decoder, kind_of_document
 from gpuconsole.model.objects import Object

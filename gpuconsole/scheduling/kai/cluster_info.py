@@ -42,7 +42,7 @@ from gpuconsole.scheduling.kai.api.tasks import (
     gpu_class,
 )
 from gpuconsole.scheduling.kai.config import POD_GROUP, QUEUE_LABEL
-from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 
 
 class InventoryClaimIndex(ClaimIndex):

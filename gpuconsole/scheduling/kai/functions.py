@@ -13,8 +13,8 @@ from msgspec import Struct
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
-from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
 from gpuconsole.scheduling.kai.messages import NodeError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements, accommodates
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.fair_share.resource_share import UNLIMITED
+from gpuconsole.scheduling.kai.fair_share.division import UNLIMITED
 
 _GB, _CORE = 1_000_000_000, 1000
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube import filters as messages
 from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
 from gpuconsole.scheduling.kube.framework_runtime import NOTHING, PodContextPlugins
 from gpuconsole.scheduling.kube.node_cache import NodeCache

@@ -17,7 +17,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import CompositePodGroup, Pod
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube import filters as messages
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState
 from gpuconsole.scheduling.kube.placement_plans import Binding, place

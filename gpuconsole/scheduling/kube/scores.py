@@ -21,15 +21,16 @@ from gpuconsole.model.prices import gpu_type
 from gpuconsole.model.resources import CPU, MEMORY, MIG_PREFIX, is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
 from gpuconsole.scheduling.kube.nodes import NO_OWNERS, NodeState
-from gpuconsole.scheduling.kube.packing.fragmentation import (
+from gpuconsole.scheduling.kube.packing.policies import (
     MILLI,
+    POLICIES,
     Fragmentation,
     FreeCapacity,
+    Name,
     PodDemand,
     Typical,
     typical,
 )
-from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import (
     NODE_AFFINITY,

@@ -14,9 +14,8 @@ from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
 from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, INADMISSIBLE, QUOTA_RESERVED, on_hold
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.limits import violation
 from gpuconsole.scheduling.kueue.messages import PENDING, GranularReason
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, violation
 from gpuconsole.scheduling.kueue.state import KueueState
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue import afs_usage
 from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workload_index import Record
 

@@ -18,10 +18,9 @@ from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
-from gpuconsole.scheduling.kueue.admission_checks import checks_for, synced
-from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED, checks_for, synced
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import effective_priority
+from gpuconsole.scheduling.kueue.pod_resources import effective_priority
 
 
 def victims_of(decisions: Iterable[AdmissionDecision]) -> list[Preempt | Evict]:

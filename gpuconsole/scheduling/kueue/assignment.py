@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.compiled_config import CompiledResourceGroup
 from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe, severity
-from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from gpuconsole.scheduling.kueue.messages import GranularReason
-from gpuconsole.scheduling.kueue.requests import Order, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import Order, WorkloadRequest
 
 EquivalenceClass = tuple[str, bytes]
 """A LocalQueue's key (under admission fair sharing) and a scheduling hash."""

@@ -26,8 +26,8 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kueue.cluster_queue_status import MULTIKUEUE, PROVISIONING, active_condition
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
-from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, summarise
+from gpuconsole.scheduling.kueue.dra.claims import DeviceCatalogue
+from gpuconsole.scheduling.kueue.pod_resources import NO_LIMITS, Limits, summarise
 from gpuconsole.scheduling.kueue.quota_tree import Column, QuotaTree
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, build_domains
 

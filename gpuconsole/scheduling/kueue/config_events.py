@@ -25,9 +25,9 @@ from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import using_flavor
 from gpuconsole.scheduling.kueue.compiled_config import ConfigObjects
-from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.charges import needs_devices
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.dra.claims import DeviceCatalogue
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import COHORT, KueueState
 from gpuconsole.scheduling.kueue.topology.domains import node_changes
 from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route

@@ -20,10 +20,9 @@ from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate
 from gpuconsole.scheduling.kueue.cohort_cache import CacheEntries, CohortCache, PreemptionQuery, SharedCache
 from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.pod_resources import Holding, TopologyUsage
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
-from gpuconsole.scheduling.kueue.requests import Holding, TopologyUsage
-from gpuconsole.scheduling.kueue.topology.layout import TasGates
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 
 
 class CycleSnapshot:

@@ -9,8 +9,8 @@ from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.messages import GranularReason
+from gpuconsole.scheduling.kueue.pod_resources import Holding, TopologyUsage, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionTarget
-from gpuconsole.scheduling.kueue.requests import Holding, TopologyUsage, WorkloadRequest
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 

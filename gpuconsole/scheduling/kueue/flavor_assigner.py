@@ -14,7 +14,8 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kueue import assignment as flavor_assignment_mode
-from gpuconsole.scheduling.kueue import messages, variants
+from gpuconsole.scheduling.kueue import concurrent_admission as variants
+from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import (
     Assignment,
     FlavorAssignment,
@@ -28,8 +29,8 @@ from gpuconsole.scheduling.kueue.assignment import (
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, ordered
 from gpuconsole.scheduling.kueue.preemption import possibility
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest, ordered
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology import demand
 from gpuconsole.scheduling.kueue.topology.tas_assignment import place

@@ -34,9 +34,9 @@ from gpuconsole.scheduling.kueue.nomination_cache import (
     lookup_ignoring_usage,
     persists,
 )
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
-from gpuconsole.scheduling.kueue.preemption.upper_bound import max_available
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.preemption.search import max_available
 from gpuconsole.scheduling.kueue.requeue import rejection
 from gpuconsole.scheduling.kueue.state import KueueState
 

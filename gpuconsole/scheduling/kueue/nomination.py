@@ -16,9 +16,9 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Nominated
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import Nomination, nominate_cached
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
 from gpuconsole.scheduling.kueue.preemption.oracle import find_targets_with_trace
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.slices import replaced_pod_sets, replaced_slice
 from gpuconsole.scheduling.kueue.topology.tas_assignment import demands, place_after_preemption
 

@@ -28,10 +28,10 @@ from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, usage_key_for
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.messages import GranularReason
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
-from gpuconsole.scheduling.kueue.preemption.upper_bound import exceeds_bound
+from gpuconsole.scheduling.kueue.preemption.search import exceeds_bound
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.slices import replacement_for
 
 

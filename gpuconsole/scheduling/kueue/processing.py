@@ -14,6 +14,7 @@ from enum import Enum, auto
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.concurrent_admission import NO_SIBLINGS, Siblings, admitted_siblings, may_migrate
 from gpuconsole.scheduling.kueue.conditions import on_failed_node
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
@@ -21,9 +22,8 @@ from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, shar
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination import propose
 from gpuconsole.scheduling.kueue.nomination_cache import can_always_reclaim, capacity_to_reserve
+from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.preemption import PreemptionTarget
-from gpuconsole.scheduling.kueue.requests import Holding
-from gpuconsole.scheduling.kueue.variants import NO_SIBLINGS, Siblings, admitted_siblings, may_migrate
 
 _Shares = dict[tuple[int, int], DominantResourceShare]
 """(cohort, workload id) → share, with the workload, of the cohort's child on the workload's path."""

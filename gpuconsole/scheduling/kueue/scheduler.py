@@ -30,9 +30,9 @@ from gpuconsole.scheduling.kueue.inadmissible_skip import (
     start_batch,
 )
 from gpuconsole.scheduling.kueue.nomination import eligible, nominate
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.oracle import trace_of_victim
 from gpuconsole.scheduling.kueue.processing import process
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.requeue import is_message_only, rejection, requeue, resume
 from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workloads import assume, request_of, take_due

@@ -15,8 +15,8 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.pod_resources import Holding, admitted_requests
 from gpuconsole.scheduling.kueue.podset import ELASTIC, ELASTIC_VALUE, Counts, counts_of, is_fewer, with_counts
-from gpuconsole.scheduling.kueue.requests import Holding, admitted_requests
 
 GATE = "ElasticJobsViaWorkloadSlices"
 REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"

@@ -18,9 +18,9 @@ from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
 from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.quota_tree import Column, UsageTree
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
-from gpuconsole.scheduling.kueue.topology.tas_usage import NonTasPodUsage, TasUsage
+from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
 from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
 
 if TYPE_CHECKING:

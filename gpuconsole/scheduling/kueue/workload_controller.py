@@ -32,7 +32,9 @@ from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, inadmissible_reason, is_gated, loses_quota
-from gpuconsole.scheduling.kueue.admission_checks import (
+from gpuconsole.scheduling.kueue.apply_decisions import admitted_event
+from gpuconsole.scheduling.kueue.conditions import (
+    ADMITTED,
     REJECTED,
     RETRY,
     awaited,
@@ -43,8 +45,6 @@ from gpuconsole.scheduling.kueue.admission_checks import (
     synced,
     wait_until,
 )
-from gpuconsole.scheduling.kueue.apply_decisions import admitted_event
-from gpuconsole.scheduling.kueue.conditions import ADMITTED
 from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention, WaitForPodsReady
 
 PODS_READY = "PodsReady"

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 
 Record = WorkloadRequest | Holding | Workload
 """A pending workload, a quota holder, or a workload that is in no queue."""

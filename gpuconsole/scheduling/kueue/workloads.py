@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue.admissibility import queue_inadmissible_reason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED, needs_second_pass
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, ChargeRefusal, Charges, charges, needs_devices
-from gpuconsole.scheduling.kueue.requests import (
+from gpuconsole.scheduling.kueue.pod_resources import (
     Holding,
     TopologyUsage,
     WorkloadRequest,

@@ -24,7 +24,6 @@ from gpuconsole.scheduling.volcano.config import (
     VolcanoPluginOption,
     parse_flag,
 )
-from gpuconsole.scheduling.volcano.plugins.bin_packing import BinpackPlugin, ResourceStrategyFitPlugin
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.deviceshare import DevicesharePlugin
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
@@ -39,11 +38,15 @@ from gpuconsole.scheduling.volcano.plugins.node_filters import (
     VolumeBindingArguments,
     filter_timeout,
 )
-from gpuconsole.scheduling.volcano.plugins.node_restrictions import NodegroupPlugin, TdmPlugin
-from gpuconsole.scheduling.volcano.plugins.node_utilization import ReschedulingPlugin, UsagePlugin
-from gpuconsole.scheduling.volcano.plugins.nodeorder import NodeorderPlugin
+from gpuconsole.scheduling.volcano.plugins.nodeorder import (
+    BinpackPlugin,
+    NodeorderPlugin,
+    ReschedulingPlugin,
+    ResourceStrategyFitPlugin,
+    UsagePlugin,
+)
 from gpuconsole.scheduling.volcano.plugins.numaaware import NumaAwarePlugin
-from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
+from gpuconsole.scheduling.volcano.plugins.predicates import NodegroupPlugin, PredicatesPlugin, TdmPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopologyPlugin
 from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin

@@ -16,10 +16,8 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
 from gpuconsole.sim.autoscaling.autoscaler_state import DisruptionOrder, Proposal
-from gpuconsole.sim.autoscaling.disruption import DisruptionCandidate, Move
-from gpuconsole.sim.autoscaling.evictions import blocked, forbidden
-from gpuconsole.sim.autoscaling.machines import DISRUPTED
-from gpuconsole.sim.autoscaling.node_fit import tainted, untainted
+from gpuconsole.sim.autoscaling.disruption import AutoscalerView, DisruptionCandidate, Move
+from gpuconsole.sim.autoscaling.machines import DISRUPTED, blocked, forbidden
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
 from gpuconsole.sim.autoscaling.provisioning import (
     PlannedNode,
@@ -28,8 +26,9 @@ from gpuconsole.sim.autoscaling.provisioning import (
     drifted,
     is_unavailable,
     plan,
+    tainted,
+    untainted,
 )
-from gpuconsole.sim.autoscaling.view import AutoscalerView
 from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 

@@ -10,7 +10,7 @@ from gpuconsole.model.autoscaling import ON_DEMAND
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.labels import NO_LABELS, Taint
-from gpuconsole.sim.distributions import LogNormal
+from gpuconsole.sim.run_times import LogNormal
 
 MONTH = 730 * HOUR
 """The period of the interruption rates in catalogues."""

@@ -20,7 +20,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.admission_checks import READY, with_check
+from gpuconsole.scheduling.kueue.conditions import READY, with_check
 from gpuconsole.scheduling.kueue.provisioning.controller import (
     CONTROLLER,
     FAILED,

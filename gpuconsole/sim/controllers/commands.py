@@ -41,7 +41,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling import machines as spot
 from gpuconsole.sim.controllers import admission_checks as checks

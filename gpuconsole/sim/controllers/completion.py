@@ -13,8 +13,8 @@ from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
 from gpuconsole.sim.controllers import pods, work, workloads
 from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import volcano_jobs as groups
 from gpuconsole.sim.controllers import volcano_jobs as phases
-from gpuconsole.sim.controllers import volcano_queues as groups
 from gpuconsole.sim.controllers.batch_job import BACKOFF_EXCEEDED, JobEnding
 from gpuconsole.sim.kernel import Deadline, WorkEnds
 from gpuconsole.sim.world import RunningGroup, World

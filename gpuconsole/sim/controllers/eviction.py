@@ -22,8 +22,8 @@ from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers import workloads as queue_conditions
 from gpuconsole.sim.controllers import workloads as requeue_after
 from gpuconsole.sim.controllers.workloads import tell
-from gpuconsole.sim.distributions import Step
 from gpuconsole.sim.kernel import BackoffEnds, Release
+from gpuconsole.sim.run_times import Step
 from gpuconsole.sim.world import RunningGroup, World
 
 LAUNCHER = "launcher"

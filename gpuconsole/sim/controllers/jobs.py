@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
+from gpuconsole.model.apiserver.jobs.webhooks import DEFAULT_QUEUE
 from gpuconsole.model.clock import MINUTE, Span, Time, parse_span
 from gpuconsole.model.cluster import Namespace, Pod
 from gpuconsole.model.cron import parse_cron
@@ -49,7 +49,7 @@ from gpuconsole.sim.controllers.admission_plugins import (
     pod_priority,
     workload_priority,
 )
-from gpuconsole.sim.controllers.specs import job_pods
+from gpuconsole.sim.controllers.batch_job import job_pods
 from gpuconsole.sim.kernel import CronDue, StandFor
 from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.world import RunningGroup, World, running_group_key

@@ -18,8 +18,8 @@ from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION
 from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.admission_checks import with_check
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
+from gpuconsole.scheduling.kueue.conditions import with_check
 from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue.group import (
     CONTROLLER,
@@ -36,8 +36,8 @@ from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import workloads as queue_conditions
 from gpuconsole.sim.controllers import workloads as requeue_after
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
-from gpuconsole.sim.distributions import draw
 from gpuconsole.sim.kernel import SyncWorkerClusters
+from gpuconsole.sim.run_times import draw
 from gpuconsole.sim.world import Dispatch, World
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"

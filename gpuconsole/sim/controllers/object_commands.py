@@ -33,7 +33,7 @@ from gpuconsole.sim.controllers import queue_commands as queues
 from gpuconsole.sim.controllers import workloads as queue_conditions
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.controllers.jobs import missing_runtime
-from gpuconsole.sim.controllers.volcano_queues import new_job_refusal
+from gpuconsole.sim.controllers.volcano_jobs import new_job_refusal
 from gpuconsole.sim.kernel import Arrive
 from gpuconsole.sim.world import World, running_group_key
 

@@ -25,7 +25,8 @@ from gpuconsole.scheduling.volcano.jobs.requests import request_of_job
 from gpuconsole.sim.controllers import admission_checks as checks
 from gpuconsole.sim.controllers import admission_plugins as quotas
 from gpuconsole.sim.controllers import batch_job as progress
-from gpuconsole.sim.controllers import completion, eviction, nodes, pods, specs, work
+from gpuconsole.sim.controllers import batch_job as specs
+from gpuconsole.sim.controllers import completion, eviction, nodes, pods, work
 from gpuconsole.sim.controllers import generators as children
 from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import tas as node_health
@@ -34,7 +35,7 @@ from gpuconsole.sim.controllers import volcano_jobs as members
 from gpuconsole.sim.controllers import work as running
 from gpuconsole.sim.controllers import workload_controller as families
 from gpuconsole.sim.controllers import workloads as queue_conditions
-from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.controllers.batch_job import job_pods, workload_pods
 from gpuconsole.sim.kernel import Release, Restart
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 

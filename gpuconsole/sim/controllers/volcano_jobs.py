@@ -9,6 +9,12 @@ Watches of Volcano's job controller: changes of its jobs' pods and PodGroups bec
 Pods of a Volcano Job and the counts of their running group: pods come and go while the job lives.
 
 Effects of a Volcano Job's new phase: history, the simulated job's status, cleanup.
+
+Volcano's queues, and the PodGroups of Volcano Jobs.
+
+Volcano's queues: opened, closing, and closed when their last PodGroup is deleted.
+
+The PodGroup of a Volcano Job: created and updated with the job, deleted when its pods are killed.
 """
 
 import hashlib
@@ -16,18 +22,20 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from gpuconsole.model.apiserver.volcano.jobs import check_queue
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import message_of
 from gpuconsole.model.clock import MILLISECOND, Span
-from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.cluster import Pod, PodPhase, PriorityClass
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.volcano import job_phase
 from gpuconsole.model.objects import TABLES
+from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.storage import PersistentVolumeClaim
-from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.controller_actions import action_message, initial, kill, sync
+from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoQueue, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
-from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
-from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, with_claims
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name, group_of, updated
+from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, action_message, initial, kill, sync, with_claims
 from gpuconsole.scheduling.volcano.jobs.requests import (
     SYNC,
     Delayed,
@@ -43,16 +51,113 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     settled,
     target_of,
 )
-from gpuconsole.scheduling.volcano.jobs.states import ActionPlan, ControllerCall, course
+from gpuconsole.scheduling.volcano.jobs.states import (
+    CLOSING,
+    ActionPlan,
+    ControllerCall,
+    course,
+    queue_command,
+    queue_refusal,
+)
 from gpuconsole.scheduling.volcano.jobs.tasks import OUT_OF_SYNC, spec_of, task_of_pod, tasks_of
 from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
 from gpuconsole.sim.controllers import pods, work
-from gpuconsole.sim.controllers import volcano_queues as groups
-from gpuconsole.sim.controllers.admission_plugins import defaulted_sets, pod_priority
+from gpuconsole.sim.controllers.admission_plugins import DONE, Refusal, defaulted_sets, pod_priority
 from gpuconsole.sim.controllers.pods import create
 from gpuconsole.sim.kernel import ActLater, Restart, Retire
-from gpuconsole.sim.world import RunningGroup, VolcanoChange, World
+from gpuconsole.sim.world import VOLCANO_JOB, RunningGroup, VolcanoChange, World, first_group_phase
+
+DEFAULT_QUEUE = "default"
+
+
+def volcano_queue(world: World, name: str) -> VolcanoQueue | None:
+    """The Volcano Queue of this name; None if it does not exist."""
+    found: VolcanoQueue | None = world.state.get(VolcanoQueue, name)
+    return found
+
+
+def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
+    """Close or open a queue by a Command of bus.volcano.sh. Its jobs are not affected."""
+    action = JobAction.OPEN_QUEUE if policy is StopPolicy.NONE else JobAction.CLOSE_QUEUE
+    known = _known(world)
+    problem = queue_refusal(queue, action, known)
+    if problem:
+        return problem
+    _carry_out(world, queue.name, action)
+    return DONE
+
+
+def close_if_empty(world: World, name: str) -> None:
+    """Close a closing queue once it is empty."""
+    queue = volcano_queue(world, name)
+    if queue is not None and queue.state == CLOSING:
+        _carry_out(world, name, JobAction.SYNC_QUEUE)
+
+
+def new_job_refusal(world: World, job: Job) -> Refusal:
+    """Why a known queue rejects a new job; empty if it does not."""
+    if volcano_queue(world, spec_of(job).queue or DEFAULT_QUEUE) is None:
+        return DONE
+    documents = {
+        queue.name: {"spec": {"parent": queue.parent}, "status": {"state": queue.state}}
+        for queue in _known(world).values()
+    }
+    return message_of(check_queue({"spec": {"queue": spec_of(job).queue or DEFAULT_QUEUE}}, documents)).strip()
+
+
+def _carry_out(world: World, name: str, action: JobAction) -> None:
+    busy = {group.queue or DEFAULT_QUEUE for group in world.state.table("pod_groups").all()}
+    for changed in queue_command(name, action, _known(world), busy):
+        world.put(changed)
+        world.tell(HistoryEventKind.QUEUE_CHANGED, queue=changed.name, reason=changed.state)
+
+
+def _known(world: World) -> dict[str, VolcanoQueue]:
+    return {queue.name: queue for queue in world.state.table("volcano_queues").all()}
+
+
+def group_key(job: Job) -> str:
+    """The key of a job's PodGroup."""
+    return f"{job.namespace}/{group_name(job)}"
+
+
+def ensure_group(world: World, job: Job) -> PodGroup:
+    """Create or update the PodGroup of a job. Without Volcano's scheduler it starts as Inqueue."""
+    classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
+    found: PodGroup | None = world.state.get(PodGroup, group_key(job))
+    if found is not None:
+        wanted = updated(found, job, classes)
+    else:
+        fresh = group_of(job, classes)
+        uid, phase = world.uid("PodGroup", fresh.key), first_group_phase(world.policy)
+        wanted = replace(fresh, uid=uid, created=world.now, phase=phase)
+    if wanted is not found:
+        world.put(wanted)
+    return wanted
+
+
+def group_owner(world: World, key: str) -> str:
+    """The key of the PodGroup's job; empty without one. Its name begins with the job's."""
+    namespace, _, name = key.partition("/")
+    parts = name.split("-")
+    for length in range(len(parts) - 1, 0, -1):
+        job = world.job(f"{VOLCANO_JOB}{namespace}/{'-'.join(parts[:length])}")
+        if job is not None and group_key(job) == key:
+            return job.key
+    return ""
+
+
+def drop_group(world: World, job: Job) -> None:
+    """Delete the PodGroup; the next one has to be enqueued again."""
+    if world.state.get(PodGroup, group_key(job)) is not None:
+        world.drop(PodGroup, group_key(job))
+        close_if_empty(world, spec_of(job).queue or DEFAULT_QUEUE)
+
+
+def _classes(world: World) -> list[PriorityClass]:
+    return list(world.state.table("priority_classes").all())
+
 
 _SUFFIX = 12
 
@@ -176,7 +281,7 @@ def _about_group(world: World, old: object, new: object) -> JobRequest | None:
     """The request for a PodGroup that became Inqueue or Unknown."""
     if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
         return None
-    job = groups.group_owner(world, new.key)
+    job = group_owner(world, new.key)
     return request_of_group(job, new, old) if job else None
 
 
@@ -343,7 +448,7 @@ def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
             world.tell(HistoryEventKind.PENDING, workload=job.key, reason="PVCError", message=text)
         _write(world, job, begun.volcano_status)
         return
-    group = groups.ensure_group(world, begun)
+    group = ensure_group(world, begun)
     whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
     synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
     try:
@@ -392,7 +497,7 @@ def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None
                 cost=loss.cost,
             )
         pods.remove(world, marked, action.value)
-    groups.drop_group(world, job)
+    drop_group(world, job)
     _write(world, world.job(job.key) or job, killing.status)
 
 

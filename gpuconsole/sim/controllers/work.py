@@ -23,9 +23,8 @@ from gpuconsole.sim.controllers import batch_job as progress
 from gpuconsole.sim.controllers import pods
 from gpuconsole.sim.controllers.batch_job import pod_duration
 from gpuconsole.sim.controllers.pods import pods_of
-from gpuconsole.sim.distributions import draw
 from gpuconsole.sim.kernel import PodEnds, PodsStart, WorkEnds
-from gpuconsole.sim.run_times import RunTimes, WorkKind
+from gpuconsole.sim.run_times import RunTimes, WorkKind, draw
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 

@@ -16,9 +16,8 @@ from gpuconsole.model.events import HistoryEventKind, KueueEvent
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.concurrent_admission import VARIANT_WAIT, reconcile_variants
+from gpuconsole.scheduling.kueue.concurrent_admission import PARENT, VARIANT_WAIT, is_parent, reconcile_variants
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
 from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, deactivation_left, reconcile, restarted
 from gpuconsole.sim.controllers import completion, eviction, workloads
 from gpuconsole.sim.controllers import workloads as queue_conditions

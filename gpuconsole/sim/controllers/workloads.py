@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.decisions import Admit, Refuse
-from gpuconsole.model.device_units import is_counted
+from gpuconsole.model.devices import is_counted
 from gpuconsole.model.events import HistoryEventKind, KueueEvent
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
-from gpuconsole.scheduling.kueue.admission_checks import all_ready
+from gpuconsole.scheduling.kueue.conditions import all_ready
+from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.podset import Conflict
-from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.scheduling.kueue.workload_controller import (
     ReconcileResult,
     deactivation_left,
@@ -28,7 +28,7 @@ from gpuconsole.scheduling.kueue.workload_controller import (
 from gpuconsole.sim.controllers import job_lifecycle as deadlines
 from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import pods
-from gpuconsole.sim.controllers.specs import started_pods
+from gpuconsole.sim.controllers.batch_job import started_pods
 from gpuconsole.sim.kernel import MakePods, ReconcileWorkload
 from gpuconsole.sim.world import RunningGroup, World
 

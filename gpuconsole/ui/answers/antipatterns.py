@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.antipatterns.patterns import AntiPattern, total_per_day
+from gpuconsole.insight.health.antipatterns import AntiPattern, total_per_day
 from gpuconsole.insight.health.telemetry import Utilization
 from gpuconsole.insight.tables import counted, table
-from gpuconsole.model.device_units import device_cell
+from gpuconsole.model.devices import device_cell
 from gpuconsole.ui.names import named
 
 

@@ -12,7 +12,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption
 from gpuconsole.insight.whatif.whatif import FEASIBLE
 from gpuconsole.model.clock import SECOND, format_span, format_time
-from gpuconsole.model.device_units import WHOLE_GPU, short_amount
+from gpuconsole.model.devices import WHOLE_GPU, short_amount
 from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called, named
 

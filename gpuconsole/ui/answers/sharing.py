@@ -21,7 +21,7 @@ from gpuconsole.insight.sharing.shares import ResourceShare as Borrowed
 from gpuconsole.insight.sharing.slots import StartableGangs
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, Time, format_span
-from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, short_amount
+from gpuconsole.model.devices import ANY_DEVICE, WHOLE_GPU, short_amount
 from gpuconsole.model.resources import GPU, format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt

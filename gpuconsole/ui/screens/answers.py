@@ -4,15 +4,28 @@ A report is computed in a fork, in the background, every `EVERY` seconds while i
 it immediately. A slow report is recomputed less often, so that it takes at most a twentieth of the time.
 
 Screens of the preemption risk and of the plan, both computed by simulation runs.
+
+Base of report screens: lines of text, and tables with a cursor on whose rows the object actions work.
+
+The tables are stacked. Where they do not fit together, they share the height by their number of rows, the focused one
+first; `tab` focuses the next one.
+
+Columns for the tables of an answer, made from the tables themselves.
+
+Screens of slow reports: partial results, progress, cancellation.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns.findings import antipatterns, engines_of, unchecked_kinds
 from gpuconsole.insight.data_gaps import (
     PLACES,
     QUOTA,
@@ -21,6 +34,7 @@ from gpuconsole.insight.data_gaps import (
     missing_for_admission,
     missing_for_placement,
 )
+from gpuconsole.insight.health.antipatterns import antipatterns, engines_of, unchecked_kinds
 from gpuconsole.insight.health.telemetry import utilization
 from gpuconsole.insight.index.engine_queues import engine_shares
 from gpuconsole.insight.pending.why import AdmissionView
@@ -38,15 +52,359 @@ from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.parts import Part, missing_data_lines, no_data_lines
+from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, Valued, apart, missing_data_lines, no_data_lines
 from gpuconsole.ui.answers.plan_and_risk import key_of, options_of, plan_parts, risk_parts
 from gpuconsole.ui.answers.sharing import ledger_parts, shares_parts, slots_parts, starts_unknown, without_kueue
-from gpuconsole.ui.screens.answers_text import AnswerChunk, LongAnswerScreen, TablesScreen
+from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
 from gpuconsole.ui.screens.drill import DrillsScreen
 from gpuconsole.ui.screens.mixins import Handlers
-from gpuconsole.ui.whatif_changes import WhatIfChange
+from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.whatif_changes import WhatIfChange, what_if_with_queue
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.painter import PaneState, StatusLine, notice
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, text_line
+
+UNCOUNTED = ("–", "unknown")
+"""Cells of a numeric column that have no number."""
+WIDEST = 44
+"""Widest column; the last one takes the remaining width."""
+IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", "OUTCOME": "status", "RISK": "status"}
+"""Column head → its id for the sort keys."""
+
+
+def columns(part: AnswerTable) -> tuple[Column[Row], ...]:
+    """The columns of a table, as wide as their contents; a narrow screen drops the last ones first."""
+    return tuple(_column(part, place, name) for place, name in enumerate(part.head))
+
+
+def _column(part: AnswerTable, place: int, name: str) -> Column[Row]:
+    cells = [row.cells[place] for row in part.rows]
+    numbers = any(map(_counts, cells)) and all(_counts(cell) or cell in UNCOUNTED for cell in cells)
+    widest = max([len(name), *(len(str(cell)) for cell in cells)])
+    return Column(
+        name,
+        lambda row: str(row.cells[place]),
+        id="name" if not place else IDS.get(name, ""),
+        width=min(widest, WIDEST),
+        flex=int(place == len(part.head) - 1 and not numbers),
+        align="right" if numbers else "left",
+        sort=lambda row: _order(row.cells[place]),
+        down=numbers,
+        rank=place,
+    )
+
+
+def _counts(cell: object) -> bool:
+    return isinstance(cell, (int, float, Valued))
+
+
+def _order(cell: object) -> tuple[bool, float, str]:
+    """Numbers first, by their size; then words."""
+    match cell:
+        case Valued():
+            return False, cell.value, ""
+        case int() | float():
+            return False, cell, ""
+        case _:
+            return True, 0.0, str(cell)
+
+
+MOST_TABLES = 6
+"""Maximum number of tables of a report."""
+OPEN = 5
+"""Minimum height of the focused table in lines, with its head."""
+SAID = 0.3
+"""Maximum share of the screen height for the text below the tables."""
+QUEUES = ("cluster_queues", "cohorts", "volcano_queues", "kai_queues")
+
+
+class TablesScreen(WorkloadScreen):
+    """A title with a remark at its right, and the parts of a report; subclasses decide when it is computed."""
+
+    AUTO_FOCUS = "Grid, TextPane"
+
+    def __init__(self, name: str, title: str) -> None:
+        """`name` is the crumb, `title` is shown above the text."""
+        super().__init__()
+        self._trail, self._title = name, title
+        self._lines: list[str] = []
+        """Lines below the tables."""
+        self._shown = False
+        """Whether there are tables."""
+
+    def crumb(self) -> str:
+        return self._trail
+
+    def body(self) -> ComposeResult:
+        yield StatusLine(id="summary")
+        above = TextPane(id="above")
+        above.can_focus = False
+        yield above
+        with Vertical(id="tables"):
+            for _ in range(MOST_TABLES):
+                table: Grid[Row] = Grid((), key=lambda row: row.key)
+                table.display = False
+                yield table
+        yield TextPane(id="said")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
+        for grid in self._grids:
+            # The cut columns are known only once the table has its width.
+            self.watch(grid, "virtual_size", self._tell_row_later, init=False)
+
+    # What it shows
+
+    def remark(self, text: str, role: str) -> None:
+        """Show a remark beside the title: age or progress of the report."""
+        self.query_one("#summary", StatusLine).right = ((f" {text} ", role),) if text else ""
+
+    def write(self, parts: Sequence[Part]) -> None:
+        """Show the report, preceded by the required objects that are not visible."""
+        above, tables, below = apart(parts)
+        if not tables:
+            above, below = [], above
+        unseen = self.console.status.undecided
+        if unseen:
+            above = [f"⊘ {unseen}", *above]
+        self._lines = below
+        self.query_one("#above", TextPane).show(text_line(text) for text in above)
+        for grid, part in zip(self._grids, [*tables, *[None] * MOST_TABLES], strict=False):
+            grid.display = part is not None
+            if part is not None:
+                _fill(grid, part)
+        if tables and not self._shown:
+            # The text had the focus until now.
+            self._grids[0].focus()
+        self._shown = bool(tables)
+        self._say()
+        self._arrange()
+        self._tell_row_later()
+
+    def _tell_row_later(self) -> None:
+        self.call_after_refresh(self._tell_row)
+
+    def _tell_row(self) -> None:
+        if self.stands:
+            self._say()
+            self._arrange()
+            self.refresh_frame()
+
+    def fail(self, error: ConsoleError) -> None:
+        """Show why there is no report."""
+        for grid in self._grids:
+            grid.display = False
+        self.query_one("#above", TextPane).show(())
+        self.query_one("#said", TextPane).show([notice(PaneState.FAILED, str(error))])
+        self._arrange()
+
+    def _say(self) -> None:
+        """Fill the text below the tables: the cut cells of the selected row, then the lines about all rows."""
+        row, grid = self.row, self.grid
+        note: list[Painted] = []
+        if row is not None and grid is not None:
+            cut = " · ".join(f"{title} {text}" for title, text in grid.unseen_of(row))
+            note = [text_line((text, "strong")) for text in (cut, row.note) if text]
+        said = [text_line(text) for text in self._lines]
+        self.query_one("#said", TextPane).show([*note, *([BLANK] if note and said else []), *said])
+
+    def _arrange(self) -> None:
+        """Give each table the height that it needs, or a share of the available height."""
+        if self.maximized is not None:
+            # What is set here goes before the stylesheet.
+            self.maximized.styles.height, self.maximized.styles.margin = "1fr", 0
+            return
+        above, said = self.query_one("#above", TextPane), self.query_one("#said", TextPane)
+        height = self.query_one("#body").size.height - 1
+        lines = min(above.line_count, height // 3)
+        above.styles.height, above.display = lines, bool(lines)
+        shown = [grid for grid in self._grids if grid.display]
+        if not shown:
+            said.styles.height, said.display = "1fr", True
+            return
+        wants = [len(grid.rows) + 1 for grid in shown]
+        room = height - lines
+        spare = room - sum(wants) - len(shown)
+        lines = min(said.line_count, max(int(height * SAID), spare))
+        said.styles.height, said.display = lines, bool(lines)
+        room -= lines
+        front = shown.index(self.grid) if self.grid in shown else 0
+        gap = int(sum(wants) + len(shown) <= room)
+        for grid, lines in zip(shown, share_height(wants, room, front), strict=True):
+            grid.styles.height = lines
+            grid.styles.margin = (0, 0, gap, 0)
+
+    def _zoom(self) -> None:
+        super()._zoom()
+        self._arrange()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._tell_row_later()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self._tell_row()
+
+    def picked(self, row: object) -> None:
+        self._tell_row()
+
+    # What is under the cursor
+
+    @property
+    def _grids(self) -> list[Grid[Row]]:
+        return list(self.query("#tables > Grid").results(Grid))
+
+    @property
+    def row(self) -> Row | None:
+        grid = self.grid
+        return grid.current if grid is not None else None
+
+    def subject(self) -> Subject | None:
+        row = self.row
+        return self._known(row) if row is not None else None
+
+    def subjects(self) -> list[Subject]:
+        found = [self._known(row) for row in self.grid.targets] if self.grid is not None else []
+        return [subject for subject in found if subject is not None]
+
+    def _known(self, row: Row) -> Subject | None:
+        """The object that a row describes, if it exists."""
+        if row.about is None or row.about.key not in getattr(self.snapshot, row.about.table):
+            return None
+        return Subject(*row.about)
+
+    def handlers(self) -> Handlers:
+        offered = dict(super().handlers())
+        # `f` is the way to the fair shares, from one answer to the next.
+        offered.pop("workload.scores", None)
+        if isinstance(self.focused, TextPane):
+            return {**offered, **scrolling(self.focused)}
+        subject = self.subject()
+        if subject is None:
+            return {**offered, "object.open": lambda: None}
+        return {**offered, **self._ways(subject)}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.open" and self.subject() is None:
+            return "nothing to open for this row"
+        return super().refusal(action)
+
+    def _ways(self, subject: Subject) -> dict[str, Callable[[], object]]:
+        """Handlers for the object of a row."""
+        table, key = subject
+        if table == "workloads":
+
+            def page() -> None:
+                self.open(WorkloadDetailScreen(key))
+
+            return {"object.open": page, "object.explain": page}
+        if table in QUEUES:
+            return {
+                "object.open": lambda: self.console_app.go("queues", at=key),
+                "object.explain": lambda: self.describe(subject),
+                **({"object.what-if": lambda: what_if_with_queue(self, key)} if table == "cluster_queues" else {}),
+            }
+        return {"object.open": lambda: self.describe(subject)}
+
+
+def share_height(wants: Sequence[int], room: int, front: int) -> list[int]:
+    """Share `room` lines among tables of which each wants `wants[i]` lines; `front` is the index of the focused one.
+
+    Each gets one line for its head, the focused one up to half of the room (at least `OPEN` lines); the others then
+    grow evenly until they have what they want, and the rest goes to the focused one.
+    """
+    shares = [1] * len(wants)
+    left = room - len(wants)
+    opened = max(0, min(wants[front] - 1, left, max(OPEN, room // 2) - 1))
+    shares[front] += opened
+    left -= opened
+    while left > 0:
+        growing = [index for index, want in enumerate(wants) if shares[index] < want]
+        if not growing:
+            break
+        shortest = min(growing, key=lambda index: (index == front, shares[index]))
+        shares[shortest] += 1
+        left -= 1
+    return shares
+
+
+def _fill(grid: Grid[Row], part: AnswerTable) -> None:
+    """Show the rows; columns are replaced only if they look different."""
+    wanted = columns(part)
+    if [_look(column) for column in grid.columns] != [_look(column) for column in wanted]:
+        grid.columns = wanted
+    grid.show(part.rows)
+
+
+def _look(column: Column[Row]) -> tuple[str, int, str]:
+    return column.title, column.width, column.align
+
+
+Piece = TypeVar("Piece")
+
+
+class AnswerChunk(NamedTuple):
+    """A partial result, as it is shown."""
+
+    progress: str
+    """Progress; for the complete result, its time."""
+    parts: Sequence[Part] | None = None
+    """None if there is nothing new to show."""
+    whole: bool = False
+
+
+class LongAnswerScreen(TablesScreen, Generic[Piece]):
+    """Computed once when opened, and again on request only."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        ask: Callable[[AnalysisService], Iterator[Piece]],
+        tell: Callable[[Piece], AnswerChunk],
+    ) -> None:
+        """`name` is the crumb, `title` is shown above the text."""
+        super().__init__(name, title)
+        self._ask, self._words = ask, tell
+
+    def on_mount(self) -> None:
+        # Textual calls the method of the parent, too.
+        self._begin()
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "app.refresh": self._begin}
+
+    def _begin(self) -> None:
+        self.remark("starting …", "pending")
+        self.run_worker(self._work, thread=True, exclusive=True, group="long-answer")
+
+    def _work(self) -> None:
+        worker = get_current_worker()
+        try:
+            for piece in self._ask(self.console.answers):
+                # Not requesting the next piece cancels the rest.
+                if worker.is_cancelled:
+                    return
+                self.call_later(self._came, piece)
+        except ConsoleError as error:
+            if not worker.is_cancelled:
+                self.call_later(self._failed, error)
+
+    def _came(self, piece: Piece) -> None:
+        chunk = self._words(piece)
+        self.remark(chunk.progress, "dim" if chunk.whole else "pending")
+        if chunk.parts is not None:
+            self.write(chunk.parts)
+
+    def _failed(self, error: ConsoleError) -> None:
+        self.remark("", "")
+        self.fail(error)
 
 
 def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:

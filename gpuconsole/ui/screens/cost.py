@@ -13,7 +13,7 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.cost import By, Cost, CostReport, PoolCost, cost_report
 from gpuconsole.insight.preemption.history import LostWork, lost_by
 from gpuconsole.model.autoscaling import GROUP, POOL
-from gpuconsole.model.device_units import WHOLE_GPU, short_plural
+from gpuconsole.model.devices import WHOLE_GPU, short_plural
 from gpuconsole.model.resources import format_quantity, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt

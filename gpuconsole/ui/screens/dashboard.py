@@ -13,7 +13,7 @@ from gpuconsole.insight.index.gpu_map import GpuRow, gpu_rows
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode
 from gpuconsole.insight.overview import Dashboard, GpuTotals, LastHour, UnitTotals, Waiting, dashboard, last_hour
 from gpuconsole.insight.preemption.history import at_least
-from gpuconsole.model.device_units import WHOLE_GPU, by_kind, described
+from gpuconsole.model.devices import WHOLE_GPU, by_kind, described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
@@ -22,7 +22,7 @@ from gpuconsole.ui.paint import Cell, Painted, join, painted
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.mixins import Handlers
-from gpuconsole.ui.screens.queue_rows import (
+from gpuconsole.ui.screens.queues import (
     COLUMNS,
     FOLDED,
     GPUS,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.insight.timeline import Repeated, folded
-from gpuconsole.model.device_units import short_amount
+from gpuconsole.model.devices import short_amount
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt

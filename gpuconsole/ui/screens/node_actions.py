@@ -6,7 +6,7 @@ from gpuconsole.insight.index.demand import pod_units
 from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
-from gpuconsole.model.device_units import NO_UNITS, WHOLE_GPU, Units, added, described
+from gpuconsole.model.devices import NO_UNITS, WHOLE_GPU, Units, added, described
 from gpuconsole.model.documents.pods_and_selectors import FORM, TaintError, effect_of, format_taint, parse_taint
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.snapshot import Snapshot

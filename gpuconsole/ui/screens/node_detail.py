@@ -8,7 +8,7 @@ from gpuconsole.insight.health.telemetry import MeasuredGpu, on_node
 from gpuconsole.insight.index.device_layout import GpuUnit, NodeGpus, PodGroupGpus, all_node_gpus, pod_group_gpus
 from gpuconsole.insight.index.gpu_map import GpuRow, gpu_map, used_of
 from gpuconsole.model.clock import Time
-from gpuconsole.model.device_units import counted_units
+from gpuconsole.model.devices import counted_units
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.node_columns import (
     about,

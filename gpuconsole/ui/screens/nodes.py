@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from gpuconsole.insight.health.telemetry import coverage, utilization
 from gpuconsole.insight.index.device_layout import NO_PLACE, WHOLE, GpuUnit, NodeGpus, all_node_gpus
 from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_rows, used_of
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
+from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.gpu_cell_style import FREE, GPU_GLYPHS, word_of

@@ -15,7 +15,7 @@ from gpuconsole.insight.index.available_quota import DeviceChoice, Headroom, cho
 from gpuconsole.insight.index.demand import pod_accelerators
 from gpuconsole.model.clock import Span, format_exactly, parse_span
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, counted_units
+from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, counted_units
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import Finding, Severity
 from gpuconsole.model.objects import Object

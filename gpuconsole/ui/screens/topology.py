@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from gpuconsole.insight.index.gpu_map import GpuState
 from gpuconsole.insight.index.largest_gang import NO_LIMITS, SIZES, GangLimits, LargestGang, gang_limits, largest
 from gpuconsole.insight.index.topology import HOST, DomainUsage, domains
-from gpuconsole.model.device_units import described
+from gpuconsole.model.devices import described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action

@@ -19,7 +19,7 @@ from gpuconsole.insight.whatif.comparison import RUNS
 from gpuconsole.insight.whatif.whatif import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome, WhatIfProgress
 from gpuconsole.model.clock import HOUR, Span, Time, format_exactly, format_seconds, format_tenths, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
-from gpuconsole.model.device_units import short_plural
+from gpuconsole.model.devices import short_plural
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes

@@ -8,7 +8,7 @@ from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
 from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.index.queues import open_checks
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
-from gpuconsole.model.device_units import described
+from gpuconsole.model.devices import described
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.workloads import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot

@@ -5,18 +5,17 @@ from collections.abc import Iterator, Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.forecast.workload_outlook import WorkloadOutlook
+from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.health.telemetry import of_pods, use
 from gpuconsole.insight.index.device_layout import connection
-from gpuconsole.insight.index.positions import position_text
+from gpuconsole.insight.index.queues import position_text
 from gpuconsole.insight.index.unqueued_work import unqueued_work
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.unscheduled_pods import group_lines
 from gpuconsole.insight.pending.why import Tried, waits_for_places
 from gpuconsole.insight.timeline import timeline
-from gpuconsole.insight.unblock.apply_change import change_commands
-from gpuconsole.insight.unblock.changes import in_words
+from gpuconsole.insight.unblock.changes import change_commands, in_words
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube import kueue_status as kueue_health
-from gpuconsole.backends.kube.kueue_status import AGAIN, INTERVAL, NO_METRICS, SOON, KueueHealth
+from gpuconsole.backends.kube import kueue_config as kueue_health
+from gpuconsole.backends.kube.kueue_config import AGAIN, INTERVAL, NO_METRICS, SOON, KueueHealth
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.health.kueue_liveness import KueueProblem

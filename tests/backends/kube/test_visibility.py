@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpuconsole.backends.kube.client import ApiServerConnection
-from gpuconsole.backends.kube.kueue_status import RENEW, VISIBILITY_AGAIN, VisibilityClient
+from gpuconsole.backends.kube.kueue_config import RENEW, VISIBILITY_AGAIN, VisibilityClient
 from gpuconsole.backends.kube.target import RequestedCluster
-from gpuconsole.insight.index.positions import QueuePosition, VisibilityPositions
+from gpuconsole.insight.index.queues import QueuePosition, VisibilityPositions
 
 NOW = 1_767_600_000_000_000
 GROUP = "/apis/visibility.kueue.x-k8s.io"

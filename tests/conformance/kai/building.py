@@ -12,10 +12,9 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, asking
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
-from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.solving.scenario_filters import GrowingScenario
-from gpuconsole.scheduling.kai.solving.solver import Scenarios, victim_queue
+from gpuconsole.scheduling.kai.solving.solver import GrowingScenario, Scenarios, victim_queue
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
 NODE = "node-1"

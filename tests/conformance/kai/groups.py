@@ -10,7 +10,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.cluster_info import BadTree, queues_of, tree_of
-from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
+from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from tests.conformance.kai import values
 from tests.conformance.kai.searching import queue_states
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare

@@ -5,9 +5,9 @@ from typing import Any
 
 from gpuconsole.scheduling.kai.api.jobs import TopologyInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
-from gpuconsole.scheduling.kai.fair_share.resource_share import QueueState
+from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from gpuconsole.scheduling.kai.functions import NoNodes, VictimJob
-from gpuconsole.scheduling.kai.plugins.minruntime import (
+from gpuconsole.scheduling.kai.plugins.ordering import (
     MinRuntime,
     path_to,
     preempt_min_runtime,

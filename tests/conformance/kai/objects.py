@@ -14,8 +14,7 @@ from gpuconsole.scheduling.kai.api.tasks import ALIVE, ALLOCATED, KaiPodStatus, 
 from gpuconsole.scheduling.kai.job_placement import choose_gpus
 from gpuconsole.scheduling.kai.messages import JobError, TaskErrors, explain, lacking, summary
 from gpuconsole.scheduling.kai.messages import misfit as misfit_of
-from gpuconsole.scheduling.kai.plugins.dynamicresources import refuse
-from gpuconsole.scheduling.kai.plugins.predicates import wrong_sort
+from gpuconsole.scheduling.kai.plugins.predicates import refuse, wrong_sort
 from gpuconsole.scheduling.kai.plugins.topology import TopologyDomainInfo, misfit
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values

@@ -10,19 +10,18 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
-from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
-from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
+from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.plugins.ordering import Elastic, Priority
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
-from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.solving.scenario_filters import (
+from gpuconsole.scheduling.kai.session import JobsByQueue, KaiSession, Wanted
+from gpuconsole.scheduling.kai.solving.solver import (
     AffinityFilter,
+    FailedJobs,
     GrowingScenario,
     IdleGpus,
     NotGrown,
     match_greedily,
 )
-from gpuconsole.scheduling.kai.solving.solver import FailedJobs
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, Table, compare
 

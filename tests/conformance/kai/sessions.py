@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kai.api.tasks import (
     Spec,
 )
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Parameters, Tier, configuration
-from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.store import open_session
 

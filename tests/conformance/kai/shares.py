@@ -5,8 +5,16 @@ from typing import Any
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments, Parameters
-from gpuconsole.scheduling.kai.fair_share import resource_share as q
-from gpuconsole.scheduling.kai.fair_share.division import bands, divide, divide_resource, divide_tree, offered
+from gpuconsole.scheduling.kai.fair_share import division as q
+from gpuconsole.scheduling.kai.fair_share.division import (
+    QueueShares,
+    ResourceShares,
+    bands,
+    divide,
+    divide_resource,
+    divide_tree,
+    offered,
+)
 from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     OverCapacity,
     Reclaimer,
@@ -22,7 +30,6 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     requested_by,
     requested_on,
 )
-from gpuconsole.scheduling.kai.fair_share.resource_share import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.functions import VictimJob
 from gpuconsole.scheduling.kai.plugins.proportion import Contender, Proportion, losses_of
 from gpuconsole.scheduling.kai.plugins.proportion import compare as compare_queues

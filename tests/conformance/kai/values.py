@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGrou
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import NO_OWNERS, KaiPodStatus, PodInfo, Sort, Spec
-from gpuconsole.scheduling.kai.fair_share.resource_share import RESOURCES, Quantities, QueueShares, ResourceShares
+from gpuconsole.scheduling.kai.fair_share.division import RESOURCES, Quantities, QueueShares, ResourceShares
 
 Document = Mapping[str, Any]
 STATUSES = {status.name.capitalize(): status for status in KaiPodStatus}

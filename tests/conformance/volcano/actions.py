@@ -15,8 +15,7 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration
-from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
-from gpuconsole.scheduling.volcano.statement import VolcanoStatement
+from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession, VolcanoStatement
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 

@@ -13,9 +13,17 @@ from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs import pod_group as groups
-from gpuconsole.scheduling.volcano.jobs.controller_actions import Syncing, is_up, kill, sync, with_condition
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
-from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, pod_of, with_claims
+from gpuconsole.scheduling.volcano.jobs.pods import (
+    Syncing,
+    VolumeClaimMissing,
+    is_up,
+    kill,
+    pod_of,
+    sync,
+    with_claims,
+    with_condition,
+)
 from gpuconsole.scheduling.volcano.jobs.requests import (
     JobRequest,
     Reaction,

@@ -11,7 +11,10 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
-from gpuconsole.scheduling.volcano.plugins.bin_packing import (
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, cooldown
+from gpuconsole.scheduling.volcano.plugins.nodeorder import (
+    WEIGHTS,
+    NodeorderPlugin,
     ResourceScoringStrategy,
     ResourceStrategyFitPlugin,
     SpareShare,
@@ -21,9 +24,7 @@ from gpuconsole.scheduling.volcano.plugins.bin_packing import (
     strategy_of,
     unproportional,
 )
-from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, cooldown
-from gpuconsole.scheduling.volcano.plugins.node_restrictions import hours
-from gpuconsole.scheduling.volcano.plugins.nodeorder import WEIGHTS, NodeorderPlugin
+from gpuconsole.scheduling.volcano.plugins.predicates import hours
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare

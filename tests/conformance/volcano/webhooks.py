@@ -6,8 +6,8 @@ from gpuconsole.model.apiserver.volcano import jobs, message_of
 from gpuconsole.model.apiserver.volcano import jobs as flows
 from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as groups
 from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarchy
-from gpuconsole.model.apiserver.volcano.common import Objection, order_of
 from gpuconsole.model.apiserver.volcano.jobs import check_numa
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import Objection, order_of
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
 Queues = Mapping[str, Document]

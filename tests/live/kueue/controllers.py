@@ -23,8 +23,8 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.admission_checks import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.cluster_queue_status import NOT_FOUND
+from gpuconsole.scheduling.kueue.conditions import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.podset import additions_of
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness

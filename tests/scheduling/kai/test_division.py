@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.fair_share.division import divide_resource, divide_tree
-from gpuconsole.scheduling.kai.fair_share.resource_share import GPU, QueueShares, ResourceShares
+from gpuconsole.scheduling.kai.fair_share.division import GPU, QueueShares, ResourceShares, divide_resource, divide_tree
 
 
 def queue(

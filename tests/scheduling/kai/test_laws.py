@@ -13,8 +13,7 @@ from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.tasks import ALLOCATED, KaiPodStatus
 from gpuconsole.scheduling.kai.engine import KaiPlacement
-from gpuconsole.scheduling.kai.fair_share.division import divide_resource, divide_tree
-from gpuconsole.scheduling.kai.fair_share.resource_share import GPU, QueueShares, ResourceShares
+from gpuconsole.scheduling.kai.fair_share.division import GPU, QueueShares, ResourceShares, divide_resource, divide_tree
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.scheduling.kai.test_engine import engine, node, pod, queue
 from tests.scheduling.kai.worlds import after, job, session

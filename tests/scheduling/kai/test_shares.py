@@ -7,7 +7,7 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, one_pod_set, tasks_to_evict
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
-from gpuconsole.scheduling.kai.fair_share.division import UsageHistory
+from gpuconsole.scheduling.kai.fair_share.division import QueueShares, ResourceShares, UsageHistory, quantities
 from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     Reclaimer,
     may_reclaim,
@@ -15,7 +15,6 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     over_limit,
     over_quota,
 )
-from gpuconsole.scheduling.kai.fair_share.resource_share import QueueShares, ResourceShares, quantities
 from gpuconsole.scheduling.kai.functions import VictimJob
 from gpuconsole.scheduling.kai.plugins.proportion import Contender, compare, losses_of
 from tests.scheduling.kai.worlds import job

@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, KaiPodStatus, PodInfo, Sort
 from gpuconsole.scheduling.kai.config import KaiConfiguration, Parameters
-from gpuconsole.scheduling.kai.fair_share.resource_share import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
 from gpuconsole.scheduling.kai.store import open_session
 

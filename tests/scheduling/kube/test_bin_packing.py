@@ -7,8 +7,7 @@ import pytest
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
-from gpuconsole.scheduling.kube.packing.fragmentation import FreeCapacity, PodDemand
-from gpuconsole.scheduling.kube.packing.policies import POLICIES
+from gpuconsole.scheduling.kube.packing.policies import POLICIES, FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.profile import Score
 from gpuconsole.scheduling.kube.scores import demand, drawn, room, typical_pods

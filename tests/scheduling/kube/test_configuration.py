@@ -5,8 +5,14 @@ import pytest
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
 from gpuconsole.model.pod_template import SpreadConstraint
-from gpuconsole.scheduling.kube.configuration import read_configuration
-from gpuconsole.scheduling.kube.profile import FILTERS, SCORES, BackoffSettings, SchedulerProfile, ScoringStrategy
+from gpuconsole.scheduling.kube.profile import (
+    FILTERS,
+    SCORES,
+    BackoffSettings,
+    SchedulerProfile,
+    ScoringStrategy,
+    read_configuration,
+)
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 FULL = (

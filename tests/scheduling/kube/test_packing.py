@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kube.packing import policies as fgd
 from gpuconsole.scheduling.kube.packing import policies as scores
-from gpuconsole.scheduling.kube.packing.fragmentation import (
+from gpuconsole.scheduling.kube.packing.policies import (
+    POLICIES,
     Fragmentation,
     FreeCapacity,
+    Name,
     PodDemand,
     Typical,
     fits,
@@ -20,7 +22,6 @@ from gpuconsole.scheduling.kube.packing.fragmentation import (
     typical,
     whole,
 )
-from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 from tests.tools.packing_replay import GpuAmounts, Replay, ReplayedPlacement, taken
 
 NOTHING = Fragmentation(())

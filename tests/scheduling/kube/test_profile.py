@@ -9,7 +9,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.framework_runtime import lens
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
-from gpuconsole.scheduling.kube.plugins.node_plugins import balance
+from gpuconsole.scheduling.kube.plugins.framework import balance
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.profile import BackoffSettings, SchedulerProfile, ScoringStrategy, Weights
 from gpuconsole.scheduling.kube.scores import Images, broken_line

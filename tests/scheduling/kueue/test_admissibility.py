@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.admissibility import (
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.conditions import Unadmitted, unadmitted
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from tests.scheduling.kueue.cluster import GPU, World, queue, workload
 

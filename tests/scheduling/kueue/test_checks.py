@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.queues import CheckRule, ClusterQueue, FlavorQuotas, ResourceGroup
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, RequeueState, Workload
-from gpuconsole.scheduling.kueue.admission_checks import (
+from gpuconsole.scheduling.kueue.conditions import (
     awaited,
     backoff,
     checks_for,

@@ -8,7 +8,7 @@ from gpuconsole.model.queues import ClusterQueue, ConcurrentAdmission
 from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import ALLOWED_FLAVORS
+from gpuconsole.scheduling.kueue.pod_resources import ALLOWED_FLAVORS
 from tests.scheduling.kueue.cluster import LOWER, World, admitted, queue, refused, victims, workload
 
 CONCURRENT = KueueConfig(gates={"ConcurrentAdmission": True})

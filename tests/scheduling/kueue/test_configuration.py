@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.config import (
     Transformation,
     WaitForPodsReady,
 )
-from gpuconsole.scheduling.kueue.configuration import durations
+from gpuconsole.scheduling.kueue.configuration import form as durations
 from gpuconsole.scheduling.kueue.configuration.loading import LoadedConfiguration, load_text
 from tests.written_configuration import as_document
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import GATES, KueueConfig, RequeuingStrategy, WaitForPodsReady
 from tests.shared import CONFORMANCE
 

@@ -18,7 +18,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.nomination import propose
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueuePreemption, PreemptionPolicy, Quota
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import classical
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
-from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch
-from gpuconsole.scheduling.kueue.preemption.upper_bound import cannot_fit
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, cannot_fit
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
 LIMITS = st.one_of(st.none(), st.integers(0, 6))

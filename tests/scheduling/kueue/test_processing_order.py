@@ -13,7 +13,7 @@ from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import afs_usage, conditions
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.session_state import SessionState
+from gpuconsole.scheduling.kueue.session import SessionState
 from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, admitted, pods, queue, victims, workload
 
 UNIT = BILLIONTH

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.context import CycleSnapshot
 from gpuconsole.scheduling.kueue.fair_sharing import share
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+from gpuconsole.scheduling.kueue.topology.layout import TasUsage
 from tests.scheduling.kueue.cluster import GPU, cohort, queue, quota
 
 

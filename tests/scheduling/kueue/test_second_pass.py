@@ -16,7 +16,7 @@ from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.session_state import SessionState
+from gpuconsole.scheduling.kueue.session import SessionState
 from gpuconsole.scheduling.kueue.workloads import pause
 from tests.decision_events import events_for
 from tests.scheduling.kueue.cluster import LOWER, World, admitted, pods, queue, victims, workload

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.devices import Device, DeviceCapacity, Version
+from gpuconsole.scheduling.devices.allocator import fault, selects
 from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
-from gpuconsole.scheduling.devices.selectors import fault, selects
-from gpuconsole.scheduling.kueue.dra.catalogue import ClaimError, compiled
+from gpuconsole.scheduling.kueue.dra.claims import ClaimError, compiled
 
 DRIVER = "gpu.example.com"
 CARD = Device(

@@ -7,12 +7,11 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, Taint
 from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import build_domains
-from gpuconsole.scheduling.kueue.topology.layout import TasGates
+from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 from gpuconsole.scheduling.kueue.topology.tas_assignment import find_places
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.scheduling.kueue.cluster import GPU
 
 RACK = "rack"

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.scheduling.kueue.topology.tas_usage import PLACED_BY_TOPOLOGY
+from gpuconsole.scheduling.kueue.topology.layout import PLACED_BY_TOPOLOGY
 from tests.scheduling.kueue.cluster import GPU, World, pods, queue, workload
 
 FLAVOR = ResourceFlavor(name="f", node_labels={"pool": "gpu"}, topology="hosts")

@@ -7,7 +7,7 @@ from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import MAX, Resources
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import REPLACE, RETAIN, KueueConfig, Transformation
-from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 
 
 class Case(Struct, kw_only=True):

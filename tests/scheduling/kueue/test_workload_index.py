@@ -6,7 +6,7 @@ import pytest
 
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
 from tests.scheduling.kueue.cluster import workload
 

@@ -16,8 +16,7 @@ from gpuconsole.scheduling.volcano.config import (
     VolcanoPluginOption,
     tier,
 )
-from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.statement import VolcanoStatement
+from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement
 from tests.scheduling.volcano.making import cluster, job, queue, task
 
 PLUGINS: tuple[Tier, ...] = (

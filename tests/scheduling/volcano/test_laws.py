@@ -18,8 +18,7 @@ from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoConfiguration, VolcanoPolicy, tier
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
-from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
+from gpuconsole.scheduling.volcano.session import CannotPlace, VolcanoSession, VolcanoStatement
 from gpuconsole.scheduling.volcano.store import VolcanoStore
 
 CONF = """\

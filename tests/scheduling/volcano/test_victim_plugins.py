@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import Qos, TaskInfo, qos_of
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, open_budget
-from gpuconsole.scheduling.volcano.plugins.node_restrictions import hours, most_victims
+from gpuconsole.scheduling.volcano.plugins.predicates import hours, most_victims
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT

@@ -2,8 +2,7 @@
 
 from random import Random
 
-from gpuconsole.scheduling.kube.packing.fragmentation import MILLI, Fragmentation, FreeCapacity, PodDemand, typical
-from gpuconsole.scheduling.kube.packing.policies import Name
+from gpuconsole.scheduling.kube.packing.policies import MILLI, Fragmentation, FreeCapacity, Name, PodDemand, typical
 from tests.shared import TRACES
 from tests.tools import fgd
 from tests.tools.bench.report import Report, median

@@ -29,8 +29,7 @@ from gpuconsole.model.apiserver.jobs.framework import (
     pods_of,
 )
 from gpuconsole.model.apiserver.schema import forbidden, invalid, required
-from gpuconsole.model.documents.field_errors import FieldError
-from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.findings import FieldError, Path
 from gpuconsole.model.jobs.batch import COMPLETION_INDEX, JOB_INDEX
 from gpuconsole.model.jobs.kubeflow import REPLICA_INDEX
 

@@ -20,8 +20,7 @@ from msgspec import Struct
 from gpuconsole.model.apiserver.common_validation import Gates, check_gates, check_gates_change, enabled
 from gpuconsole.model.apiserver.schema import duplicate, forbidden, invalid, required
 from gpuconsole.model.apiserver.workload_webhook import ELASTIC
-from gpuconsole.model.documents.field_errors import FieldError, label_key, subdomain
-from gpuconsole.model.documents.findings import Key, MapKey, Path, path_text
+from gpuconsole.model.documents.findings import FieldError, Key, MapKey, Path, label_key, path_text, subdomain
 from gpuconsole.model.jobs.common import (
     GROUP,
     MOST_LAYERS,

@@ -10,9 +10,9 @@ from gpuconsole.model.apiserver.jobs import applications
 from gpuconsole.model.apiserver.jobs import webhooks as batch
 from gpuconsole.model.apiserver.jobs import webhooks as groups
 from gpuconsole.model.apiserver.jobs import webhooks as services
-from gpuconsole.model.apiserver.jobs.defaulting import defaulted, edited
 from gpuconsole.model.apiserver.jobs.framework import Document, JobView, at, labels_of
-from gpuconsole.model.documents.field_errors import FieldError
+from gpuconsole.model.apiserver.jobs.webhooks import defaulted, edited
+from gpuconsole.model.documents.findings import FieldError
 from gpuconsole.model.jobs.kubeflow import ALL, Replicas
 
 STOPPING = "kueue.x-k8s.io/stopping"

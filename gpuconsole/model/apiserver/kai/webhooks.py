@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gpuconsole.model.apiserver.jobs.framework import Document, at, entries
-from gpuconsole.model.apiserver.volcano.common import Objection
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import Objection
 from gpuconsole.model.documents.findings import MapKey
 from gpuconsole.model.resources import GPU
 

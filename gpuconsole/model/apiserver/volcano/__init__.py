@@ -3,6 +3,6 @@
 Lists that Volcano prints in the random order of a Go map are in the order of the document, or sorted by name.
 """
 
-from gpuconsole.model.apiserver.volcano.common import Objection, message_of
+from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import Objection, message_of
 
 __all__ = ["Objection", "message_of"]

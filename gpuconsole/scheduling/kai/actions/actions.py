@@ -24,8 +24,7 @@ from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, ready
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.functions import SolverScenario
 from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
-from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted, pending_jobs
-from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
+from gpuconsole.scheduling.kai.session import EvictedTask, JobsByQueue, KaiSession, Wanted, pending_jobs
 from gpuconsole.scheduling.kai.solving.solver import FailedJobs, Solver, victim_queue
 from gpuconsole.scheduling.kai.statement import KaiStatement
 

@@ -16,7 +16,7 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.fair_share.resource_share import (
+from gpuconsole.scheduling.kai.fair_share.division import (
     CPU,
     GPU,
     MEMORY,

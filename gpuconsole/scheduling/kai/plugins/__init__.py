@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import KaiPlugin
-from gpuconsole.scheduling.kai.plugins.dynamicresources import DynamicResourcesPlugin
-from gpuconsole.scheduling.kai.plugins.minruntime import MinRuntime
 from gpuconsole.scheduling.kai.plugins.node_scores import (
     GpuPack,
     GpuSharingOrder,
@@ -16,8 +14,16 @@ from gpuconsole.scheduling.kai.plugins.node_scores import (
     PodAffinityPlugin,
     ResourceType,
 )
-from gpuconsole.scheduling.kai.plugins.ordering import Elastic, Kubeflow, Priority, Ray, SubGroupOrder, TaskOrder
-from gpuconsole.scheduling.kai.plugins.predicates import Predicates
+from gpuconsole.scheduling.kai.plugins.ordering import (
+    Elastic,
+    Kubeflow,
+    MinRuntime,
+    Priority,
+    Ray,
+    SubGroupOrder,
+    TaskOrder,
+)
+from gpuconsole.scheduling.kai.plugins.predicates import DynamicResourcesPlugin, Predicates
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
 from gpuconsole.scheduling.kai.plugins.topology import TopologyAware
 

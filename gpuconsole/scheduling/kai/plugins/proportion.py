@@ -14,7 +14,22 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, KaiPodStatus, PodInfo, Sort
 from gpuconsole.scheduling.kai.config import BadArgument, KaiPluginArguments
-from gpuconsole.scheduling.kai.fair_share.division import divide_tree, shares_of, total_of
+from gpuconsole.scheduling.kai.fair_share.division import (
+    GPU,
+    RESOURCES,
+    Quantities,
+    QueueShares,
+    QueueState,
+    divide_tree,
+    less,
+    minus,
+    of_amounts,
+    of_request,
+    plus,
+    shares_of,
+    total_of,
+    within,
+)
 from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     Reclaimer,
     ancestry,
@@ -24,19 +39,6 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     over_quota,
     requested_by,
     requested_on,
-)
-from gpuconsole.scheduling.kai.fair_share.resource_share import (
-    GPU,
-    RESOURCES,
-    Quantities,
-    QueueShares,
-    QueueState,
-    less,
-    minus,
-    of_amounts,
-    of_request,
-    plus,
-    within,
 )
 from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
 from gpuconsole.scheduling.kai.session import KaiSession

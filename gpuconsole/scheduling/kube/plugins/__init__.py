@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.scheduling.kube.plugins import node_plugins as imagelocality
-from gpuconsole.scheduling.kube.plugins import node_plugins as nodeaffinity
-from gpuconsole.scheduling.kube.plugins import node_plugins as nodename
-from gpuconsole.scheduling.kube.plugins import node_plugins as noderesourcesbalancedallocation
-from gpuconsole.scheduling.kube.plugins import node_plugins as noderesourcesfit
-from gpuconsole.scheduling.kube.plugins import node_plugins as nodeunschedulable
-from gpuconsole.scheduling.kube.plugins import node_plugins as tainttoleration
+from gpuconsole.scheduling.kube.plugins import framework as imagelocality
+from gpuconsole.scheduling.kube.plugins import framework as nodeaffinity
+from gpuconsole.scheduling.kube.plugins import framework as nodename
+from gpuconsole.scheduling.kube.plugins import framework as noderesourcesbalancedallocation
+from gpuconsole.scheduling.kube.plugins import framework as noderesourcesfit
+from gpuconsole.scheduling.kube.plugins import framework as nodeunschedulable
+from gpuconsole.scheduling.kube.plugins import framework as tainttoleration
 from gpuconsole.scheduling.kube.plugins import pod_plugins as dynamicresources
 from gpuconsole.scheduling.kube.plugins import pod_plugins as interpodaffinity
 from gpuconsole.scheduling.kube.plugins import pod_plugins as nodeports

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from gpuconsole.model.documents import field_errors as syntax
-from gpuconsole.model.documents.field_errors import FieldError, duplicate, invalid, required, too_long, too_many
-from gpuconsole.model.documents.findings import Path
-from gpuconsole.scheduling.devices.selectors import fault
+from gpuconsole.model.documents import findings as syntax
+from gpuconsole.model.documents.findings import FieldError, Path, duplicate, invalid, required, too_long, too_many
+from gpuconsole.scheduling.devices.allocator import fault
 from gpuconsole.scheduling.kueue.configuration.form import DeviceClassMappingForm, KueueConfigurationForm, SourceForm
 
 MOST_MAPPINGS = 16

@@ -7,17 +7,81 @@ Settings of Kueue's manager process: servers, leader election, metrics, clients.
 The MultiKueue settings of a Configuration.
 
 Label selectors in the Configuration: fields, validation and matching.
+
+Durations as Go writes them: `1h30m0s`, `1.5s`, `-1s`. Kueue's Configuration accepts no other format.
+
+Defaults of a Configuration's fields (Kueue 0.19 SetDefaults_Configuration).
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from gpuconsole.model.documents import field_errors as syntax
-from gpuconsole.model.documents.field_errors import FieldError, forbidden, invalid, required
-from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.clock import Span
+from gpuconsole.model.documents import findings as syntax
+from gpuconsole.model.documents.findings import FieldError, Path, forbidden, invalid, required
 from gpuconsole.model.labels import LabelSelector, Requirement
-from gpuconsole.scheduling.kueue.configuration.durations import Duration
+
+Duration = Annotated[str, Meta(title="duration")]
+"""Text of a duration; `reading` normalizes it to Go's format."""
+
+Nanoseconds = int
+
+_MICROSECOND = 1_000
+_SECOND = 1_000_000_000
+_UNITS = {
+    "ns": 1,
+    "us": _MICROSECOND,
+    "µs": _MICROSECOND,
+    "μs": _MICROSECOND,
+    "ms": 1_000_000,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+    "h": 3600 * _SECOND,
+}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_WHOLE = re.compile(rf"[-+]?(?:0|(?:{_PART.pattern})+)")
+
+
+def nanoseconds(text: str) -> Nanoseconds:
+    """Read a duration in nanoseconds. Raises ValueError with Go's message."""
+    if len(text) > 100 or not _WHOLE.fullmatch(text):
+        raise ValueError(f'time: invalid duration "{text[:100]}"')
+    total = int(sum(Fraction(f"0{number}") * _UNITS[unit] for number, unit in _PART.findall(text)))
+    return -total if text.startswith("-") else total
+
+
+def parse(text: str) -> Span:
+    """Read a duration in microseconds, rounded away from zero. Raises ValueError."""
+    exact = nanoseconds(text)
+    return -(-exact // _MICROSECOND) if exact > 0 else exact // _MICROSECOND
+
+
+def write(exact: Nanoseconds) -> str:
+    """Write a duration as Go's Duration.String does: from hours down to seconds; below 1 s in one smaller unit."""
+    if exact == 0:
+        return "0s"
+    sign, left = ("-", -exact) if exact < 0 else ("", exact)
+    if left < _SECOND:
+        unit = next(unit for unit in ("ms", "µs", "ns") if left >= _UNITS[unit])
+        return f"{sign}{_decimal(left, _UNITS[unit])}{unit}"
+    minutes, left = divmod(left, 60 * _SECOND)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{_decimal(left, _SECOND)}s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}"
+    return f"{sign}{minutes}m{seconds}" if minutes else sign + seconds
+
+
+def _decimal(amount: int, size: int) -> str:
+    whole, rest = divmod(amount, size)
+    digits = f"{rest:0{len(str(size)) - 1}d}".rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
 
 ALL_AT_ONCE = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
@@ -360,3 +424,124 @@ class KueueConfigurationForm(Struct, frozen=True, kw_only=True, rename="camel"):
     feature_gates: Mapping[str, bool] | None = None
     object_retention_policies: ObjectRetentionPolicies | None = None
     visibility_server: VisibilityServer | None = None
+
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+SYSTEM_NAMESPACE = "kube-system"
+NAMESPACE = "kueue-system"
+NOTHING = "0s"
+
+
+def defaulted(given: KueueConfigurationForm) -> KueueConfigurationForm:
+    """Return the Configuration with every default filled in; explicit values stay."""
+    namespace = NAMESPACE if given.namespace is None else given.namespace
+    integrations = given.integrations or Integrations()
+    client = given.client_connection or ClientConnection()
+    return replace(
+        given,
+        namespace=namespace,
+        webhook=replace(
+            given.webhook,
+            port=9443 if given.webhook.port is None else given.webhook.port,
+            cert_dir=given.webhook.cert_dir or "/tmp/k8s-webhook-server/serving-certs",
+        ),
+        metrics=replace(
+            given.metrics,
+            bind_address=given.metrics.bind_address or ":8443",
+            local_queue_metrics=given.metrics.local_queue_metrics or LocalQueueMetrics(enable=True),
+        ),
+        health=replace(given.health, health_probe_bind_address=given.health.health_probe_bind_address or ":8081"),
+        leader_election=_leader_election(given.leader_election or LeaderElection()),
+        internal_cert_management=_certificates(given.internal_cert_management or InternalCertManagement()),
+        client_connection=ClientConnection(
+            qps=300 if client.qps is None else client.qps, burst=500 if client.burst is None else client.burst
+        ),
+        wait_for_pods_ready=_pods_ready(given.wait_for_pods_ready or WaitForPodsReadyForm()),
+        integrations=integrations if integrations.frameworks else replace(integrations, frameworks=("batch/job",)),
+        managed_jobs_namespace_selector=given.managed_jobs_namespace_selector or _all_but(SYSTEM_NAMESPACE, namespace),
+        multi_kueue=_multi_kueue(given.multi_kueue or MultiKueueForm()),
+        admission_fair_sharing=_admission_fair_sharing(given.admission_fair_sharing),
+        visibility_server=_visibility(given.visibility_server or VisibilityServer()),
+        resources=_resources(given.resources),
+    )
+
+
+def _leader_election(given: LeaderElection) -> LeaderElection:
+    return replace(
+        given,
+        leader_elect=True if given.leader_elect is None else given.leader_elect,
+        lease_duration=_or(given.lease_duration, "15s"),
+        renew_deadline=_or(given.renew_deadline, "10s"),
+        retry_period=_or(given.retry_period, "2s"),
+        resource_lock=given.resource_lock or "leases",
+        resource_name=given.resource_name or "c1f6bfd2.kueue.x-k8s.io",
+    )
+
+
+def _certificates(given: InternalCertManagement) -> InternalCertManagement:
+    if given.enable is False:
+        return given
+    service, secret = given.webhook_service_name, given.webhook_secret_name
+    return InternalCertManagement(
+        enable=True,
+        webhook_service_name="kueue-webhook-service" if service is None else service,
+        webhook_secret_name="kueue-webhook-server-cert" if secret is None else secret,
+    )
+
+
+def _pods_ready(given: WaitForPodsReadyForm) -> WaitForPodsReadyForm:
+    timeout = _or(given.timeout, "30m0s")
+    strategy = given.requeuing_strategy or RequeuingStrategyForm()
+    base, most = strategy.backoff_base_seconds, strategy.backoff_max_seconds
+    return WaitForPodsReadyForm(
+        timeout=timeout,
+        block_admission=bool(given.block_admission),
+        recovery_timeout=timeout if given.recovery_timeout is None else given.recovery_timeout,
+        requeuing_strategy=RequeuingStrategyForm(
+            timestamp="Eviction" if strategy.timestamp is None else strategy.timestamp,
+            backoff_limit_count=strategy.backoff_limit_count,
+            backoff_base_seconds=60 if base is None else base,
+            backoff_max_seconds=3600 if most is None else most,
+        ),
+    )
+
+
+def _all_but(*namespaces: str) -> SelectorForm:
+    excluded = ExpressionForm(key=NAMESPACE_LABEL, operator="NotIn", values=namespaces)
+    return SelectorForm(match_expressions=(excluded,))
+
+
+def _multi_kueue(given: MultiKueueForm) -> MultiKueueForm:
+    dispatcher = ALL_AT_ONCE if given.dispatcher_name is None else given.dispatcher_name
+    steps = given.incremental_dispatcher_config
+    if dispatcher == INCREMENTAL and (steps is None or steps.step_size is None):
+        steps = IncrementalDispatcher(step_size=3)
+    return replace(
+        given,
+        gc_interval="1m0s" if given.gc_interval is None else given.gc_interval,
+        origin=given.origin or "multikueue",
+        worker_lost_timeout="15m0s" if given.worker_lost_timeout is None else given.worker_lost_timeout,
+        dispatcher_name=dispatcher,
+        incremental_dispatcher_config=steps,
+    )
+
+
+def _admission_fair_sharing(given: AdmissionFairSharingForm | None) -> AdmissionFairSharingForm | None:
+    if given is None:
+        return None
+    return replace(given, usage_sampling_interval=_or(given.usage_sampling_interval, "5m0s"))
+
+
+def _visibility(given: VisibilityServer) -> VisibilityServer:
+    return given if given.bind_port is not None else replace(given, bind_port=8082)
+
+
+def _resources(given: Resources | None) -> Resources | None:
+    if given is None:
+        return None
+    transformations = (replace(part, strategy=part.strategy or "Retain") for part in given.transformations)
+    return replace(given, transformations=tuple(transformations))
+
+
+def _or(duration: str, otherwise: str) -> str:
+    return otherwise if duration == NOTHING else duration

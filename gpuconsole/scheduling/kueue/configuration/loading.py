@@ -25,7 +25,7 @@ from gpuconsole.model.documents.yaml_json import (
     unwrapped,
 )
 from gpuconsole.model.text import clean
-from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import (
     RETAIN,
     AdmissionFairSharing,
@@ -40,12 +40,11 @@ from gpuconsole.scheduling.kueue.config import (
     Transformation,
     WaitForPodsReady,
 )
-from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE
-from gpuconsole.scheduling.kueue.configuration.durations import parse
 from gpuconsole.scheduling.kueue.configuration.form import (
     GROUP,
     INCREMENTAL,
     KIND,
+    NAMESPACE,
     VERSION,
     AdmissionFairSharingForm,
     DeviceClassMappingForm,
@@ -53,6 +52,7 @@ from gpuconsole.scheduling.kueue.configuration.form import (
     Resources,
     WaitForPodsReadyForm,
     WorkloadRetention,
+    parse,
 )
 from gpuconsole.scheduling.kueue.configuration.form import MultiKueueForm as MultiKueueForm
 from gpuconsole.scheduling.kueue.configuration.reading import is_configuration, read

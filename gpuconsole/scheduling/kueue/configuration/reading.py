@@ -10,16 +10,14 @@ from typing import Any, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct, structs
 
-from gpuconsole.model.documents.field_errors import FieldError, FieldErrorKind
-from gpuconsole.model.documents.findings import DocumentFindings, MapKey, Path, path_text
+from gpuconsole.model.documents.findings import DocumentFindings, FieldError, FieldErrorKind, MapKey, Path, path_text
 from gpuconsole.model.documents.reader import shown
 from gpuconsole.model.documents.strict_decode import fit, unknown_keys
 from gpuconsole.model.resources import parse_quantity
-from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import BOTH
-from gpuconsole.scheduling.kueue.configuration import durations
-from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
-from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, KueueConfigurationForm
+from gpuconsole.scheduling.kueue.configuration import form as durations
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, KueueConfigurationForm, defaulted
 from gpuconsole.scheduling.kueue.configuration.validation import validate
 
 _NO_LONGER = "v1beta2 does not have it; it is ignored"

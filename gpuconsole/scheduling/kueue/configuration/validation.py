@@ -14,9 +14,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from gpuconsole.model.documents import field_errors as syntax
-from gpuconsole.model.documents.field_errors import (
+from gpuconsole.model.documents import findings as syntax
+from gpuconsole.model.documents.findings import (
     FieldError,
+    MapKey,
+    Path,
     duplicate,
     forbidden,
     invalid,
@@ -24,13 +26,12 @@ from gpuconsole.model.documents.field_errors import (
     too_many,
     unsupported,
 )
-from gpuconsole.model.documents.findings import MapKey, Path
-from gpuconsole.scheduling.kueue.config import PreemptionStrategy
-from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE_LABEL, SYSTEM_NAMESPACE
+from gpuconsole.scheduling.kueue.config import DEFAULTS, PreemptionStrategy
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
-from gpuconsole.scheduling.kueue.configuration.durations import parse
 from gpuconsole.scheduling.kueue.configuration.form import (
     INCREMENTAL,
+    NAMESPACE_LABEL,
+    SYSTEM_NAMESPACE,
     AccessProvider,
     ClusterProfile,
     CustomLabel,
@@ -38,9 +39,9 @@ from gpuconsole.scheduling.kueue.configuration.form import (
     MultiKueueForm,
     SelectorForm,
     TLSOptions,
+    parse,
     selector_errors,
 )
-from gpuconsole.scheduling.kueue.gates import DEFAULTS
 
 MOST = 20
 MOST_OF_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}

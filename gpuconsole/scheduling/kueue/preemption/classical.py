@@ -18,17 +18,17 @@ from msgspec import Struct
 
 from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule
 from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.preemption.search import (
     NOT_BORROWING,
     PreemptionSearch,
     PreemptionTarget,
     candidates_of,
+    cannot_fit,
     dependence,
     fill_back,
     in_turn,
 )
-from gpuconsole.scheduling.kueue.preemption.upper_bound import cannot_fit
-from gpuconsole.scheduling.kueue.requests import Holding
 
 
 class PreemptionVariant(Enum):

@@ -14,6 +14,7 @@ from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue import fair_sharing as fair_sharing_log
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.scheduling.kueue.fair_sharing import LEAST, DominantResourceShare, LogRecord, ShareComparison, share
+from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.preemption.search import (
     PreemptionSearch,
     PreemptionTarget,
@@ -22,7 +23,6 @@ from gpuconsole.scheduling.kueue.preemption.search import (
     fill_back,
     in_turn,
 )
-from gpuconsole.scheduling.kueue.requests import Holding
 
 
 class TargetClusterQueueOrdering:

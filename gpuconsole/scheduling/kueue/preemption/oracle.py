@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, ModeAnd
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, SearchTrace, SearchTraces
 from gpuconsole.scheduling.kueue.fair_sharing import share, share_text
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import fair_targets
 from gpuconsole.scheduling.kueue.preemption.search import (
@@ -21,7 +22,6 @@ from gpuconsole.scheduling.kueue.preemption.search import (
     allows,
     considered_in_order,
 )
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
 
 
 def find_targets(search: PreemptionSearch) -> Sequence[PreemptionTarget]:

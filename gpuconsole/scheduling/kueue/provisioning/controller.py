@@ -27,7 +27,7 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
-from gpuconsole.scheduling.kueue.admission_checks import backoff, with_check
+from gpuconsole.scheduling.kueue.conditions import backoff, with_check
 from gpuconsole.scheduling.kueue.podset import flavored
 
 

@@ -14,9 +14,8 @@ from gpuconsole.model.resources import PODS, Resources, add, scale
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.topology.demand import Slices, TasPodSetRequest, requested_level, slices_of
 from gpuconsole.scheduling.kueue.topology.domains import Counts, PlacementShape, TopologyDomainTree, Values
-from gpuconsole.scheduling.kueue.topology.layout import DoesNotFit, PodLayout, TasGates
+from gpuconsole.scheduling.kueue.topology.layout import DoesNotFit, PodLayout, TasGates, TasUsage
 from gpuconsole.scheduling.kueue.topology.tas_domain_counts import domain_counts
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 
 
 def not_fit(

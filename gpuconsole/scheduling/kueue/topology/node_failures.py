@@ -21,7 +21,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import on_node, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import additions_of, merge
-from gpuconsole.scheduling.kueue.topology.tas_usage import placed_by_topology
+from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
 from gpuconsole.scheduling.kueue.topology.topology_ungater import is_gated, pods_of
 
 FAILURE_DELAY: Span = 30 * SECOND

@@ -27,7 +27,7 @@ from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentM
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.conditions import on_failed_node
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.topology.demand import (
     Replacing,
     TasPodSetRequest,
@@ -37,8 +37,7 @@ from gpuconsole.scheduling.kueue.topology.demand import (
 )
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Values
 from gpuconsole.scheduling.kueue.topology.group import Places, TopologySearchInput, Unplaced, place_group
-from gpuconsole.scheduling.kueue.topology.layout import TasGates
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 
 Assigned = tuple[TopologyDomain, ...]
 

@@ -19,7 +19,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in, subtract
-from gpuconsole.scheduling.kueue.requests import ordered
+from gpuconsole.scheduling.kueue.pod_resources import ordered
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import (
     Counts,
@@ -29,7 +29,7 @@ from gpuconsole.scheduling.kueue.topology.domains import (
     belongs_to,
     count_domain,
 )
-from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+from gpuconsole.scheduling.kueue.topology.layout import TasUsage
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 

@@ -17,8 +17,7 @@ from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.node_search import Finder, best_node
-from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.statement import VolcanoStatement
+from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement
 
 ALLOCATE = "allocate"
 

@@ -24,9 +24,8 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.node_search import Finder, PredicateCache, best_of, choose_node, resource_fit
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import CannotPlace, StatementStep, VolcanoSession, VolcanoStatement, saved
 from gpuconsole.scheduling.volcano.session_plugins import Purpose
-from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, VolcanoStatement, saved
 
 
 class Decisions:

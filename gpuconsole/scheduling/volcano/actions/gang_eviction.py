@@ -29,9 +29,8 @@ from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE, PREEMPTABLE_STATUS, READY_STATUS, TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.node_search import Finder, choose_node, resource_fit
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import CannotPlace, StatementStep, VolcanoSession, VolcanoStatement, saved
 from gpuconsole.scheduling.volcano.session_plugins import EvictionContext, Purpose, VictimRequester
-from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, VolcanoStatement, saved
 
 
 class Bundle(Struct, frozen=True, kw_only=True):

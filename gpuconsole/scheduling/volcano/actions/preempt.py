@@ -22,8 +22,7 @@ from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE_STATUS, TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.node_search import Finder, by_score, victims_suffice
-from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
+from gpuconsole.scheduling.volcano.session import CannotPlace, VolcanoSession, VolcanoStatement
 
 LEAST_PRIORITY = 2**31
 """Added to each priority so that each further victim raises the sum, even with a negative priority."""

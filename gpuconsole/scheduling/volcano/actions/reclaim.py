@@ -14,8 +14,7 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.node_search import Finder, victims_suffice
-from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
+from gpuconsole.scheduling.volcano.session import CannotPlace, VolcanoSession, VolcanoStatement
 
 
 def starving_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:

@@ -17,7 +17,8 @@ from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import NodeTerm
-from gpuconsole.scheduling.kube import inter_pod_affinity, messages
+from gpuconsole.scheduling.kube import filters as messages
+from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
 from gpuconsole.scheduling.kube.plugins import pod_plugins as ports

@@ -1,4 +1,17 @@
-"""nodeorder plugin: kube-scheduler's scores with Volcano's weights. GPUs count only in the balanced allocation."""
+"""nodeorder plugin: kube-scheduler's scores with Volcano's weights. GPUs count only in the balanced allocation.
+
+binpack and resource-strategy-fit plugins: pack tasks onto few nodes, or pack or spread each resource.
+
+binpack plugin: prefers the node that a task leaves fullest. GPUs count only if the configuration lists them.
+
+resource-strategy-fit plugin: packs or spreads each resource by its own strategy, and keeps scarce ones free.
+
+usage and rescheduling plugins: avoid highly utilized nodes, and evict tasks from them.
+
+usage plugin: filters and scores nodes by their measured utilization.
+
+rescheduling plugin: periodically evicts tasks from overutilized nodes so that they can run on underutilized ones.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +31,15 @@ from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
+import json
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
+from gpuconsole.scheduling.volcano.api.task import qos_of
+from gpuconsole.scheduling.volcano.config import resource_weights, span_of
+from gpuconsole.scheduling.volcano.session_plugins import always
 
 WEIGHTS = {
     "NodeResourcesFit_LeastAllocated": ("leastrequested", 1),
@@ -199,3 +221,382 @@ class NodeRequests:
             amounts = (*offered, *asked, *map(counted.get, BALANCED))
             known = self._known[node.name] = version, requested, counted, amounts
         return known
+
+
+BINPACK_MAX_SCORE = 100
+
+
+class BinpackPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/binpack."""
+
+    name: ClassVar[str] = "binpack"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        self.weight = arguments.integer("binpack.weight", 1)
+        self.weights = resource_weights(arguments, "binpack")
+        self._asking: TaskInfo | None = None
+        self._asked: list[tuple[str, int, float]] = []
+        """Its requests for resources that have a weight: name, weight, amount."""
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        if self.weight:
+            session.functions.node_order[self.name] = self.score
+            session.functions.alone[self.name] = always
+
+    def score(self, task: TaskInfo, node: NodeInfo) -> float:
+        """100 · weight · Σ w·(requested + used)/allocatable / Σ w over what is requested; 0 if it does not fit."""
+        if self._asking is not task:
+            request = task.request
+            names = [name for name in request.names() if name in self.weights]
+            self._asking, self._asked = task, [(name, self.weights[name], request.get(name)) for name in names]
+        total, weights = 0.0, 0
+        for name, weight, wanted in self._asked:
+            capacity = node.allocatable.get(name)
+            weights += weight
+            if capacity and weight:
+                used = wanted + node.used.get(name)
+                if used > capacity:
+                    return 0.0
+                total += used * weight / capacity
+        return (total / weights if weights else total) * (BINPACK_MAX_SCORE * self.weight)
+
+
+DEFAULT_WEIGHT = 10
+LEAST, MOST = "LeastAllocated", "MostAllocated"
+TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
+WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
+
+
+class ResourceScoringStrategy(Struct, frozen=True):
+    """How one resource is scored."""
+
+    type: str = LEAST
+    weight: int = 1
+
+
+class SpareShare(Struct, frozen=True):
+    """Cores, and GB of memory, that must stay free for each free unit of a scarce resource."""
+
+    cpu: float = 1.0
+    memory: float = 1.0
+
+
+class ResourceStrategyFitPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/resource-strategy-fit."""
+
+    name: ClassVar[str] = "resource-strategy-fit"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
+        self.weight = weight if weight >= 0 else DEFAULT_WEIGHT
+        self.strategies = strategies(arguments.get("resources"))
+        sra = _mapping(arguments.get("sra"))
+        self.scarce = _weights(sra) if sra.get("enable") is True else {}
+        self.scarce_weight = _whole(sra.get("weight"), 0) if sra.get("enable") is True else 0
+        proportional = _mapping(arguments.get("proportional"))
+        self.shares = _shares(proportional) if proportional.get("enable") is True else None
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        if self.shares is not None:
+            session.functions.predicates[self.name] = self._predicate
+        if self.weight > 0 or self.scarce_weight > 0:
+            session.functions.node_order[self.name] = self._score
+            session.functions.alone[self.name] = always
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        return unproportional(task, node, self.shares or {})
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        total = fit_score(task, node, self.strategies, self.weight) if self.weight > 0 else 0.0
+        return total + (self._spared(task, node) if self.scarce_weight > 0 else 0.0)
+
+    def _spared(self, task: TaskInfo, node: NodeInfo) -> float:
+        """Higher for nodes with fewer scarce resources; 0 if the node lacks a resource that the task requests."""
+        if any(node.allocatable.get(name) == 0 for name in task.request.names()):
+            return 0.0
+        score = float(sum(weight for name, weight in self.scarce.items() if node.allocatable.get(name) > 0))
+        total = sum(self.scarce.values())
+        return (1.0 - score / total if total > 0 else score) * (MAX_SCORE * self.scarce_weight)
+
+
+def strategies(given: object) -> dict[str, ResourceScoringStrategy]:
+    """The strategy of each resource or pattern (`nvidia.com/*`); for cpu and memory LeastAllocated if none are given.
+
+    A pattern has one star, at its end and not alone; others are left out.
+    """
+    listed = _mapping(given)
+    if not listed:
+        return {"cpu": ResourceScoringStrategy(), "memory": ResourceScoringStrategy()}
+    result = {}
+    for name, value in listed.items():
+        if isinstance(name, str) and (name.count("*") == 0 or (len(name) > 1 and name.find("*") == len(name) - 1)):
+            asked = _mapping(value)
+            weight, kind = _whole(asked.get("weight"), 1), asked.get("type")
+            result[name] = ResourceScoringStrategy(MOST if kind == MOST else LEAST, weight if weight > 0 else 1)
+    return result
+
+
+def strategy_of(name: str, listed: Mapping[str, ResourceScoringStrategy]) -> ResourceScoringStrategy | None:
+    """The strategy of a resource: by its name, else by the longest pattern that matches it; None if there is none."""
+    if name in listed:
+        return listed[name]
+    fitting = [pattern for pattern in listed if pattern.endswith("*") and name.startswith(pattern[:-1])]
+    return listed[max(fitting, key=len)] if fitting else None
+
+
+def most_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
+    """weight · (used + requested)/capacity; 0 without weight or capacity, None if it does not fit."""
+    if not weight or not capacity:
+        return 0.0
+    return None if requested + used > capacity else (requested + used) * weight / capacity
+
+
+def least_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
+    """weight · (capacity − used − requested)/capacity; 0 without weight or capacity, None if it does not fit."""
+    if not weight or not capacity:
+        return 0.0
+    return None if requested + used > capacity else (capacity - (requested + used)) * weight / capacity
+
+
+FORMULAS = {MOST: most_requested, LEAST: least_requested}
+
+
+def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScoringStrategy], weight: int) -> float:
+    """100 · weight · weighted mean over the requested resources; 0 if the task does not fit.
+
+    A pod's annotations can replace the strategies by one with its own weights; if they are invalid the score is 0.
+    """
+    own = _own_strategies(task)
+    if own is None:
+        return 0.0
+    total, weights = 0.0, 0
+    for name in task.request.names():
+        strategy = own.get(name) if own else strategy_of(name, listed)
+        if strategy is None:
+            continue
+        score: float | None = 0.0
+        if strategy.type in FORMULAS:
+            amounts = (task.request.get(name), node.used.get(name), node.allocatable.get(name))
+            score = FORMULAS[strategy.type](*amounts, strategy.weight)
+        if score is None:
+            return 0.0
+        total += score
+        weights += strategy.weight
+    return (total / weights if weights > 0 else total) * (MAX_SCORE * weight)
+
+
+def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | None:
+    """The strategies in the pod's annotations; empty without any, None if they are invalid."""
+    kind = task.pod.annotations.get(TYPE_ANNOTATION, "")
+    if not kind:
+        return {}
+    try:
+        weights = json.loads(task.pod.annotations.get(WEIGHT_ANNOTATION, ""))
+    except ValueError:
+        return None
+    if not isinstance(weights, dict) or not all(type(value) is int for value in weights.values()):
+        return None
+    # A pod with empty weights scores no resource, unlike one without the annotations.
+    return {name: ResourceScoringStrategy(kind, value) for name, value in weights.items()} or {
+        "": ResourceScoringStrategy(kind, 0)
+    }
+
+
+def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareShare]) -> FitError | None:
+    """Why a task without scarce resources leaves too little cpu or memory for those that are free; None if it
+    does not.
+    """
+    if any(task.request.get(name) > 0 for name in shares):
+        return None
+    for name, share in shares.items():
+        free = (node.idle.scalars or {}).get(name)
+        if free is None:
+            continue
+        cpu, memory = free * share.cpu, free * share.memory * 1000 * 1000
+        if node.idle.cpu - task.request.cpu < cpu or node.idle.memory - task.request.memory < memory:
+            reason = f"proportional of resource {name} check failed"
+            return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=ResourceStrategyFitPlugin.name)
+    return None
+
+
+def _names(given: Mapping[object, object]) -> list[str]:
+    text = given.get("resources")
+    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else []
+
+
+def _weights(given: Mapping[object, object]) -> dict[str, int]:
+    listed = _mapping(given.get("resourceWeight"))
+    weights = {name: _whole(listed.get(name), 1) for name in _names(given)}
+    return {name: weight if weight >= 0 else 1 for name, weight in weights.items()}
+
+
+def _shares(given: Mapping[object, object]) -> dict[str, SpareShare]:
+    listed = _mapping(given.get("resourceProportion"))
+    return {
+        name: SpareShare(_rate(listed.get(f"{name}.cpu")), _rate(listed.get(f"{name}.memory")))
+        for name in _names(given)
+    }
+
+
+def _rate(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 1.0
+
+
+def _mapping(value: object) -> Mapping[object, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _whole(value: object, base: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else base
+
+
+METRICS_PERIOD = "10m"
+"""Period over which load is averaged (NODE_METRICS_PERIOD)."""
+FRESH = 5 * MINUTE
+"""Older measurements are ignored."""
+CPU_EXCEEDED = "the CPU load of the node exceeds the upper limit."
+MEMORY_EXCEEDED = "the memory load of the node exceeds the upper limit."
+
+
+class UsagePlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/usage."""
+
+    name: ClassVar[str] = "usage"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        self.weight = arguments.integer("usage.weight", 5)
+        self.cpu_weight = arguments.integer("cpu.weight", 1)
+        self.memory_weight = arguments.integer("memory.weight", 1)
+        given = arguments.get("thresholds")
+        thresholds = given if isinstance(given, Mapping) else {}
+        self.cpu_most = _percent(thresholds, "cpu")
+        self.memory_most = _percent(thresholds, "mem")
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        self._session = session
+        session.functions.predicates[self.name] = self._predicate
+        session.functions.node_order[self.name] = self._score
+        session.functions.alone[self.name] = always
+
+    def _fresh(self, node: NodeInfo) -> bool:
+        return self._session.now - node.usage.measured <= FRESH
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        if not self._fresh(node):
+            return None
+        if node.usage.cpu.get(METRICS_PERIOD, 0.0) > self.cpu_most:
+            return FitError.saying(PredicateCode.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
+        if node.usage.memory.get(METRICS_PERIOD, 0.0) > self.memory_most:
+            return FitError.saying(PredicateCode.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
+        return None
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        """100 · weight · weighted mean of the free fractions of cpu and memory; 0 if they are unknown or stale."""
+        cpu, memory = node.usage.cpu.get(METRICS_PERIOD), node.usage.memory.get(METRICS_PERIOD)
+        weights = self.cpu_weight + self.memory_weight
+        if not self._fresh(node) or cpu is None or memory is None or not weights:
+            return 0.0
+        free = (100 - cpu) / 100 * self.cpu_weight + (100 - memory) / 100 * self.memory_weight
+        return free / weights * (MAX_SCORE * self.weight)
+
+
+def _percent(thresholds: Mapping[object, object], name: str) -> float:
+    """80 if it is missing; 0 for anything but a whole number."""
+    value = thresholds.get(name, 80)
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0
+
+
+INTERVAL = 5 * MINUTE
+RESCHEDULING_PERIOD = "5m"
+STRATEGY = "lowNodeUtilization"
+NAMES = (CPU, MEMORY)
+
+
+class ReschedulingPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/rescheduling with its only strategy, lowNodeUtilization; used by the shuffle action.
+
+    Loads are measured by monitoring. A node is idle if all loads are below `thresholds`, busy if one is above
+    `targetThresholds`; both are 100% by default, so that nothing is evicted.
+    """
+
+    name: ClassVar[str] = "rescheduling"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        interval = span_of(arguments.text("interval", ""))
+        self.interval = INTERVAL if interval is None else interval
+        self.period = arguments.text("metricsPeriod", RESCHEDULING_PERIOD) or RESCHEDULING_PERIOD
+        self.strategies = _strategies(arguments.get("strategies"))
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        self._session = session
+        last = session.kept.setdefault(self.name, session.now)
+        if last + self.interval >= session.now:
+            return
+        session.kept[self.name] = session.now
+        session.functions.victim_tasks[self.name] = [self._chooser(given) for given in self.strategies]
+
+    def _chooser(self, given: Mapping[object, object]) -> Callable[[list[TaskInfo]], list[TaskInfo]]:
+        return lambda tasks: self._moved(tasks, given)
+
+    def _moved(self, tasks: list[TaskInfo], given: Mapping[object, object]) -> list[TaskInfo]:
+        """Victims on the busiest nodes first, the least important first, until a node is no longer busy."""
+        low, target = _thresholds(given, "thresholds"), _thresholds(given, "targetThresholds")
+        loads = {name: self._loads(info) for name, info in self._session.nodes.items() if info.node is not None}
+        idle = [name for name, load in loads.items() if self._is_idle(name, load, low)]
+        busy = [name for name, load in loads.items() if name not in idle and _exceeds(load, target)]
+        if not idle or not busy:
+            return []
+        room = dict.fromkeys(NAMES, 0.0)
+        for name in idle:
+            for one in NAMES:
+                room[one] += (target[one] - loads[name][one]) * self._session.nodes[name].allocatable.get(one) / 100
+        candidates = {task.key: task for task in tasks}
+        victims: list[TaskInfo] = []
+        for name in sorted(busy, key=lambda name: (-sum(loads[name].values()), name)):
+            victims += _relieved(self._session.nodes[name], loads[name], target, room, candidates)
+        return victims
+
+    def _loads(self, info: NodeInfo) -> dict[str, float]:
+        return {CPU: info.usage.cpu.get(self.period, 0.0), MEMORY: info.usage.memory.get(self.period, 0.0)}
+
+    def _is_idle(self, name: str, load: Mapping[str, float], low: Mapping[str, float]) -> bool:
+        node = self._session.nodes[name].node
+        return node is not None and not node.unschedulable and all(load[one] < low[one] for one in NAMES)
+
+
+def _relieved(
+    info: NodeInfo,
+    load: dict[str, float],
+    target: Mapping[str, float],
+    room: dict[str, float],
+    candidates: Mapping[str, TaskInfo],
+) -> Iterable[TaskInfo]:
+    """Victims on one node; each reduces the node's load and the room elsewhere."""
+    order = sorted(info.tasks.values(), key=lambda one: (one.pod.priority, qos_of(one.pod.template), one.key))
+    for task in order:
+        if not any(load[name] >= target[name] for name in NAMES) or not all(room.values()):
+            return
+        if task.key in candidates:
+            for name in NAMES:
+                amount = task.request.get(name)
+                room[name] -= amount
+                load[name] -= amount * 100 / info.capacity.get(name)
+            yield candidates[task.key]
+
+
+def _exceeds(load: Mapping[str, float], target: Mapping[str, float]) -> bool:
+    return any(load[name] > target[name] for name in NAMES)
+
+
+def _thresholds(given: Mapping[object, object], key: str) -> dict[str, float]:
+    listed = given.get(key)
+    known = listed if isinstance(listed, Mapping) else {}
+    return {name: float(known[name]) if isinstance(known.get(name), int) else 100.0 for name in NAMES}
+
+
+def _strategies(given: object) -> list[Mapping[object, object]]:
+    """Parameters of the known strategies; the default one if none are listed."""
+    if not isinstance(given, list) or not given:
+        return [{}]
+    known = [one for one in given if isinstance(one, Mapping) and one.get("name") == STRATEGY]
+    return [one["params"] if isinstance(one.get("params"), Mapping) else {} for one in known]

@@ -1,4 +1,11 @@
-"""predicates plugin: kube-scheduler's filters, each of which an argument can disable."""
+"""predicates plugin: kube-scheduler's filters, each of which an argument can disable.
+
+nodegroup and tdm plugins: restrict nodes to queues, or to certain hours and tasks.
+
+nodegroup plugin: restricts queues to the node groups in their affinity.
+
+tdm plugin: restricts revocable nodes to certain hours and to tasks of revocable zones.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -34,6 +41,15 @@ from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoP
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession
+import re
+from collections.abc import Iterable
+
+from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.model.volcano import GroupAffinity
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskStatus
+from gpuconsole.scheduling.volcano.config import span_of
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, Victims, always
 
 SWITCHES: tuple[tuple[str, Callable[["VolcanoSession"], NodeFilter]], ...] = (
     ("", NodeUnschedulable),
@@ -196,3 +212,212 @@ def _trial(session: "VolcanoSession", task: TaskInfo) -> RemovedPods:
     kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, RemovedPods())
     assert isinstance(kept, RemovedPods)
     return kept
+
+
+GROUP_LABEL = "volcano.sh/nodegroup-name"
+ROOT = "root"
+BASE_SCORE = 100.0
+NOTHING = GroupAffinity()
+
+
+class NodegroupPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/nodegroup. With hierarchy, a queue without affinity inherits that of its nearest
+    ancestor.
+    """
+
+    name: ClassVar[str] = "nodegroup"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        self.strict = arguments.flag("strict", True)
+        """True keeps tasks off nodes without a group even if their queue has no affinity."""
+        self.ordered = arguments.flag("enablePreferredOrder", False)
+        """True scores preferred groups by their order, the first highest."""
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        self._session = session
+        self._inherits = session.hierarchy_enabled(self.name)
+        session.functions.node_order[self.name] = self._score
+        session.functions.predicates[self.name] = self._predicate
+        session.functions.alone[self.name] = always
+
+    def _affinity(self, queue: str) -> GroupAffinity | None:
+        seen: set[str] = set()
+        while queue in self._session.queues and queue not in seen:
+            seen.add(queue)
+            described = self._session.queues[queue].queue
+            if described.affinity is not None or not self._inherits or queue == ROOT:
+                return described.affinity
+            queue = described.parent or ROOT
+        return None
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        job = self._session.jobs.get(task.job)
+        if job is None:
+            return FitError.saying(PredicateCode.ERROR, f"job {task.job} not found in session")
+        affinity = self._affinity(job.queue) or NOTHING
+        group = _group(node)
+        if group is None:
+            if not self.strict and affinity == NOTHING:
+                return None
+            return FitError.saying(PredicateCode.UNRESOLVABLE, "node group label not found")
+        if affinity == NOTHING:
+            return FitError.saying(PredicateCode.UNRESOLVABLE, "node group affinity not specified")
+        if not _suits(affinity, group):
+            return FitError.saying(PredicateCode.UNRESOLVABLE, "node does not satisfy the node group affinity")
+        return None
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        job, group = self._session.jobs.get(task.job), _group(node)
+        affinity = self._affinity(job.queue) if job is not None else None
+        if group is None or affinity is None:
+            return 0.0
+        if group in affinity.anti_preferred:
+            return -1.0
+        score = BASE_SCORE if group in affinity.required else 0.0
+        if group in affinity.preferred:
+            count = len(affinity.preferred)
+            share = (count - affinity.preferred.index(group)) / count if self.ordered else 1.0
+            score += 0.5 * BASE_SCORE * share
+        return score
+
+
+def _group(node: NodeInfo) -> str | None:
+    return node.node.labels.get(GROUP_LABEL) if node.node is not None else None
+
+
+def _suits(affinity: GroupAffinity, group: str) -> bool:
+    """True if the group is allowed: required anti-affinity excludes it, preferred anti-affinity only lowers its
+    score.
+    """
+    if group in affinity.anti_preferred:
+        return True
+    return group not in affinity.anti_required and (group in affinity.required or group in affinity.preferred)
+
+
+ZONE_PREFIX = "tdm.revocable-zone."
+EVICT_PERIOD = "tdm.evict.period"
+DEFAULT_VICTIMS = 1
+"""How many tasks of a job without a disruption budget are evicted at once."""
+MAX_SCORE = 100.0
+DAY = 24 * 60 * MINUTE
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+def hours(text: str) -> tuple[int, int] | None:
+    """A zone's hours as (start, end) in microseconds since midnight; None if they are invalid.
+
+    `10:00-21:00`; an end that is not after the start is on the next day (parseRevocableZone).
+    """
+    parts = [_CLOCK.fullmatch(part) for part in text.strip().split("-")]
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:
+        return None
+    start, end = ((int(part[1]) * 60 + int(part[2])) * MINUTE for part in parts if part is not None)
+    return start, end if end > start else end + DAY
+
+
+class TdmPlugin(VolcanoPlugin):
+    """Volcano 1.15 plugins/tdm, with hours in UTC.
+
+    Only tasks with the revocable zone `*` run on nodes of a zone, and only within its hours; after them preemptable
+    tasks are evicted, a few of each job at a time.
+    """
+
+    name: ClassVar[str] = "tdm"
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        self.zones = {
+            key.replace(ZONE_PREFIX, "", 1): value
+            for key, value in sorted(arguments.items())
+            if ZONE_PREFIX in key and isinstance(value, str)
+        }
+        period = span_of(arguments.text(EVICT_PERIOD, ""))
+        self.evict_period = MINUTE if period is None else period
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        self._session = session
+        functions = session.functions
+        functions.predicates[self.name] = self._predicate
+        functions.node_order[self.name] = self._score
+        functions.alone[self.name] = always
+        functions.preemptable[self.name] = self._preemptable
+        functions.victim_tasks[self.name] = [self._victims]
+        functions.job_order[self.name] = lambda left, right: left.preemptable - right.preemptable
+        functions.job_pipelined[self.name] = lambda job: PERMIT if job.is_pipelined() else REJECT
+        functions.job_starving[self.name] = lambda job: not job.preemptable and bool(job.of_status(TaskStatus.PENDING))
+
+    def closed(self, zone: str, now: Time) -> str:
+        """Why tasks cannot use the zone's nodes now; empty if they can."""
+        listed = self.zones.get(zone)
+        if listed is None:
+            return f"revocable zone {zone} not support"
+        span = hours(listed)
+        if span is None:
+            return f"revocable zone {listed} format error"
+        start, end = span
+        # Times are compared in whole seconds, so that the second of the end still belongs to the zone's hours.
+        since = now % DAY // 1_000_000 * 1_000_000
+        return "" if start <= since <= end else f"current time beyond revocable zone {zone}:{listed}"
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        if not node.revocable_zone:
+            return None
+        reason = self.closed(node.revocable_zone, self._session.now)
+        if not reason and not task.revocable_zone:
+            reason = "not allow to dispatch to revocable node"
+        return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=self.name) if reason else None
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        lent = node.revocable_zone and not self.closed(node.revocable_zone, self._session.now)
+        return MAX_SCORE if lent and task.revocable_zone else 0.0
+
+    def _preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+        """Preemptable tasks on nodes outside revocable zones, for a task that is not preemptable itself."""
+        if preemptor.preemptable or preemptor.revocable_zone:
+            return None, REJECT
+        nodes = self._session.nodes
+        return self._within_budgets(
+            task for task in candidates if task.node_name in nodes and not nodes[task.node_name].revocable_zone
+        ), PERMIT
+
+    def _victims(self, candidates: list[TaskInfo]) -> list[TaskInfo]:
+        """Preemptable tasks on nodes outside their zone's hours, once in each period."""
+        session = self._session
+        last = session.kept.get(self.name)
+        if last is not None and last + self.evict_period > session.now:
+            return []
+        session.kept[self.name] = session.now
+        victims = []
+        for zone in self.zones:
+            if self.closed(zone, session.now):
+                nodes = [node for _, node in sorted(session.revocable_nodes.items()) if node.revocable_zone == zone]
+                victims += self._within_budgets(task for node in nodes for task in node.tasks.values())
+        return victims
+
+    def _within_budgets(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+        """Running preemptable tasks, of each job as many as its budget allows."""
+        by_job: dict[str, list[TaskInfo]] = {}
+        for task in tasks:
+            if task.preemptable and task.status is TaskStatus.RUNNING and task.job in self._session.jobs:
+                by_job.setdefault(task.job, []).append(task)
+        return [task for uid, listed in by_job.items() for task in listed[: most_victims(self._session.jobs[uid])]]
+
+
+def most_victims(job: JobInfo) -> int:
+    """How many of a job's tasks may be evicted now (getMaxPodEvictNum)."""
+    running, total = len(job.of_status(TaskStatus.RUNNING)), len(job.tasks)
+    if job.budget.max_unavailable:
+        done = job.count((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
+        return max(0, _share(job.budget.max_unavailable, total) - (total - done - running))
+    if job.budget.min_available:
+        least = _share(job.budget.min_available, total)
+        if running >= least:
+            return running - least
+    return DEFAULT_VICTIMS
+
+
+def _share(text: str, total: int) -> int:
+    """A number, or a percentage of the total, rounded up; 0 for anything else."""
+    number = text.removesuffix("%")
+    if not number.removeprefix("-").isdecimal():
+        return 0
+    return -(-int(number) * total // 100) if text.endswith("%") else int(number)

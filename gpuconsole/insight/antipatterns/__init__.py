@@ -1,1 +1,0 @@
-"""Anti-patterns: findings about wasted GPUs and waiting time, with evidence, daily cost and fix. Pure."""

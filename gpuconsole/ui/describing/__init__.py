@@ -1,1 +1,0 @@
-"""Descriptions of objects: the text shown by `d`."""
