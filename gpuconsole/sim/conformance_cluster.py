@@ -32,7 +32,7 @@ Document = Mapping[str, Any]
 Queues = dict[str, list[str]]
 """ClusterQueue → workloads."""
 
-_PLACES = {kind.__name__: place for place, kind in enumerate(TABLES)}
+_PLACES = {table.__name__: place for place, table in enumerate(TABLES)}
 
 
 def creation_order(documents: Iterable[Document]) -> list[Document]:

@@ -38,7 +38,7 @@ from gpuconsole.sim.conformance_cluster import (
 )
 from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
 
-_KINDS = {kind.__name__: kind for kind in TABLES}
+_KINDS = {cls.__name__: cls for cls in TABLES}
 
 
 class TimedConformanceRun:

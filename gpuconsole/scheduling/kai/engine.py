@@ -231,17 +231,17 @@ def _moments(session: KaiSession, job: PodGroupInfo, waiting: bool) -> Iterator[
     if job.stale_since is not None and grace >= 0:
         yield job.stale_since + grace
     if waiting and job.started is not None:
-        for span in _protections(session, job):
-            yield job.started + span
+        for runtime in _protections(session, job):
+            yield job.started + runtime
 
 
 def _protections(session: KaiSession, job: PodGroupInfo) -> Iterator[Span]:
     """The minimum runtimes of the job's queue and of those above it."""
     queue = session.queues.get(job.queue)
     for above in path_to(session.queues, queue) if queue is not None else ():
-        for span in (above.preempt_min_runtime, above.reclaim_min_runtime):
-            if span is not None:
-                yield span
+        for runtime in (above.preempt_min_runtime, above.reclaim_min_runtime):
+            if runtime is not None:
+                yield runtime
 
 
 MOST = 1_000_000

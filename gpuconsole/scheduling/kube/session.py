@@ -76,9 +76,9 @@ def score_table(board: NodeCache, waiter: PendingPod) -> ScoreTable:
     sample, seen = _sample(rows, board.rules.wanted(len(rows)))
     rows = [replace(row, sampled=number < seen) for number, row in enumerate(rows)]
     columns = _scores(board, lens, asking, [states[number] for number in sample])
-    for place, number in enumerate(sample):
+    for position, number in enumerate(sample):
         line = tuple(
-            NodeScore(*pairs[place], pairs[place][1] * column.weight) if pairs else NodeScore(0, 0, 0)
+            NodeScore(*pairs[position], pairs[position][1] * column.weight) if pairs else NodeScore(0, 0, 0)
             for column, pairs in columns
         )
         rows[number] = replace(rows[number], scores=line, total=sum(score.weighted for score in line))

@@ -187,7 +187,7 @@ class CompiledConfig:
         """RuntimeClass → its overhead per pod, if it has any."""
         self.devices = _catalogue(objects, config)
         """Devices that resource claims can request, and the quota that they are charged to."""
-        self.topologies = _topologies(objects)
+        self.topologies = _configured_topologies(objects)
         """Flavor → its topology domains, if it has a topology."""
         self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
         """Number of flavors in the longest resource group."""
@@ -196,7 +196,7 @@ class CompiledConfig:
         """Return the same configuration with other nodes; everything else must be unchanged."""
         twin = copy(self)
         twin.objects = objects
-        twin.topologies = _topologies(objects)
+        twin.topologies = _configured_topologies(objects)
         return twin
 
     def with_devices(self, objects: ConfigObjects, config: KueueConfig) -> "CompiledConfig":
@@ -238,7 +238,7 @@ class CompiledConfig:
         return bool(flavors) and all(flavor is not None and flavor.topology for flavor in flavors)
 
 
-def _topologies(objects: ConfigObjects) -> dict[str, TopologyDomainTree]:
+def _configured_topologies(objects: ConfigObjects) -> dict[str, TopologyDomainTree]:
     return {
         flavor.name: build_domains(objects.topologies[flavor.topology], flavor, objects.nodes.values())
         for flavor in objects.flavors.values()
