@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.events import KueueEvent
+from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KeepWaiting, KueueEvent, Preempt, Refuse
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue.conditions import PREEMPTED

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from gpuconsole.insight.health.engines import EnginesInForce
-from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem
 from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command

@@ -13,7 +13,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
-from gpuconsole.sim.scenario_steps import as_changes
+from gpuconsole.sim.scenario_form import as_changes
 from gpuconsole.ui.answers.plan_and_risk import plan_lines
 
 VERSION = 2

@@ -41,9 +41,8 @@ from gpuconsole.insight.preemption.history import (
 )
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import SECOND, format_span, format_time
-from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.devices import device_cell
-from gpuconsole.model.events import HistoryEvent
+from gpuconsole.model.events import HistoryEvent, PreemptionTrace
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.status import ConsoleMode

@@ -6,7 +6,7 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.insight.data_gaps import TURNS
 from gpuconsole.insight.index.engine_queues import engine_shares
-from gpuconsole.insight.sharing.shares import shares
+from gpuconsole.insight.sharing.fair_shares import shares
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.sharing import shares_lines
 

@@ -43,8 +43,7 @@ from gpuconsole.scheduling.volcano.config import HELM_CONF
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario, build, load_of, queued, under
-from gpuconsole.sim.scenario_form import ScenarioError
-from gpuconsole.sim.scenario_steps import Changes, read_changes
+from gpuconsole.sim.scenario_form import Changes, ScenarioError, read_changes
 from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
 

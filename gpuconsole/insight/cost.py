@@ -16,8 +16,15 @@ from msgspec import Struct
 
 from gpuconsole.insight.index.demand import device_counter, held, pod_accelerators, pod_gpus, quota_accelerators
 from gpuconsole.insight.index.gpu_map import GpuRow, gpu_map, gpu_rows
-from gpuconsole.insight.index.gpu_time import GpuAllocation, dra_devices_of, gpu_allocations, queue_of
-from gpuconsole.insight.index.lost_work import UncheckpointedWork, gpu_time, uncheckpointed_now
+from gpuconsole.insight.index.lost_work import (
+    GpuAllocation,
+    UncheckpointedWork,
+    dra_devices_of,
+    gpu_allocations,
+    gpu_time,
+    queue_of,
+    uncheckpointed_now,
+)
 from gpuconsole.insight.index.pods import Pods, pods_by_node
 from gpuconsole.insight.preemption.history import NOTHING_LOST, Losses, LostWork
 from gpuconsole.model.autoscaling import SPOT, NodeGroup, ProvisionedInstance, machine_hourly

@@ -32,12 +32,11 @@ from gpuconsole.insight.expectations import (
 from gpuconsole.insight.preemption.history import rule_in_words
 from gpuconsole.model.clock import MINUTE, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Finish
-from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.devices import WHOLE_GPU
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, PreemptionTrace
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build
-from gpuconsole.sim.scenario_steps import Step
+from gpuconsole.sim.scenario_form import Step
 
 NO_EVICTIONS = "noEvictions"
 

@@ -35,8 +35,7 @@ from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
 from gpuconsole.errors import HistoryError, NotSupportedError
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
-from gpuconsole.insight.health.engines import EnginesInForce, sharing
-from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem, sharing
 from gpuconsole.insight.health.telemetry import Trends, UtilizationSample
 from gpuconsole.insight.index import queues as positions
 from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
@@ -44,8 +43,8 @@ from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.preemption.history import Losses, lost_by
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.decisions import Pending
 from gpuconsole.model.documents.metadata import GeneratedNames
+from gpuconsole.model.events import Pending
 from gpuconsole.model.manifests import LoadedManifests, load_text
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices

@@ -13,7 +13,7 @@ from gpuconsole.errors import WorkerError
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction
-from gpuconsole.insight.health.kueue_liveness import KueueProblem, KueueWatch
+from gpuconsole.insight.health.engines import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.snapshot import Visibility as Known

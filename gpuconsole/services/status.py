@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.backends.base import ClusterHealth as ClusterHealth
 from gpuconsole.backends.base import Missing as Missing
-from gpuconsole.insight.health.engines import EnginesInForce
-from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem
 from gpuconsole.model.clock import Time
 
 SHOWN = 3

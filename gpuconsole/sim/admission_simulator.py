@@ -7,8 +7,17 @@ way, and suggestions are tried this way to see whether a change admits a workloa
 from collections.abc import Iterable
 
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.events import (
+    AdmissionDecision,
+    Admit,
+    Applied,
+    Deleted,
+    Event,
+    Evict,
+    KeepWaiting,
+    Preempt,
+    Refuse,
+)
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot

@@ -27,7 +27,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.scheduling.volcano.jobs.tasks import TASK_INDEX, TASK_SPEC
+from gpuconsole.scheduling.volcano.jobs.states import TASK_INDEX, TASK_SPEC
 from gpuconsole.sim.controllers import admission_checks as active_checks
 from gpuconsole.sim.controllers import batch_job as progress
 from gpuconsole.sim.controllers import eviction, jobs, pods, work, workloads

@@ -7,36 +7,452 @@ Runs a conformance scenario with `seconds: true`: second by second, with Kueue's
 
 Scenarios and results have the format of the conformance data. A result has an entry for each second with a cycle or
 another event.
+
+Kueue's scheduler and controllers on a clock that the caller moves, without any other activity.
+
+Controllers reconcile until nothing changes (`settle`). The pods of an evicted workload terminate after the time in its
+annotation; admission checks and pods change state on request only. The conformance data with `seconds: true` was made
+this way.
+
+The format of conformance scenarios and their results, with and without seconds.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuconsole.model.clock import SECOND, Time, parse_time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
-from gpuconsole.model.documents.strict_decode import unknown_keys
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Span, Time, parse_time
+from gpuconsole.model.documents.reader import unknown_keys
+from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.config import from_scenario
+from gpuconsole.model.workloads import CheckState, PodSetAssignment, Workload
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue.conditions import PENDING, QUOTA_RESERVED, with_check
+from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
+from gpuconsole.scheduling.kueue.configuration.loading import load_text
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
-from gpuconsole.sim.conformance_cluster import (
-    ConformanceCluster,
-    Document,
-    News,
-    Queues,
-    admitted_form,
-    creation_order,
-    preempted_form,
-    sorted_queues,
-    timed_config,
-)
 from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
+
+Document = Mapping[str, Any]
+Queues = dict[str, list[str]]
+"""ClusterQueue → workloads."""
+
+_PLACES = {table.__name__: place for place, table in enumerate(TABLES)}
+
+
+def creation_order(documents: Iterable[Document]) -> list[Document]:
+    """The initial objects of a scenario in the order of creation: by kind; unknown kinds last."""
+    return sorted(documents, key=lambda document: _PLACES.get(str(document.get("kind", "")), len(_PLACES)))
+
+
+def sorted_queues(queues: Queues) -> Queues:
+    """Sort the workloads of each ClusterQueue by key."""
+    return {name: sorted(keys) for name, keys in queues.items()}
+
+
+def admitted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
+    """The admissions of a cycle, by workload."""
+    admitted = sorted((d for d in decided if isinstance(d, Admit)), key=lambda d: d.workload)
+    return [
+        {
+            "workload": decision.workload,
+            "clusterQueue": decision.admission.cluster_queue,
+            "podSets": [_pod_set(assignment) for assignment in decision.admission.pod_sets],
+        }
+        for decision in admitted
+    ]
+
+
+def preempted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
+    """The preemptions of a cycle, by workload."""
+    preempted = sorted((d for d in decided if isinstance(d, Preempt)), key=lambda d: d.workload)
+    return [{"workload": d.workload, "reason": d.rule.value, "message": d.message} for d in preempted]
+
+
+def _pod_set(assignment: PodSetAssignment) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "name": assignment.name,
+        "count": assignment.count,
+        "flavors": dict(assignment.flavors),
+        "usage": {name: format_quantity(name, amount) for name, amount in assignment.usage.items()},
+    }
+    if assignment.topology:
+        result["topology"] = [{"values": list(domain.values), "count": domain.count} for domain in assignment.topology]
+    return result
+
+
+TERMINATION_SECONDS = "conformance/termination-seconds"
+"""Annotation of a workload: how long its pods take to end once it is evicted."""
+_CONFIGURED = ("waitForPodsReady", "admissionFairSharing")
+
+
+def timed_config(scenario: Document) -> KueueConfig:
+    """Kueue's configuration of a timed scenario. Raises ValueError if it is invalid.
+
+    waitForPodsReady and admissionFairSharing are off unless the scenario sets them.
+    """
+    named = {key: scenario[key] for key in _CONFIGURED if scenario.get(key) is not None}
+    document = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **named}
+    loaded = load_text(json.dumps(document), "scenario")
+    if loaded.config is None:
+        raise ValueError("; ".join(finding.problem for finding in loaded.findings))
+    return replace(
+        from_scenario(scenario),
+        wait_for_pods_ready=loaded.config.wait_for_pods_ready if _CONFIGURED[0] in named else None,
+        admission_fair_sharing=loaded.config.admission_fair_sharing,
+    )
+
+
+class News:
+    """Actions of the controllers since the last read. Mutates."""
+
+    def __init__(self) -> None:
+        self.evicted: dict[str, tuple[str, str]] = {}
+        """Workload → reason and message, of all evictions but preemptions."""
+        self.released: set[str] = set()
+        """Workloads whose quota was released, except finished ones."""
+        self.admitted_after_checks: set[str] = set()
+        self.refused: set[str] = set()
+        """Workloads whose QuotaReserved=False condition has a new reason or message, except by an eviction."""
+
+    def __bool__(self) -> bool:
+        return bool(self.evicted or self.released or self.admitted_after_checks)
+
+    def note(self, before: Workload, after: Workload, *, by_eviction: bool) -> None:
+        """Record what changed between two versions of a workload."""
+        if before.reserved and not (after.reserved or after.finished):
+            self.released.add(after.key)
+        said, says = before.condition(conditions.QUOTA_RESERVED), after.condition(conditions.QUOTA_RESERVED)
+        if by_eviction or says is None or says.status:
+            return
+        if said is None or said.status or (said.reason, said.message) != (says.reason, says.message):
+            self.refused.add(after.key)
+
+    def forget(self, key: str) -> None:
+        """Drop a deleted workload from `released` and `refused`."""
+        self.released.discard(key)
+        self.refused.discard(key)
+
+
+class ConformanceCluster:
+    """The objects of a timed scenario, with the scheduler and the controllers. Mutates."""
+
+    def __init__(self, config: KueueConfig, now: Time) -> None:
+        self.now = now
+        self.session = KueueSession(config)
+        self.workloads: dict[str, Workload] = {}
+        self.news = News()
+        self._config = config
+        self._objects: dict[tuple[type[Object], str], Object] = {}
+        self._specs: dict[tuple[type[Object], str], Any] = {}
+        """The objects' specs as they were written: they may differ where the objects do not."""
+        self._ready: set[str] = set()
+        """Workloads all of whose pods are ready."""
+        self._pods_end: dict[str, Time] = {}
+        """Evicted workload → when its pods are gone."""
+        self._again: dict[str, Time] = {}
+        """Workload → when its controller reconciles it again."""
+        self._sampled: dict[str, Time] = {}
+        """LocalQueue → when its controller reconciles it at the end of its sampling interval."""
+        self._stirred: dict[str, Time] = {}
+        """LocalQueue → when its controller reconciles it because its workloads changed."""
+        self._asked: set[str] = set()
+        """Workloads that the workload controller has to reconcile."""
+        self._changed: set[str] = set()
+        """Workloads whose jobs have to be reconciled."""
+
+    def create(self, obj: Object, spec: Any) -> None:
+        """Create an object with this `spec`."""
+        if isinstance(obj, Workload):
+            self._put(obj)
+        else:
+            self._store(obj, spec)
+        self.settle()
+
+    def apply(self, obj: Object, spec: Any) -> None:
+        """Replace the user's fields of an object, or create it; a terminating ClusterQueue is unchanged."""
+        if isinstance(obj, Workload):
+            old = self.workloads.get(obj.key)
+            queue = old.queue if old is not None and old.reserved else obj.queue
+            self._put(obj if old is None else replace(old, active=obj.active, priority=obj.priority, queue=queue))
+        else:
+            known = self._objects.get((type(obj), obj.key))
+            if isinstance(known, ClusterQueue) and known.terminating:
+                return
+            if isinstance(known, AdmissionCheck) and isinstance(obj, AdmissionCheck):
+                obj = replace(known, active=obj.active)
+            if known == obj:
+                respecified = self._specs.get((type(obj), obj.key)) != spec
+                self.session.written_again(obj, self.now, respecified=respecified)
+            self._store(obj, spec)
+        self.settle()
+
+    def delete(self, kind: type[Object], key: str) -> None:
+        """Delete an object; a ClusterQueue terminates while workloads hold its quota."""
+        if kind is Workload:
+            self._drop_workload(key)
+        elif kind is ClusterQueue and self.session.holds_quota(key):
+            queue = self._objects.get((ClusterQueue, key))
+            if isinstance(queue, ClusterQueue) and not queue.terminating:
+                self._store(replace(queue, terminating=True), None)
+        elif (kind, key) in self._objects:
+            self._drop(kind, key)
+        self.settle()
+
+    def finish(self, key: str) -> None:
+        """Finish a workload, whether it ran or not."""
+        workload = self.workloads.get(key)
+        if workload is not None and not workload.finished:
+            self._put(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+            self._pods_end.pop(key, None)
+            self.settle()
+
+    def answer(self, answer: Mapping[str, Any]) -> None:
+        """Set the state of an admission check, if it is pending and its workload holds quota."""
+        workload = self.workloads.get(answer["workload"])
+        if workload is None or not workload.reserved or workload.finished or workload.is_true(conditions.EVICTED):
+            return
+        if not any(check.name == answer["check"] and check.state == PENDING for check in workload.checks):
+            return
+        state = CheckState(
+            name=answer["check"],
+            state=answer["state"],
+            message=answer.get("message", ""),
+            requeue_after=answer.get("requeueAfterSeconds"),
+            since=self.now,
+        )
+        self._put(replace(workload, checks=with_check(workload.checks, state, self.now)))
+        self.settle()
+
+    def set_ready(self, key: str, *, ready: bool) -> None:
+        """Set whether all pods of an admitted workload are ready."""
+        workload = self.workloads.get(key)
+        if workload is None or workload.finished or not workload.admitted or workload.is_true(conditions.EVICTED):
+            return
+        (self._ready.add if ready else self._ready.discard)(key)
+        self._changed.add(key)
+        self.settle()
+
+    def wake(self) -> None:
+        """Requeue inadmissible workloads affected by a change."""
+        self.session.requeue_inadmissible(self.now)
+
+    @property
+    def next_timer(self) -> Time | None:
+        """The next moment at which pods end or a controller reconciles."""
+        timers = (self._pods_end, self._again, self._sampled, self._stirred)
+        return min((time for times in timers for time in times.values()), default=None)
+
+    def fire(self) -> bool:
+        """Handle what is due by now: ends of pods, then reconciles; False if nothing is due."""
+        ended = _due(self._pods_end, self.now)
+        for key in ended:
+            del self._pods_end[key]
+        self._changed.update(ended)
+        self.settle()
+        queues = sorted({*_due(self._sampled, self.now), *_due(self._stirred, self.now)})
+        for key in queues:
+            self._look_at_local_queue(key)
+        looks = _due(self._again, self.now)
+        for key in looks:
+            del self._again[key]
+        self._asked.update(looks)
+        self.settle()
+        return bool(ended or queues or looks)
+
+    @property
+    def may_run_cycle(self) -> bool:
+        """True if a cycle could begin or continue."""
+        session = self.session
+        return not session.waits_in_cycle and (session.cycle_is_open or session.has_active)
+
+    def run_cycle(self) -> list[AdmissionDecision]:
+        """Run one scheduling cycle, and apply its reservations, refusals and evictions."""
+        decided = self.session.run_cycle(self.now, report=ReportRefusals.CHANGED, stays_open=True)
+        for decision in decided:
+            match decision:
+                case Admit():
+                    self._reserve(decision)
+                case Refuse():
+                    workload = self.workloads[decision.workload]
+                    granular = self._config.granular
+                    self._put(conditions.take_refusal(workload, decision, self.now, granular=granular))
+                case Preempt() | Evict() | KeepWaiting():
+                    pass
+        for victim in apply_decisions.victims_of(decided):
+            self._evict(apply_decisions.evicted(self.workloads[victim.workload], victim, self.now))
+        return decided
+
+    def waiting(self) -> tuple[Queues, Queues]:
+        """Active and inadmissible workloads by ClusterQueue."""
+        active: Queues = {}
+        inadmissible: Queues = {}
+        for queue in self._all(ClusterQueue):
+            for pending in self.session.pending(queue.name):
+                (inadmissible if pending.inadmissible else active).setdefault(queue.name, []).append(
+                    pending.workload.key
+                )
+        return sorted_queues(active), sorted_queues(inadmissible)
+
+    def settle(self) -> None:
+        """Run the controllers, then the jobs, until nothing changes."""
+        while self._asked or self._changed:
+            asked, self._asked = sorted(self._asked), set()
+            for key in asked:
+                self._look_at_workload(key)
+            changed, self._changed = sorted(self._changed), set()
+            for key in changed:
+                self._look_at_job(key)
+            for queue in list(self._all(ClusterQueue)):
+                if queue.terminating and not self.session.holds_quota(queue.name):
+                    self._drop(ClusterQueue, queue.name)
+
+    def _look_at_workload(self, key: str) -> None:
+        """One Reconcile of the workload controller."""
+        workload = self.workloads.get(key)
+        if workload is None:
+            return
+        outcome = reconcile(workload, self.session.look_up_queues(workload), self._config, self.now)
+        self._again.pop(key, None)
+        after = outcome.marked(self.now)
+        if after is None:
+            self._drop_workload(key)
+        elif outcome.eviction is not None:
+            marked = after.condition(conditions.EVICTED)
+            assert marked is not None
+            self.news.evicted[key] = (marked.reason, marked.message)
+            self._evict(after)
+        elif after is not workload:
+            if after.admitted and not workload.admitted:
+                self.news.admitted_after_checks.add(key)
+            self._put(after)
+        elif outcome.again:
+            self._again[key] = self.now + _whole_seconds(outcome.again)
+
+    def _look_at_job(self, key: str) -> None:
+        """Reconcile a job: report whether its pods are ready, and release an evicted workload whose pods are gone."""
+        before = workload = self.workloads.get(key)
+        if before is None or workload is None or workload.finished:
+            return
+        if self._config.pods_ready is not None:
+            workload = with_readiness(workload, key in self._ready, self.now)
+        if workload.reserved and workload.is_true(conditions.EVICTED) and key not in self._pods_end:
+            workload = conditions.release(workload, self.now, granular=self._config.granular)
+        if workload is not before:
+            self._put(workload, by_eviction=True)
+
+    def _look_at_local_queue(self, key: str) -> None:
+        """One Reconcile of the LocalQueue controller, for admission fair sharing only."""
+        self._stirred.pop(key, None)
+        self._sampled.pop(key, None)
+        again = self.session.look_at_local_queue(key, self.now)
+        if again is not None:
+            self._sampled[key] = self.now + _whole_seconds(again)
+
+    def _reserve(self, decision: Admit) -> None:
+        queue = self._objects.get((ClusterQueue, decision.admission.cluster_queue))
+        assert isinstance(queue, ClusterQueue)
+        given = apply_decisions.reserved(self.workloads[decision.workload], decision, queue, self.now)
+        self._put(conditions.admit(given, self.now, granular=self._config.granular))
+        if decision.replaces:
+            self._put(apply_decisions.replaced(self.workloads[decision.replaces], given, self.now))
+
+    def _evict(self, evicted: Workload) -> None:
+        """Evict a workload; its pods, if any, take time to terminate."""
+        before = self.workloads[evicted.key]
+        seconds = int(before.annotations.get(TERMINATION_SECONDS, 0)) if before.admitted else 0
+        if seconds:
+            self._pods_end[evicted.key] = self.now + seconds * SECOND
+        self._ready.discard(evicted.key)
+        self._put(evicted)
+
+    def _put(self, workload: Workload, *, by_eviction: bool = False) -> None:
+        """Update a workload, unless it is unchanged."""
+        before = self.workloads.get(workload.key)
+        if workload is before:
+            return
+        self.workloads[workload.key] = workload
+        if before is not None:
+            self.news.note(before, workload, by_eviction=by_eviction)
+        self.session.apply(workload, self.now)
+        self._asked.add(workload.key)
+        self._changed.add(workload.key)
+        self._stir({workload.local_queue, (before or workload).local_queue})
+
+    def _drop_workload(self, key: str) -> None:
+        gone = self.workloads.pop(key, None)
+        if gone is not None:
+            self.news.forget(key)
+            self._pods_end.pop(key, None)
+            self._again.pop(key, None)
+            self._ready.discard(key)
+            self.session.delete(TABLES[Workload], key, self.now)
+            self._stir([gone.local_queue])
+
+    def _stir(self, local_queues: Iterable[str]) -> None:
+        """Reconcile these LocalQueues a second after a change of their workloads."""
+        if self._config.usage_based is not None:
+            for key in local_queues:
+                if (LocalQueue, key) in self._objects:
+                    self._stirred.setdefault(key, self.now + SECOND)
+
+    def _store(self, obj: Object, spec: Any) -> None:
+        place = type(obj), obj.key
+        old = self._objects.get(place)
+        self._objects[place], self._specs[place] = obj, spec
+        self.session.apply(obj, self.now)
+        self._ask_about(old, obj)
+        if isinstance(obj, LocalQueue) and self._config.usage_based is not None:
+            self._look_at_local_queue(obj.key)
+
+    def _drop(self, kind: type[Object], key: str) -> None:
+        old = self._objects.pop((kind, key))
+        if kind is LocalQueue:
+            self._sampled.pop(key, None)
+            self._stirred.pop(key, None)
+        self.session.delete(TABLES[kind], key, self.now)
+        self._ask_about(old, None)
+
+    def _ask_about(self, old: Object | None, new: Object | None) -> None:
+        """Reconcile the workloads of a queue that was created, changed or deleted.
+
+        Kueue 0.19 workload_controller.go: workloadQueueHandler.
+        """
+        match old, new:
+            case LocalQueue(), LocalQueue():
+                matters = old.stop_policy != new.stop_policy
+            case ClusterQueue(), ClusterQueue():
+                matters = new.terminating or (old.checks, old.stop_policy) != (new.checks, new.stop_policy)
+            case _:
+                matters = True
+        queue = new if new is not None else old
+        if matters and isinstance(queue, LocalQueue | ClusterQueue):
+            local = [queue] if isinstance(queue, LocalQueue) else self._all(LocalQueue)
+            keys = {one.key for one in local if isinstance(queue, LocalQueue) or one.cluster_queue == queue.name}
+            self._asked.update(workload.key for workload in self.workloads.values() if workload.local_queue in keys)
+
+    def _all(self, kind: type[Any]) -> Iterator[Any]:
+        return (obj for (one, _), obj in self._objects.items() if one is kind)
+
+
+def _due(timers: Mapping[str, Time], now: Time) -> list[str]:
+    return sorted(key for key, time in timers.items() if time <= now)
+
+
+def _whole_seconds(span: Span) -> Span:
+    """A duration rounded up to a second, the resolution of the clock."""
+    return -(-span // SECOND) * SECOND
+
 
 _KINDS = {cls.__name__: cls for cls in TABLES}
 

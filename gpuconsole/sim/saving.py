@@ -14,7 +14,7 @@ from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.session import SessionState
 from gpuconsole.scheduling.volcano.jobs.requests import Delayed
-from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
+from gpuconsole.sim.autoscaling.policy import AutoscalerState
 from gpuconsole.sim.kernel import Kernel, SavedTimer
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import Dispatch, MultiKueueMember, RunningGroup, WorkerCluster, World

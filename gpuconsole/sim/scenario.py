@@ -35,12 +35,10 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.gpu_setup import apply_gpu_setup
-from gpuconsole.sim.policy import SimPolicy, Substitute
+from gpuconsole.sim.policy import SimPolicy, Substitute, apply_gpu_setup
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, equip, equip_steps, equipment_of
-from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm
+from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm, Step, decode_all, read_steps
 from gpuconsole.sim.scenario_policy import policy_of
-from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
 from gpuconsole.sim.strict_decode import convert
 
 GIB = 2**30

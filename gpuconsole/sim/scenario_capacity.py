@@ -37,7 +37,7 @@ from gpuconsole.sim.autoscaling.policy import (
     ScalingGroup,
     SpotPolicy,
 )
-from gpuconsole.sim.gpu_setup import BARE, GpuSetup, Mig, SharingRule, apply_gpu_setup
+from gpuconsole.sim.policy import BARE, GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario_form import (
     CapacityForm,
@@ -50,8 +50,8 @@ from gpuconsole.sim.scenario_form import (
     SharingForm,
     SpotForm,
     SpreadForm,
+    Step,
 )
-from gpuconsole.sim.scenario_steps import Step
 
 CAPACITY_PATH = "engine.capacity"
 NO_CATALOGUE = InstanceTypeCatalogue()

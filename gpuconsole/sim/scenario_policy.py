@@ -31,9 +31,8 @@ from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim import run_times as latencies
-from gpuconsole.sim.arrivals import ALWAYS, ArrivalStream, JobSize
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
-from gpuconsole.sim.run_times import MEASURED, Latencies, LatencyDistribution, LogNormal
+from gpuconsole.sim.run_times import ALWAYS, MEASURED, ArrivalStream, JobSize, Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,

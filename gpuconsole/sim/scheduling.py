@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cooperative import Steps
-from gpuconsole.model.decisions import (
+from gpuconsole.model.events import (
     Admit,
+    Applied,
     Bind,
     Evict,
     EvictPod,
+    HistoryEventKind,
     KeepWaiting,
     MarkGroup,
     Nominate,
@@ -22,7 +24,6 @@ from gpuconsole.model.decisions import (
     SetPhase,
     Unschedulable,
 )
-from gpuconsole.model.events import Applied, HistoryEventKind
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import apply_decisions

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 from msgspec import inspect
 
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.documents.reader import shown
-from gpuconsole.model.documents.strict_decode import DecodeError, UnknownKey, fit, unknown_keys
+from gpuconsole.model.documents.reader import DecodeError, UnknownKey, fit, shown, unknown_keys
 from gpuconsole.model.text import clean
 
 T = TypeVar("T")

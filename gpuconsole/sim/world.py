@@ -41,11 +41,10 @@ from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.kueue.concurrent_admission import parents_of, same_flavors
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.multi_scheduler import MultiScheduler
-from gpuconsole.scheduling.placement import PlacementEngine
+from gpuconsole.scheduling.placement import MultiScheduler, PlacementEngine
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.scheduling.volcano.jobs.requests import Delayed, JobRequest
-from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
+from gpuconsole.sim.autoscaling.policy import AutoscalerState
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import Step, draw, ordered_uid, uid

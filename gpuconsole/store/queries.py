@@ -19,8 +19,7 @@ from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork
 from gpuconsole.model.clock import HOUR, Time
-from gpuconsole.model.decisions import ConsideredCandidate, PreemptionTrace
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.events import ConsideredCandidate, HistoryEvent, HistoryEventKind, KueueEvent, PreemptionTrace
 from gpuconsole.model.text import clean
 from gpuconsole.store.schema import COUNTED
 

@@ -18,7 +18,7 @@ from gpuconsole.insight.index.queues import positions
 from gpuconsole.insight.index.unqueued_work import unqueued_work, waits_because
 from gpuconsole.insight.pending.pending import explain_admitted
 from gpuconsole.insight.pending.reasons import PendingReason, code_of
-from gpuconsole.insight.sharing.loans import borrowed_gpus
+from gpuconsole.insight.sharing.fair_shares import borrowed_gpus
 from gpuconsole.model.clock import Time
 from gpuconsole.model.devices import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue

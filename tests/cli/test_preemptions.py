@@ -7,8 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, parse_time
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import (
+    CandidateVerdict,
+    ConsideredCandidate,
+    HistoryEvent,
+    HistoryEventKind,
+    PreemptionTrace,
+)
 from gpuconsole.model.snapshot import EVERYTHING, Visibility, VisibilityGap
 from gpuconsole.store.recorder import Opening, Recorder
 from tests.cli.line import Line

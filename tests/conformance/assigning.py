@@ -13,12 +13,12 @@ from gpuconsole.scheduling.kueue.assignment import (
     PodSetResult,
     attempts,
 )
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Oracle
-from gpuconsole.scheduling.kueue.nomination import largest
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
+from gpuconsole.scheduling.kueue.processing import largest
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run

@@ -19,8 +19,8 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
     assigned_pods,
     examine,
     judge,
+    let_go,
 )
-from gpuconsole.scheduling.kueue.topology.topology_ungater import let_go
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.events import Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Admission, Workload

@@ -5,17 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus, rejection, requeue
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.requeue import rejection, requeue
 from gpuconsole.scheduling.kueue.scheduler import take_heads
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Time
-from gpuconsole.model.decisions import PreemptionRule
+from gpuconsole.model.events import PreemptionRule
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import Workload

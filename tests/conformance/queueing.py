@@ -18,8 +18,8 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_inadmissible_reason
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.entry import resume
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.requeue import resume
 from gpuconsole.scheduling.kueue.scheduler import head
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress

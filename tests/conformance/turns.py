@@ -9,11 +9,12 @@ from gpuconsole.model.clock import HOUR, MINUTE, Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.resources import BILLIONTH, parse_quantity
-from gpuconsole.scheduling.kueue import afs_charges, afs_usage
-from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
+from gpuconsole.scheduling.kueue import afs_charges
+from gpuconsole.scheduling.kueue import workload_index as afs_usage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.scheduler import head
 from gpuconsole.scheduling.kueue.state import KueueState
+from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare

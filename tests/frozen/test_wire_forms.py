@@ -38,17 +38,16 @@ from gpuconsole.insight.index.queues import Position
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import ConsideredFlavor, Evidence, QuotaBreakdown
 from gpuconsole.insight.preemption.risk import Risk
+from gpuconsole.insight.sharing.fair_shares import ShareReport
 from gpuconsole.insight.sharing.ledger import LoanLedger
-from gpuconsole.insight.sharing.shares import ShareReport
 from gpuconsole.insight.sharing.slots import StartableGangs
 from gpuconsole.insight.unblock.changes import Step
 from gpuconsole.insight.whatif.engine_comparison import EngineComparison
 from gpuconsole.insight.whatif.plan import PlanObstacle, PlanOption
 from gpuconsole.insight.whatif.whatif import WhatIf
 from gpuconsole.model.commands import Command
-from gpuconsole.model.decisions import PreemptionTrace
 from gpuconsole.model.documents.findings import Finding
-from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind, KueueEvent, PreemptionTrace
 from gpuconsole.model.gpus.mig_reconfiguration import MigNodeChange
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import SnapshotFile
@@ -56,9 +55,8 @@ from gpuconsole.services.status import ConsoleMode
 from gpuconsole.sim.conformance_run import BareForm
 from gpuconsole.sim.kernel import Timer
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
-from gpuconsole.sim.scenario_steps import COMMANDS as SCENARIO_COMMANDS
-from gpuconsole.sim.scenario_steps import ChangeForm
+from gpuconsole.sim.scenario_form import COMMANDS as SCENARIO_COMMANDS
+from gpuconsole.sim.scenario_form import ChangeForm, ClusterForm, ScenarioForm
 from gpuconsole.store import schema
 from gpuconsole.ui.actions import ACTIONS, Action
 from gpuconsole.ui.theme import COLOURS

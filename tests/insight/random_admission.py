@@ -5,7 +5,7 @@ from random import Random
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node
-from gpuconsole.model.decisions import Admit, Preempt
+from gpuconsole.model.events import Admit, Preempt
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest

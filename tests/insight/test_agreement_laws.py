@@ -13,15 +13,13 @@ from gpuconsole.insight.index.quota_tree import NodeKind, every, quota_tree
 from gpuconsole.insight.pending.reasons import PendingReason, code_of
 from gpuconsole.insight.pending.why import rehearsal_of, rehearsal_on, view_on, why
 from gpuconsole.insight.preemption.history import PreemptionRow, rows
+from gpuconsole.insight.sharing.fair_shares import loans, shares
 from gpuconsole.insight.sharing.ledger import ReclaimScenario, ledger
-from gpuconsole.insight.sharing.loans import loans
-from gpuconsole.insight.sharing.shares import shares
 from gpuconsole.insight.sharing.slots import starts
 from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Command, Submit
-from gpuconsole.model.decisions import Admit, Preempt
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import Admit, HistoryEvent, HistoryEventKind, Preempt
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.prices import Prices

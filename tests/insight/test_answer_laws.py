@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.insight.preemption.risk import WorkloadRisk, risk
+from gpuconsole.insight.sharing.fair_shares import loans
 from gpuconsole.insight.sharing.ledger import ledger
-from gpuconsole.insight.sharing.loans import loans
 from gpuconsole.insight.sharing.slots import starts
 from gpuconsole.insight.whatif.whatif import WhatIf, WhatIfEviction, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time

@@ -13,8 +13,8 @@ from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, coun
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.preemption.history import rows
 from gpuconsole.insight.preemption.risk import risk
+from gpuconsole.insight.sharing.fair_shares import Loan
 from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
-from gpuconsole.insight.sharing.loans import Loan
 from gpuconsole.insight.whatif.answer import verdict
 from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
@@ -23,7 +23,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario_steps import read_changes
+from gpuconsole.sim.scenario_form import read_changes
 from gpuconsole.ui.answers.sharing import ledger_lines
 from gpuconsole.ui.screens.drill import coming_lines
 from gpuconsole.ui.screens.node_actions import victims

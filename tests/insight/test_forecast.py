@@ -12,8 +12,8 @@ from gpuconsole.insight.forecast.forecast import (
 )
 from gpuconsole.model.queues import Quota, StopPolicy
 from gpuconsole.model.resources import GPU
-from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import ArrivalStream
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
 
 POLICY = SimPolicy()

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.health.kueue_liveness import KueueProblem, KueueWatch
+from gpuconsole.insight.health.engines import KueueProblem, KueueWatch
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.workloads import PREBUILT
 from gpuconsole.model.queues import WorkloadPriorityClass

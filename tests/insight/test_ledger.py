@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gpuconsole.insight.sharing.fair_shares import Loan, borrowed_parts, loans
 from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, ReclaimVictim, Starving, ledger
-from gpuconsole.insight.sharing.loans import Loan, borrowed_parts, loans
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.labels import LabelSelector

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.drill import DrillSession, PredictionScore, run_drill
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.decisions import CandidateVerdict
+from gpuconsole.model.events import CandidateVerdict
 from tests.insight.test_drill import DRILLS, drill
 
 PLATFORM = "inference-spares-research"

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.index.queues import Position, pending, position, positions, queue_index
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.decisions import Pending
-from gpuconsole.model.events import Applied
+from gpuconsole.model.events import Applied, Pending
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, StopPolicy
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition

@@ -6,8 +6,13 @@ from gpuconsole.insight.forecast.decisions import facts, replayed_choices
 from gpuconsole.insight.forecast.forecast import Forecaster
 from gpuconsole.insight.preemption.history import rows
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import (
+    CandidateVerdict,
+    ConsideredCandidate,
+    HistoryEvent,
+    HistoryEventKind,
+    PreemptionTrace,
+)
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload

@@ -15,8 +15,7 @@ from gpuconsole.insight.preemption.history import (
     rows,
 )
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.decisions import PreemptionTrace
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, PreemptionTrace
 from tests.insight.world import START
 
 MESSAGE = (

@@ -16,10 +16,9 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, PreemptionPolicy, Quota, WorkloadPriorityClass
 from gpuconsole.model.resources import GPU
-from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, run_time
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import LogNormal
+from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, job, run_time
 from tests.insight.world import A100, START, cluster_queue, node, waiting
 
 LEND, BORROW = "lender", "borrower"

@@ -1,7 +1,7 @@
 """Fair shares with their arithmetic, whose turn is next, and what other engines' queues have of what they deserve."""
 
 from gpuconsole.insight.index.engine_queues import QueueShare, engine_shares
-from gpuconsole.insight.sharing.shares import CycleHead, NodeShare, ResourceShare, order_of, shares
+from gpuconsole.insight.sharing.fair_shares import CycleHead, NodeShare, ResourceShare, order_of, shares
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota

@@ -48,8 +48,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
-from gpuconsole.model.decisions import PreemptionRule
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, PreemptionRule
 from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.engines import KueueProblem
 from gpuconsole.model.job import Job
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import ForecastService

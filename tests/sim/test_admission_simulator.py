@@ -1,7 +1,6 @@
 """Admission alone: decisions take effect at once, a fork goes its own way, and what is followed is known."""
 
-from gpuconsole.model.decisions import Admit, Preempt, Refuse
-from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.events import Admit, Applied, Deleted, Preempt, Refuse
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.entry import EntryStatus
 from gpuconsole.sim.admission_simulator import AdmissionSimulator

@@ -9,10 +9,9 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.resources import GPU
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, next_arrival
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import LogNormal
+from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, job, next_arrival
 from tests.sim import cluster
 from tests.sim.cluster import START, submit, two_teams
 

@@ -29,8 +29,7 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor, StopPolicy
-from gpuconsole.sim.scenario_form import ScenarioError
-from gpuconsole.sim.scenario_steps import Changes, as_changes, read_changes
+from gpuconsole.sim.scenario_form import Changes, ScenarioError, as_changes, read_changes
 from tests.sim.cluster import GPU, START
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}

@@ -11,7 +11,7 @@ from gpuconsole.insight.expectations import CHECKS, LISTS
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.scheduling.kube.profile import Score
 from gpuconsole.sim import scenario_form as forms
-from gpuconsole.sim.scenario_steps import COMMANDS
+from gpuconsole.sim.scenario_form import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "scenarios.md").read_text()

@@ -10,8 +10,14 @@ from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.preemption.history import LostWork, lost_by, rows
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.events import (
+    CandidateVerdict,
+    ConsideredCandidate,
+    HistoryEvent,
+    HistoryEventKind,
+    KueueEvent,
+    PreemptionTrace,
+)
 from gpuconsole.store import queries
 from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Opening, Recorder

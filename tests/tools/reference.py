@@ -29,12 +29,13 @@ from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model import commands
 from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.prices import Prices
-from gpuconsole.sim.arrivals import ArrivalStream, JobSize
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, ScalingGroup, SpotPolicy
-from gpuconsole.sim.run_times import Latencies, LatencyDistribution, LogNormal
+from gpuconsole.sim.run_times import ArrivalStream, JobSize, Latencies, LatencyDistribution, LogNormal
+from gpuconsole.sim.scenario_form import COMMANDS as STEP_COMMANDS
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,
     CapacityForm,
+    ChangeForm,
     ClusterForm,
     EngineForm,
     GroupForm,
@@ -54,9 +55,8 @@ from gpuconsole.sim.scenario_form import (
     StepForm,
     StreamForm,
     UsageForm,
+    camel,
 )
-from gpuconsole.sim.scenario_steps import COMMANDS as STEP_COMMANDS
-from gpuconsole.sim.scenario_steps import ChangeForm, camel
 from gpuconsole.ui.actions import ACTIONS, Action, Scope
 from gpuconsole.ui.keymap import spell
 from tests.tools.reference_texts import COMMAND_EFFECTS, EXPECTATIONS, MEANINGS

@@ -16,8 +16,7 @@ from gpuconsole.ui.actions import BY_ID
 from gpuconsole.ui.node_columns import NODES
 from gpuconsole.ui.paint import Painted, painted
 from gpuconsole.ui.screens.dashboard import gpu_lines
-from gpuconsole.ui.screens.node_detail import NodeDetailScreen
-from gpuconsole.ui.screens.nodes import NodesScreen, totals
+from gpuconsole.ui.screens.nodes import NodeDetailScreen, NodesScreen, totals
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt

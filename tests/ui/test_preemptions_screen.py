@@ -5,8 +5,13 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.preemption.history import PreemptionStats, preemption_stats, rows
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionTrace
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import (
+    CandidateVerdict,
+    ConsideredCandidate,
+    HistoryEvent,
+    HistoryEventKind,
+    PreemptionTrace,
+)
 from gpuconsole.ui.paint import painted, plain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

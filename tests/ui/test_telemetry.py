@@ -8,7 +8,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.node_columns import coverage_text, trend_text, use_text
-from gpuconsole.ui.screens.node_detail import NodeDetailScreen
+from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from tests.ui.stage import staged
 from tests.ui.worlds import NOW, org_cohort, recorded, snapshot_of

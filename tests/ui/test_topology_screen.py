@@ -7,7 +7,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
-from gpuconsole.ui.screens.node_detail import NodeDetailScreen
+from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.topology import TopologyScreen
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import HOSTILE, busy_org, node, org_cohort, recorded

@@ -9,9 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import ClusterHealth
-from gpuconsole.backends.kube.api_requests import CLUSTER_QUEUE, KnownObjects
 from gpuconsole.backends.kube.client import PROBE_AFTER, ApiServerConnection, ConnectivityProbe, RateLimiter
-from gpuconsole.backends.kube.commands import CommandExecutor
 from gpuconsole.backends.kube.decode import CommandOutcome, WatchMessage
 from gpuconsole.backends.kube.discovery import Served, discover
 from gpuconsole.backends.kube.errors import with_retries
@@ -22,6 +20,7 @@ from gpuconsole.backends.kube.permissions import Rights
 from gpuconsole.backends.kube.target import RequestedCluster, ResolvedCluster, disable_plugin_prompts
 from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.backends.kube.watches import Watches
+from gpuconsole.backends.kube.writes import CLUSTER_QUEUE, CommandExecutor, KnownObjects
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError

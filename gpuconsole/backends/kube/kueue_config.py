@@ -24,14 +24,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.backends.kube.api_requests import CLUSTER_QUEUE
 from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.errors import Forbidden, Refused, Unreadable
+from gpuconsole.backends.kube.writes import CLUSTER_QUEUE
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
-from gpuconsole.insight.health.engines import NONE, Engine, EnginesInForce
-from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.engines import NONE, Engine, EnginesInForce, KueueProblem
 from gpuconsole.insight.index.queues import QueuePosition, VisibilityPositions
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time

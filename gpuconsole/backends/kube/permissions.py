@@ -20,7 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.api_requests import (
+from gpuconsole.backends.kube.client import ApiServerConnection
+from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.errors import Cut, Refused, Unreadable
+from gpuconsole.backends.kube.writes import (
     CLUSTER_QUEUE,
     NODE,
     POD,
@@ -30,9 +33,6 @@ from gpuconsole.backends.kube.api_requests import (
     api_requests,
     object_of,
 )
-from gpuconsole.backends.kube.client import ApiServerConnection
-from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.errors import Cut, Refused, Unreadable
 from gpuconsole.backends.object_access import PodAccess, PodOperation
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota, SetTaint

@@ -9,12 +9,12 @@ from functools import partial
 from queue import SimpleQueue
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.api_requests import POD
 from gpuconsole.backends.kube.client import ApiServerConnection, ConnectivityProbe
 from gpuconsole.backends.kube.decode import Decoder, WatchMessage
 from gpuconsole.backends.kube.discovery import EVENT, Served, discover
 from gpuconsole.backends.kube.permissions import Permissions, ReadAccess, read_access
 from gpuconsole.backends.kube.watch import Watch, WatchPhase, WatchTimings
+from gpuconsole.backends.kube.writes import POD
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.manifests.kinds import table_of

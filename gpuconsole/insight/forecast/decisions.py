@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast.forecast import Forecaster, assigned
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import Preempt, PreemptionTrace
-from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind, Preempt, PreemptionTrace
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload

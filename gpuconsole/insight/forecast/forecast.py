@@ -35,9 +35,8 @@ from gpuconsole.insight.pending.why import AdmissionView, view_on
 from gpuconsole.insight.preemption.risk import EFFORT, HORIZON, WorkloadRisk, eviction_risk_steps
 from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.devices import WHOLE_GPU
-from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.events import Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, Snapshot, change_events

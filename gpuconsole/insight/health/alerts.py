@@ -24,7 +24,7 @@ from gpuconsole.insight.index.pods import all_refused_pods, pods_by_node
 from gpuconsole.insight.index.queues import checking, queue_index
 from gpuconsole.insight.index.quota_tree import SEVERAL_UNITS, NodeKind, QuotaNode, queues_below, quota_tree
 from gpuconsole.insight.preemption.history import at_least, counts, rows
-from gpuconsole.insight.sharing.loans import Loan, borrowed_gpus, loans
+from gpuconsole.insight.sharing.fair_shares import Loan, borrowed_gpus, loans
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod

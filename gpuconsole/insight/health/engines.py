@@ -1,14 +1,24 @@
-"""Names of the engines of a cluster: admission, scheduling, node autoscaling and GPU sharing."""
+"""Names of the engines of a cluster: admission, scheduling, node autoscaling and GPU sharing.
 
+Liveness check of Kueue: an admissible workload must not stay pending while no status changes.
+"""
+
+from collections import Counter
+from collections.abc import Collection
 from typing import assert_never
 
 from msgspec import Struct
 
 from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.clock import SECOND, format_span
 from gpuconsole.model.gpus.mig_resources import MigStrategy
 from gpuconsole.model.gpus.sharing import STRATEGY
+from gpuconsole.model.job import Job
+from gpuconsole.model.jobs.workloads import PREBUILT
 from gpuconsole.model.resources import is_mig
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, row_changes
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
@@ -99,3 +109,175 @@ def sharing(snapshot: Snapshot) -> Engine:
         found[Engine("DRA", "DRA")] = None
     ways = sorted(found, key=lambda way: way.name)
     return Engine(" + ".join(way.name for way in ways), "+".join(dict.fromkeys(way.short for way in ways)))
+
+
+PATIENCE = 30.0
+"""Maximum seconds that an admissible workload stays pending, or a job without a Workload, while no status changes."""
+UNWATCHED = 60.0
+"""Seconds between two observations after which the state in between is unknown: the console was suspended."""
+
+
+class KueueProblem(Struct, frozen=True):
+    """A symptom of Kueue not working."""
+
+    mark: str
+    """Short text for the header."""
+    text: str
+    """The whole sentence."""
+
+
+class KueueWatch:
+    """Detects that Kueue admits no admissible workload, or creates no Workload. Stateful; times are in seconds."""
+
+    def __init__(self) -> None:
+        self._workloads = EMPTY.workloads
+        self._changed = 0.0
+        """Time of the last change of a Workload's status, or of the first observation."""
+        self._since: dict[str, float] = {}
+        """Admissible workload → since when it is pending."""
+        self._jobs = UnqueuedJobs()
+        self._observed: float | None = None
+        """Time of the last observation; None while it is unknown which workloads are admissible."""
+
+    def observe(self, snapshot: Snapshot, admissible: Collection[str] | None, now: float) -> None:
+        """Record a Snapshot and the workloads that the engine would admit now (None = unknown), at time `now`."""
+        if self._observed is not None and now - self._observed > UNWATCHED:
+            self._forget()
+        if admissible is None:
+            self._forget()
+            return
+        self._jobs.observe(snapshot, now)
+        if self._observed is None or self._status_changed(snapshot):
+            self._changed = now
+        self._observed, self._workloads = now, snapshot.workloads
+        pending = {key for key in admissible if _is_pending(snapshot.workloads.get(key))}
+        self._since = {key: self._since.get(key, now) for key in pending}
+
+    def _forget(self) -> None:
+        self._observed, self._since, self._workloads = None, {}, EMPTY.workloads
+        self._jobs = UnqueuedJobs()
+
+    @property
+    def problem(self) -> KueueProblem | None:
+        """The problem as of the last observation; None if there was none."""
+        at = self._observed
+        if at is None or at - self._changed < PATIENCE:
+            return None
+        stuck = [since for since in self._since.values() if at - since >= PATIENCE]
+        if not stuck:
+            return self._no_workloads(at)
+        span = format_span(int(at - max(min(stuck), self._changed)) * SECOND)
+        them = counted(len(stuck), "admissible workload")
+        return KueueProblem(
+            f"Kueue: no admissions for {span}",
+            f"{them} pending for {span}, and no Workload status changed: check that Kueue's controller is running.",
+        )
+
+    def _no_workloads(self, at: float) -> KueueProblem | None:
+        """Detect jobs without a Workload while no status changes: Kueue creates a Workload within a second."""
+        waiting = [since for since in self._jobs.since.values() if at - since >= PATIENCE]
+        unchanged_since = max(self._changed, self._jobs.created)
+        if not waiting or at - unchanged_since < PATIENCE:
+            return None
+        span = format_span(int(at - max(min(waiting), unchanged_since)) * SECOND)
+        return KueueProblem(
+            f"Kueue: no Workloads created for {span}",
+            f"{counted(len(waiting), 'job')} without a Workload for {span}: check that Kueue's controller is running.",
+        )
+
+    def _status_changed(self, snapshot: Snapshot) -> bool:
+        if snapshot.workloads is self._workloads:
+            return False
+        gone, come = row_changes(self._workloads.rows, snapshot.workloads.rows)
+        known = {one.key: one for one in gone}
+        return any(_status(one) != _status(known.get(one.key)) for one in come)
+
+
+class UnqueuedJobs:
+    """Tracks jobs that should have a Workload and have none. Stateful; times are in seconds."""
+
+    def __init__(self) -> None:
+        self._seen = EMPTY
+        self._suspended: dict[str, Job] = {}
+        """Suspended jobs that name a queue, by key."""
+        self._made: Counter[str] = Counter()
+        """UIDs of jobs that have a Workload; keys, where a Workload names its job by that only."""
+        self._kinds: Counter[str] = Counter({"Job": 1})
+        """Kinds that Kueue is known to manage: those with Workloads, and Job, which it manages by default."""
+        self.created = 0.0
+        """Time at which a Workload of a job was last created, or of the first observation."""
+        self.since: dict[str, float] = {}
+        """Key of a job → since when it is known to have no Workload."""
+
+    def observe(self, snapshot: Snapshot, now: float) -> None:
+        """Record a Snapshot, at time `now`."""
+        gone, come = row_changes(self._seen.workloads.rows, snapshot.workloads.rows)
+        for workload in gone:
+            _drop(self._made, _maker(workload))
+            _drop(self._kinds, _kind(workload))
+        for workload in come:
+            if workload.owner and not self._made[_maker(workload)]:
+                self.created = now
+            self._made[_maker(workload)] += 1
+            self._kinds[_kind(workload)] += 1
+        left, begun = row_changes(self._seen.jobs.rows, snapshot.jobs.rows)
+        for job in left:
+            self._suspended.pop(job.key, None)
+        self._suspended.update((job.key, job) for job in begun if _is_for_kueue(job))
+        self._seen = snapshot
+        waiting = [key for key, job in self._suspended.items() if self._lacks_workload(job, snapshot)]
+        self.since = {key: self.since.get(key, now) for key in waiting}
+
+    def _lacks_workload(self, job: Job, snapshot: Snapshot) -> bool:
+        """True if only Kueue can be the reason that the job has no Workload."""
+        return (
+            not self._made[job.uid or job.key]
+            and not self._made[job.key]
+            and self._kinds[job.kind] > 0
+            and snapshot.local_queues.get(f"{job.namespace}/{job.queue}") is not None
+            and (not job.workload_priority_class or job.workload_priority_class in snapshot.workload_priority_classes)
+        )
+
+
+def _is_for_kueue(job: Job) -> bool:
+    """True for a top-level job that Kueue manages; a job with a prebuilt Workload needs none."""
+    brought = PREBUILT in job.labels or PREBUILT in job.annotations
+    return bool(job.queue) and job.suspended and not job.ended and not job.owner and not brought
+
+
+def _drop(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]
+
+
+def _maker(workload: Workload) -> str:
+    return workload.job_uid or workload.owner
+
+
+def _kind(workload: Workload) -> str:
+    return workload.owner.partition("/")[0]
+
+
+def _is_pending(workload: Workload | None) -> bool:
+    return workload is not None and workload.active and not workload.reserved and not workload.finished
+
+
+def _status(workload: Workload | None) -> tuple[object, ...]:
+    """Return the parts of a Workload's status that Kueue writes; for a missing Workload, those of a new one."""
+    if workload is None:
+        return _UNTOUCHED
+    return (
+        workload.conditions,
+        workload.admission,
+        workload.requeue,
+        dict(workload.reclaimable),
+        workload.checks,
+        workload.past_execution,
+        workload.unhealthy_nodes,
+        workload.nominated_clusters,
+        workload.cluster,
+    )
+
+
+_UNTOUCHED = _status(Workload(name=""))

@@ -18,7 +18,7 @@ from gpuconsole.insight.index.demand import CLAIMED, counted_as, pod_gpus
 from gpuconsole.insight.index.demand import held as held_quota
 from gpuconsole.insight.index.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.index.pods import pods_by_node
-from gpuconsole.insight.sharing.loans import borrowed_parts
+from gpuconsole.insight.sharing.fair_shares import borrowed_parts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of

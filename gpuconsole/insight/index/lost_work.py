@@ -4,20 +4,43 @@ Work that an eviction would lose: GPU time of running pods since their start or 
 
 The simulator's rule (`sim.controllers.work`), applied to the objects: independent pods work from their own start,
 others from the time when enough of them run.
+
+Allocated and available GPU-hours, and the GPU allocations of pods.
+
+Allocated and available GPU-hours, accumulated from events.
+
+MIG instances and replicas of shared GPUs count as fractions of a GPU, DRA devices as one GPU each.
+
+GPU allocations of pods by node, owner and queue, updated incrementally from Snapshot to Snapshot.
 """
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.index.demand import annotated, device_counter
-from gpuconsole.insight.index.pods import pods_by_node
-from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.device_requests import DeviceCounter
+from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.index.demand import (
+    CLAIMED,
+    annotated,
+    counted_as,
+    device_counter,
+    pod_accelerators,
+    pod_gpus,
+    pod_units,
+)
+from gpuconsole.insight.index.pods import Pods, pods_by_node
+from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_requests import NO_DEVICES, DeviceCounter, amount_of_gpus, gpus_claimable, gpus_of_node
+from gpuconsole.model.devices import DRA_DEVICE, ResourceClaimTemplate, ResourceSlice, Units
+from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.job import Job
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.prices import part_offered
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 
 
 class UncheckpointedWork(Struct, frozen=True):
@@ -129,3 +152,300 @@ def _interval(workload: Workload, job: Job | None) -> Span | None:
 
 def _since_checkpoint(worked: Span, interval: Span | None) -> Span:
     return worked % interval if interval else worked
+
+
+SHARES = 5040
+"""Shares of one GPU, so that its fractions are integers."""
+NO_NODE = Node(name="")
+
+
+class Held(Struct, frozen=True):
+    """Devices that one pod holds."""
+
+    node: str = ""
+    gpus: tuple[int, ...] = ()
+    """Indices of GPUs (or replicas) on the node: several pods may share one."""
+    each: int = SHARES
+    """Shares per index."""
+    own: int = 0
+    """Shares of MIG instances and DRA devices, which are exclusive."""
+
+
+NOTHING = Held()
+
+
+class Holdings(Struct, frozen=True):
+    """Allocated GPUs by pod. A GPU that several pods share counts once."""
+
+    by_pod: Mapping[str, Held]
+    by_gpu: Mapping[tuple[str, int], int]
+    """(node, index) → number of its pods."""
+    shares: int
+    """Total allocated shares."""
+
+
+@memoized("pods", "nodes", "resource_claim_templates", "resource_claims")
+def holdings_of(snapshot: Snapshot) -> Holdings:
+    """Return the devices of each pod."""
+    counter = DeviceCounter.of_snapshot(snapshot)
+    by_pod = {
+        pod.key: held
+        for pod in snapshot.pods.all()
+        if (held := _held(pod, snapshot.nodes.get(pod.node), counter)) is not NOTHING
+    }
+    by_gpu = Counter((held.node, index) for held in by_pod.values() for index in held.gpus)
+    each = {(held.node, index): held.each for held in by_pod.values() for index in held.gpus}
+    return Holdings(by_pod, by_gpu, sum(each.values()) + sum(held.own for held in by_pod.values()))
+
+
+def _held(pod: Pod, node: Node | None, counter: DeviceCounter) -> Held:
+    if not pod.node or pod.done:
+        return NOTHING
+    each = SHARES * part_offered(node.labels) if node is not None else SHARES
+    own = 0.0
+    if pod.slices or pod.template.resource_claims:
+        own = SHARES * (amount_of_gpus(pod, node, counter.claimed_gpus(pod)) - len(pod.gpus) * each / SHARES)
+    return Held(pod.node, pod.gpus, round(each), round(own)) if pod.gpus or own else NOTHING
+
+
+@memoized("nodes", "resource_slices")
+def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return the GPU shares of each ready node."""
+    devices = dra_devices_of(snapshot)
+    return {node.name: _provided(node, devices.get(node.name, 0)) for node in snapshot.nodes.all() if node.ready}
+
+
+def _provided(node: Node, devices: int) -> int:
+    return round(SHARES * (gpus_of_node(node) or devices))
+
+
+@memoized("resource_slices")
+def dra_devices_of(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return the number of GPUs that each node offers by DRA; all partitions of one GPU count once."""
+    return gpus_claimable(snapshot.resource_slices.all())
+
+
+def _devices_in(offered: ResourceSlice) -> int:
+    """Return the number of offered accelerators; partitions of one share a counter set."""
+    return 0 if offered.driver in NO_DEVICES else len(offered.counter_sets) or len(offered.devices)
+
+
+class GpuTime:
+    """GPU-hours since a given time. Mutates by `note`.
+
+    Sums are integers, so that two equal simulations have equal sums, however often each is read.
+    """
+
+    def __init__(self, snapshot: Snapshot, now: Time) -> None:
+        held = holdings_of(snapshot)
+        self._begun = snapshot
+        self._held = dict(held.by_pod)
+        self._sharers = dict(held.by_gpu)
+        self._nodes = dict(ready_gpus(snapshot))
+        self._changed: dict[str, Node] = {}
+        """Added or changed nodes."""
+        self._templates: dict[str, ResourceClaimTemplate] = {}
+        """Added or changed objects."""
+        self._devices = dict(dra_devices_of(snapshot))
+        self._slices: dict[str, tuple[str, int]] = {}
+        """Added or changed ResourceSlice → its node, and the number of its devices."""
+        self._counter = DeviceCounter(
+            lambda: snapshot.nodes,
+            self._node,
+            lambda key: self._templates.get(key) or snapshot.resource_claim_templates.get(key),
+            snapshot.resource_claims.get,
+        )
+        self._used = held.shares
+        self._total = sum(self._nodes.values())
+        self._counted = now
+        self._used_time = 0
+        self._total_time = 0
+
+    @classmethod
+    def of_nothing(cls, now: Time) -> "GpuTime":
+        """Return an empty sum for a cluster whose objects will all come as events."""
+        return cls(EMPTY, now)
+
+    @property
+    def used_hours(self) -> float:
+        """GPU-hours allocated so far."""
+        return self._used_time / SHARES / HOUR
+
+    @property
+    def total_hours(self) -> float:
+        """GPU-hours of ready nodes so far."""
+        return self._total_time / SHARES / HOUR
+
+    def gpus(self, pod: Pod) -> float:
+        """Return the number of GPUs of a pod; shared GPUs count as whole."""
+        held = _held(pod, self._node(pod.node), self._counter)
+        return (len(held.gpus) * held.each + held.own) / SHARES
+
+    def requested(self, job: Job) -> int:
+        """Return the number of GPUs, MIG instances, replicas and DRA devices that a job requests."""
+        found: int = self._counter.of_pod_sets(job.namespace, job.pod_sets)["gpus"]
+        return found
+
+    def note(self, event: Event) -> None:
+        """Update the allocated or available devices by one event."""
+        match event:
+            case Applied(time, Pod() as pod):
+                self._hold(time, pod.key, _held(pod, self._node(pod.node), self._counter))
+            case Deleted(time, "pods", key):
+                self._hold(time, key, NOTHING)
+            case Applied(time, Node() as node):
+                self._changed[node.name] = node
+                self._provide(time, node.name)
+            case Deleted(time, "nodes", key):
+                self._changed[key] = NO_NODE
+                self._provide(time, key)
+            case Applied(time, ResourceSlice() as offered):
+                self._offer(time, offered.key, offered.node, _devices_in(offered))
+            case Deleted(time, "resource_slices", key):
+                self._offer(time, key, "", 0)
+            case Applied(_, ResourceClaimTemplate() as template):
+                self._templates[template.key] = template
+            case _:
+                pass
+
+    def count(self, until: Time) -> None:
+        """Accumulate until a given time."""
+        self._used_time += self._used * (until - self._counted)
+        self._total_time += self._total * (until - self._counted)
+        self._counted = until
+
+    def _node(self, name: str) -> Node | None:
+        return self._changed.get(name) or self._begun.nodes.get(name)
+
+    def _hold(self, time: Time, pod: str, held: Held) -> None:
+        before = self._held.get(pod, NOTHING)
+        if before == held:
+            return
+        self.count(time)
+        for one, sign in ((before, -1), (held, 1)):
+            self._used += sign * one.own
+            for index in one.gpus:
+                sharers = self._sharers.get((one.node, index), 0) + sign
+                self._sharers[one.node, index] = sharers
+                if not sharers:
+                    del self._sharers[one.node, index]
+                if sharers == max(sign, 0):
+                    self._used += sign * one.each
+        self._held[pod] = held
+
+    def _provide(self, time: Time, name: str) -> None:
+        node = self._node(name)
+        there = node is not None and node.name == name and node.ready
+        shares = _provided(node, self._devices.get(name, 0)) if node is not None and there else 0
+        self.count(time)
+        self._total += shares - self._nodes.get(name, 0)
+        self._nodes[name] = shares
+
+    def _offer(self, time: Time, key: str, node: str, devices: int) -> None:
+        """Record the number of devices that a ResourceSlice offers on a node."""
+        known = self._begun.resource_slices.get(key)
+        before = self._slices.get(key, (known.node, _devices_in(known)) if known is not None else ("", 0))
+        if before == (node, devices):
+            return
+        self._slices[key] = node, devices
+        for name, change in ((before[0], -before[1]), (node, devices)):
+            if name:
+                self._devices[name] = self._devices.get(name, 0) + change
+                self._provide(time, name)
+
+
+class GpuAllocation(Struct, frozen=True):
+    """GPU allocation of one scheduled pod, or request of one unscheduled pod."""
+
+    pod: str
+    owner: str
+    """Its owner: its Workload, its job, its gang, or itself."""
+    namespace: str
+    workload: str
+    group: str
+    """Key of the PodGroup that it names, if any."""
+    queue: str
+    """The queue that the pod itself names."""
+    gpus: float
+    """GPUs allocated, or requested while pending. A GPU that several pods share is split equally among them."""
+    devices: int
+    """Units that it requests: whole GPUs, replicas of shared ones, MIG instances, DRA devices."""
+    parts: Mapping[str, int]
+    """MIG instances by resource, and DRA devices as CLAIMED: requests other than GPUs."""
+    part: float
+    """Fraction of the node's GPUs; 0 for a pod without GPUs."""
+
+
+NO_PARTS: Mapping[str, int] = {}
+GpuAllocations = Mapping[str, tuple[GpuAllocation, ...]]
+"""Node → its holdings; ``""`` → unscheduled pods."""
+Kept = dict[str, tuple[Pods, Node | None, tuple[GpuAllocation, ...]]]
+_kept: list[Kept] = [{}]
+
+
+def gpu_allocations(snapshot: Snapshot) -> GpuAllocations:
+    """Return the allocations of all unfinished pods; those of unchanged nodes are the same objects."""
+    before, now = _kept[0], Kept()
+    for name, pods in pods_by_node(snapshot).by_node.items():
+        node = snapshot.nodes.get(name)
+        known = before.get(name)
+        if known is not None and known[0] is pods and known[1] is node:
+            now[name] = known
+        else:
+            sharers = Counter(index for pod in pods.values() for index in pod.gpus)
+            now[name] = (pods, node, tuple(_holding(snapshot, pod, node, sharers) for pod in pods.values()))
+    _kept[0] = now
+    return {name: held for name, (_, _, held) in now.items()}
+
+
+def starts(snapshot: Snapshot, held: GpuAllocation) -> bool:
+    """True for a scheduled pod that is not running yet."""
+    pod = snapshot.pods.get(held.pod)
+    return pod is not None and pod.phase is not PodPhase.RUNNING
+
+
+def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> GpuAllocation:
+    gpus = sum(1 / sharers[index] for index in pod.gpus) or pod_gpus(pod.template)
+    group, units = group_key(pod), pod_units(snapshot, pod)
+    return GpuAllocation(
+        pod=pod.key,
+        owner=pod.workload or pod.job or group or pod.key,
+        namespace=pod.namespace,
+        workload=pod.workload,
+        group=group,
+        queue=own_queue(pod),
+        gpus=gpus,
+        devices=sum(units.values()),
+        parts=_parts(pod, units),
+        part=_part(snapshot, pod, node, gpus),
+    )
+
+
+def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
+    found = {name: n for name, n in pod_accelerators(pod.template).items() if counted_as(name)}
+    return {**found, CLAIMED: units[DRA_DEVICE]} if units.get(DRA_DEVICE) else found or NO_PARTS
+
+
+def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float:
+    """Return the share of the node's GPUs that a pod uses; a MIG instance counts by compute slices, a device as one."""
+    if node is None:
+        return 0.0
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    if division is not None and pod.slices:
+        slices = division.geometry.compute
+        held = sum(division.geometry.by_name[one.profile].compute / slices for one in pod.slices)
+        return min(1.0, held / max(1, division.gpus))
+    if node.gpus:
+        return min(1.0, gpus / node.gpus)
+    devices = dra_devices_of(snapshot).get(node.name, 0) if pod.template.resource_claims else 0
+    return min(1.0, device_counter(snapshot).claimed_gpus(pod) / devices) if devices else 0.0
+
+
+def queue_of(snapshot: Snapshot, holding: GpuAllocation) -> str:
+    """Return the queue of a pod: Kueue's ClusterQueue, else Volcano's or KAI's queue; may be empty."""
+    workload = snapshot.workloads.get(holding.workload) if holding.workload else None
+    if workload is not None and workload.cluster_queue:
+        return workload.cluster_queue
+    return queue_by(
+        holding.group, holding.queue, snapshot.kai_pod_groups.get, snapshot.pod_groups.get, snapshot.volcano_queues.get
+    )

@@ -37,8 +37,8 @@ from gpuconsole.insight.index.demand import (
 )
 from gpuconsole.insight.pending.reasons import PendingReason, code_of
 from gpuconsole.model.clock import Span, Time, format_span
-from gpuconsole.model.decisions import Pending
 from gpuconsole.model.devices import WHOLE_GPU, Units, added, in_one_unit, is_counted
+from gpuconsole.model.events import Pending
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot, TableView, row_changes
 from gpuconsole.model.workloads import CheckState, Workload

@@ -17,7 +17,7 @@ from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
 from gpuconsole.insight.index.queues import Position, queue_index
 from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason
 from gpuconsole.insight.preemption.history import summed
-from gpuconsole.insight.sharing.loans import borrowed_gpus, victim_order
+from gpuconsole.insight.sharing.fair_shares import borrowed_gpus, victim_order
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Time, format_span, format_time
 from gpuconsole.model.devices import WHOLE_GPU, is_counted

@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule, PreemptionTrace
 from gpuconsole.model.devices import WHOLE_GPU
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import CandidateVerdict, HistoryEvent, HistoryEventKind, PreemptionRule, PreemptionTrace
 from gpuconsole.model.snapshot import KEPT
 from gpuconsole.scheduling.kueue.messages import paths_in, priorities_in
 

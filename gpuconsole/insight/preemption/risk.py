@@ -29,8 +29,8 @@ from gpuconsole.insight.index.lost_work import uncheckpointed
 from gpuconsole.insight.index.unqueued_work import outermost, unqueued_work
 from gpuconsole.insight.pending.why import AdmissionView, view_of
 from gpuconsole.insight.preemption.history import rule_in_words
+from gpuconsole.insight.sharing.fair_shares import borrowed_gpus
 from gpuconsole.insight.sharing.ledger import ledger
-from gpuconsole.insight.sharing.loans import borrowed_gpus
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.autoscaling import INSTANCE_TYPE
 from gpuconsole.model.catalogue import InstanceTypeCatalogue

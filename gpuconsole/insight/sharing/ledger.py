@@ -15,7 +15,7 @@ from gpuconsole.insight.index.demand import amount_of, quota_accelerators, quota
 from gpuconsole.insight.index.queues import pending, queue_index
 from gpuconsole.insight.index.quota_tree import closed_reason, local_queues_by_cluster_queue
 from gpuconsole.insight.preemption.history import rule_in_words
-from gpuconsole.insight.sharing.loans import Loan, loans, unseen_queues
+from gpuconsole.insight.sharing.fair_shares import Loan, loans, unseen_queues
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, is_counted
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.pending.reasons import SEVERITY, PendingReason
 from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, apply_change, minimal_changes
 from gpuconsole.model.cluster import Namespace, Node, Pod
-from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import WorkloadPriorityClass

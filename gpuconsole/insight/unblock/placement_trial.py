@@ -66,7 +66,7 @@ from gpuconsole.model.devices import accelerators, is_counted
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import tasks_of
 
 HORIZON: Span = MINUTE
 MOST_TRIES = 150

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, PlacementDecision, Unschedulable
+from gpuconsole.model.events import Bind, EvictPod, MarkGroup, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.kai import NODE_POOL_LABEL, UNSCHEDULABLE_ON_NODE_POOL, KaiPodGroup, SchedulingShard
 from gpuconsole.model.objects import Object

@@ -18,7 +18,7 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube.filters import room, shortages, slots
 from gpuconsole.scheduling.kube.framework_runtime import NodeLocalPlugins
-from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.pod_classes import NodeState
 from gpuconsole.scheduling.kube.preemption import PreemptionCandidates
 from gpuconsole.scheduling.kube.scores import drawn, highest, total
 

@@ -10,8 +10,7 @@ from gpuconsole.model.gpus.mig_resources import Division
 from gpuconsole.model.labels import NodeTerm, Taint, Toleration
 from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.devices import gpu_allocation as slices_of
-from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import NodeState, PodClass, reserved_against
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"

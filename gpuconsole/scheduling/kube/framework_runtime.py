@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.scheduling.kube.inter_pod_affinity import Group, has_pod_affinity
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState
 from gpuconsole.scheduling.kube.plugins import MEETINGS, NODE_FILTERS, NODE_USAGE_SCORES, WISHES
 from gpuconsole.scheduling.kube.plugins.framework import (
     NodeFilter,
@@ -28,7 +27,7 @@ from gpuconsole.scheduling.kube.plugins.framework import (
     PreScoreState,
     UsageScoreFunction,
 )
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClass
 from gpuconsole.scheduling.kube.profile import (
     FIT,
     IMAGES,

@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import Resources
-from gpuconsole.scheduling.kube import nodes as books
+from gpuconsole.scheduling.kube import pod_classes as books
 from gpuconsole.scheduling.kube.feasibility import ChangeLog, FeasibilityCache, NodeClasses
 from gpuconsole.scheduling.kube.framework_runtime import (
     NOTHING,
@@ -21,8 +21,7 @@ from gpuconsole.scheduling.kube.framework_runtime import (
     lens,
     prefilter,
 )
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, Reservation
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClass, Reservation
 from gpuconsole.scheduling.kube.preemption import DisruptionAllowance
 from gpuconsole.scheduling.kube.profile import IMAGES, REGION, ZONE, PlacementPolicy
 from gpuconsole.scheduling.kube.scheduling_queue import PendingPod

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kube import filters as messages
 from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
 from gpuconsole.scheduling.kube.framework_runtime import NOTHING, PodContextPlugins
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, Reservation
 from gpuconsole.scheduling.kube.preemption import DisruptionAllowance, Victims, victims
 from gpuconsole.scheduling.kube.scheduling_queue import PendingPod, PodGang
 from gpuconsole.scheduling.kube.scores import highest, total

@@ -17,10 +17,9 @@ from gpuconsole.scheduling.kube import framework_runtime as pod_index
 from gpuconsole.scheduling.kube import pod_groups
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
-from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.plugins import framework as ports
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import siblings
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClasses, Reservation
 from gpuconsole.scheduling.kube.pod_groups import GroupTree, gang_of, group_of
 from gpuconsole.scheduling.kube.preemption import DisruptionAllowance, opened
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile

@@ -19,9 +19,8 @@ from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import filters as messages
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState
 from gpuconsole.scheduling.kube.placement_plans import Binding, place
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClass
 from gpuconsole.scheduling.kube.scheduling_queue import PodGang
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, most_allocated
 from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock

@@ -19,8 +19,7 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kube.filters import room, slots
 from gpuconsole.scheduling.kube.framework_runtime import NOTHING, PodContextPlugins
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated, unseated
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClass, seated, unseated
 
 
 class DisruptionAllowance(Struct, frozen=True):

@@ -20,7 +20,6 @@ from gpuconsole.model.labels import PreferredTerm
 from gpuconsole.model.prices import gpu_type
 from gpuconsole.model.resources import CPU, MEMORY, MIG_PREFIX, is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
-from gpuconsole.scheduling.kube.nodes import NO_OWNERS, NodeState
 from gpuconsole.scheduling.kube.packing.policies import (
     MILLI,
     POLICIES,
@@ -31,7 +30,7 @@ from gpuconsole.scheduling.kube.packing.policies import (
     Typical,
     typical,
 )
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import NO_OWNERS, NodeState, PodClass
 from gpuconsole.scheduling.kube.profile import (
     NODE_AFFINITY,
     TAINT_TOLERATION,

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import CompositePodGroup, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
-from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, Unschedulable
+from gpuconsole.model.events import Bind, EvictPod, Nominate, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
@@ -29,7 +29,6 @@ from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import filters as messages
 from gpuconsole.scheduling.kube.framework_runtime import NodeLocalPlugins, PodContextPlugins, judge
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.placement_plans import (
     Binding,
     NodeNomination,
@@ -45,7 +44,7 @@ from gpuconsole.scheduling.kube.placement_plans import (
 from gpuconsole.scheduling.kube.placement_state import PlacementState
 from gpuconsole.scheduling.kube.plugins import MEETINGS, NODE_FILTERS, NODE_USAGE_FILTERS
 from gpuconsole.scheduling.kube.plugins.framework import NodeRejection
-from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_classes import NodeState, PodClass
 from gpuconsole.scheduling.kube.pod_groups import GroupTree, find_deadlock, place_tree, placement_refusal
 from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION, PlacementPolicy
 from gpuconsole.scheduling.kube.scheduling_queue import MARK, PendingPod, PodBatch, PodGang, gang_key

@@ -11,7 +11,7 @@ from msgspec import Struct
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledConfig
 from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, INADMISSIBLE, QUOTA_RESERVED, on_hold
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.messages import PENDING, GranularReason

@@ -14,13 +14,12 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.resources import add
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import afs_usage
-from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue import workload_index as afs_usage
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
-from gpuconsole.scheduling.kueue.workload_index import Record
+from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage, Record
 
 _GATHERING = SECOND
 """Delay between an event of a workload and the sample of its LocalQueue (constants.UpdatesBatchPeriod)."""

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse
-from gpuconsole.model.events import KueueEvent
+from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KueueEvent, Preempt, Refuse
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices

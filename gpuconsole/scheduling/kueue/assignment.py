@@ -19,7 +19,7 @@ from gpuconsole.model.resources import EMPTY, PODS, Resources, divide, scale
 from gpuconsole.model.workloads import Admission, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
-from gpuconsole.scheduling.kueue.compiled_config import CompiledResourceGroup
+from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledResourceGroup
 from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe, severity
 from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet

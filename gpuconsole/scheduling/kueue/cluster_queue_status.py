@@ -1,15 +1,40 @@
 """The Active condition of a ClusterQueue, with Kueue's messages, and lookups of the queues that use an object.
 
 Kueue 0.19 pkg/cache/scheduler/clusterqueue.go: updateQueueStatus, inactiveReason, updateWithAdmissionChecks.
+
+All that admission depends on except the workloads: quotas, flavors, queues, namespaces. Frozen, shared by forks.
+
+`CompiledConfig` compiles the objects once; names become indices of the quota tree (Kueue 0.19
+cache/scheduler/clusterqueue.go).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Protocol
 
 from msgspec import Struct
 
-from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, StopPolicy, Topology
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, RuntimeClass
+from gpuconsole.model.devices import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    CheckRule,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    PreemptionPolicy,
+    ResourceFlavor,
+    StopPolicy,
+    Topology,
+)
+from gpuconsole.model.resources import PODS
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.dra.claims import DeviceCatalogue
+from gpuconsole.scheduling.kueue.pod_resources import NO_LIMITS, Limits, summarise
+from gpuconsole.scheduling.kueue.quota_tree import Column, QuotaTree
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, build_domains
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
@@ -142,3 +167,226 @@ def using_topology(queues: Iterable[ClusterQueue], flavors: Iterable[ResourceFla
     """Names of the ClusterQueues with a flavor that uses a topology."""
     placed = {flavor.name for flavor in flavors if flavor.topology == topology}
     return [queue.name for queue in queues if not placed.isdisjoint(queue.flavors)]
+
+
+class ConfigObjects(Struct):
+    """The configuration objects by table and key. Mutated by its owner only."""
+
+    namespaces: dict[str, Namespace] = {}
+    limit_ranges: dict[str, LimitRange] = {}
+    runtime_classes: dict[str, RuntimeClass] = {}
+    topologies: dict[str, Topology] = {}
+    nodes: dict[str, Node] = {}
+    device_classes: dict[str, DeviceClass] = {}
+    resource_slices: dict[str, ResourceSlice] = {}
+    resource_claim_templates: dict[str, ResourceClaimTemplate] = {}
+    flavors: dict[str, ResourceFlavor] = {}
+    admission_checks: dict[str, AdmissionCheck] = {}
+    cohorts: dict[str, Cohort] = {}
+    cluster_queues: dict[str, ClusterQueue] = {}
+    local_queues: dict[str, LocalQueue] = {}
+
+    def copy(self) -> "ConfigObjects":
+        """Return a copy with tables of its own."""
+        return ConfigObjects(*(getattr(self, name).copy() for name in self.__struct_fields__))
+
+
+class CompiledResourceGroup:
+    """A resource group: its resources get one flavor together."""
+
+    __slots__ = ("columns", "flavors", "resources")
+
+    def __init__(self, resources: Iterable[str], flavors: tuple[str, ...], numbers: Mapping[Column, int]) -> None:
+        self.resources = frozenset(resources)
+        self.flavors = flavors
+        self.columns = [{resource: numbers[flavor, resource] for resource in self.resources} for flavor in flavors]
+        """For each flavor: resource → column."""
+
+
+class ClusterQueueConfig:
+    """One ClusterQueue, compiled."""
+
+    __slots__ = (
+        "active",
+        "group_of",
+        "groups",
+        "looks_at_age",
+        "multikueue",
+        "name",
+        "node",
+        "nomination_key",
+        "path_text",
+        "provisioned",
+        "queue",
+        "tas_only",
+        "within_cohort",
+    )
+
+    def __init__(
+        self, queue: ClusterQueue, active: bool, tas_only: bool, tree: QuotaTree, checks: Mapping[str, AdmissionCheck]
+    ) -> None:
+        self.queue = queue
+        self.name = queue.name
+        self.active = active
+        self.tas_only = tas_only
+        """Every flavor of the queue has a topology, so all its workloads get topology assignments."""
+        self.multikueue = any(_controller(rule, checks) == MULTIKUEUE for rule in queue.checks)
+        """Its workloads run in worker clusters, which assign their topologies."""
+        self.provisioned = frozenset(
+            flavor
+            for rule in queue.checks
+            if _controller(rule, checks) == PROVISIONING
+            for flavor in rule.on_flavors or [f.name for group in queue.resource_groups for f in group.flavors]
+        )
+        """Flavors whose nodes are provisioned by a ProvisioningRequest before admission."""
+        self.node = tree.queues.get(queue.name, -1)
+        self.groups = tuple(
+            CompiledResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors), tree.numbers)
+            for group in queue.resource_groups
+        )
+        self.group_of = {resource: group for group in reversed(self.groups) for resource in group.resources}
+        self.nomination_key: Hashable = _nomination_key(queue, tree, self.node)
+        """Equal for sibling ClusterQueues that nominate equal workloads alike while their usage is equal."""
+        preemption = queue.preemption
+        self.looks_at_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY in (
+            preemption.within_cluster_queue,
+            preemption.reclaim_within_cohort,
+        )
+        """True if the preemption candidates of its workloads also depend on their age."""
+        path = tree.paths[self.node] if self.node >= 0 else ()
+        self.within_cohort = bool(path)
+        self.path_text = "".join(f"/{name}" for name in (*(tree.names[node] for node in reversed(path)), queue.name))
+
+    @property
+    def covers_pods(self) -> bool:
+        return PODS in self.group_of
+
+
+def _nomination_key(queue: ClusterQueue, tree: QuotaTree, node: int) -> Hashable:
+    if node < 0:
+        return queue.name
+    row = slice(node * tree.width, (node + 1) * tree.width)
+    quotas = (tree.nominal, tree.local, tree.ceiling, tree.subtree, tree.potential)
+    flavors = tuple(
+        (tuple(group.covered_resources), tuple(f.name for f in group.flavors)) for group in queue.resource_groups
+    )
+    numbers = tuple(tuple(quota[row]) for quota in quotas)
+    return tree.parent[node], numbers, flavors, queue.fungibility, queue.preemption
+
+
+def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
+    check = checks.get(rule.name)
+    return check.controller if check is not None else ""
+
+
+class CompiledConfig:
+    """The compiled configuration. Frozen after construction."""
+
+    __slots__ = (
+        "devices",
+        "flavors",
+        "limits",
+        "local_queue_targets",
+        "most_flavors",
+        "objects",
+        "overheads",
+        "queues",
+        "topologies",
+        "tree",
+    )
+
+    def __init__(self, objects: ConfigObjects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
+        self.objects = objects
+        self.flavors = objects.flavors
+        covered = [
+            (flavor.name, resource)
+            for queue in objects.cluster_queues.values()
+            for group in queue.resource_groups
+            for flavor in group.flavors
+            for resource in group.covered_resources
+        ]
+        self.tree = QuotaTree(objects.cluster_queues, objects.cohorts, [*columns, *covered])
+        self.queues = {
+            name: ClusterQueueConfig(
+                queue, self._active(queue, config), self._tas_only(queue), self.tree, objects.admission_checks
+            )
+            for name, queue in objects.cluster_queues.items()
+        }
+        kinds: dict[Hashable, int] = {}
+        for rules in self.queues.values():
+            # Numbers are quicker to look up than all quotas of a queue.
+            rules.nomination_key = kinds.setdefault(rules.nomination_key, len(kinds))
+        self.local_queue_targets = {key: self._behind(self.cluster_queue_of(key)) for key in objects.local_queues}
+        """LocalQueue → its ClusterQueue (empty if none), and whether that uses concurrent admission."""
+        self.limits = summarise(objects.limit_ranges.values())
+        """Namespace → its combined LimitRanges; namespaces without LimitRanges are absent."""
+        self.overheads = {one.name: one.overhead for one in objects.runtime_classes.values() if one.overhead}
+        """RuntimeClass → its overhead per pod, if it has any."""
+        self.devices = _catalogue(objects, config)
+        """Devices that resource claims can request, and the quota that they are charged to."""
+        self.topologies = _configured_topologies(objects)
+        """Flavor → its topology domains, if it has a topology."""
+        self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
+        """Number of flavors in the longest resource group."""
+
+    def with_nodes(self, objects: ConfigObjects) -> "CompiledConfig":
+        """Return the same configuration with other nodes; everything else must be unchanged."""
+        twin = copy(self)
+        twin.objects = objects
+        twin.topologies = _configured_topologies(objects)
+        return twin
+
+    def with_devices(self, objects: ConfigObjects, config: KueueConfig) -> "CompiledConfig":
+        """Return the same configuration with other device classes, claim templates and devices."""
+        twin = copy(self)
+        twin.objects = objects
+        twin.devices = _catalogue(objects, config)
+        return twin
+
+    def limits_of(self, namespace: str) -> Limits:
+        """Return the combined LimitRanges of a namespace."""
+        return self.limits.get(namespace, NO_LIMITS)
+
+    def cluster_queue_of(self, local_queue: str) -> str:
+        """Return the ClusterQueue of an active LocalQueue; empty if there is none."""
+        queue = self.objects.local_queues.get(local_queue)
+        if queue is None or queue.stop_policy != StopPolicy.NONE or queue.cluster_queue not in self.queues:
+            return ""
+        return queue.cluster_queue
+
+    def _behind(self, cluster_queue: str) -> tuple[str, bool]:
+        """Return a ClusterQueue, and whether it uses concurrent admission."""
+        rules = self.queues.get(cluster_queue)
+        return cluster_queue, rules is not None and rules.queue.concurrent_admission is not None
+
+    def matches_namespace(self, queue: ClusterQueue, namespace: str) -> bool:
+        """True if the queue's namespace selector matches the namespace; an unknown namespace has no labels."""
+        known = self.objects.namespaces.get(namespace)
+        labels = known.labels if known is not None else NO_LABELS
+        return queue.namespace_selector is not None and queue.namespace_selector.matches(labels)
+
+    def _active(self, queue: ClusterQueue, config: KueueConfig) -> bool:
+        """True if the queue can admit; one whose cohorts form a cycle cannot."""
+        ready = active_condition(queue, self.objects, topologies=config.enabled("TopologyAwareScheduling"))
+        return ready.active and queue.name in self.tree.queues
+
+    def _tas_only(self, queue: ClusterQueue) -> bool:
+        flavors = [self.flavors.get(flavor.name) for group in queue.resource_groups for flavor in group.flavors]
+        return bool(flavors) and all(flavor is not None and flavor.topology for flavor in flavors)
+
+
+def _configured_topologies(objects: ConfigObjects) -> dict[str, TopologyDomainTree]:
+    return {
+        flavor.name: build_domains(objects.topologies[flavor.topology], flavor, objects.nodes.values())
+        for flavor in objects.flavors.values()
+        if flavor.topology in objects.topologies
+    }
+
+
+def _catalogue(objects: ConfigObjects, config: KueueConfig) -> DeviceCatalogue:
+    return DeviceCatalogue(
+        config.device_class_mappings,
+        objects.device_classes,
+        objects.resource_claim_templates,
+        objects.resource_slices.values(),
+    )

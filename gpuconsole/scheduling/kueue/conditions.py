@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import PreemptionRule, Refuse
+from gpuconsole.model.events import PreemptionRule, Refuse
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import (

@@ -23,8 +23,7 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
-from gpuconsole.scheduling.kueue.cluster_queue_status import using_flavor
-from gpuconsole.scheduling.kueue.compiled_config import ConfigObjects
+from gpuconsole.scheduling.kueue.cluster_queue_status import ConfigObjects, using_flavor
 from gpuconsole.scheduling.kueue.dra.charges import needs_devices
 from gpuconsole.scheduling.kueue.dra.claims import DeviceCatalogue
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate
+from gpuconsole.model.events import CandidateVerdict, ConsideredCandidate
+from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig
 from gpuconsole.scheduling.kueue.cohort_cache import CacheEntries, CohortCache, PreemptionQuery, SharedCache
-from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import Holding, TopologyUsage
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree

@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kueue.assignment import (
     PodSetResult,
     Resume,
 )
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledResourceGroup
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, ordered

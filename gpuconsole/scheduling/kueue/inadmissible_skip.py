@@ -15,16 +15,15 @@ from itertools import takewhile
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import KeepWaiting
+from gpuconsole.model.events import KeepWaiting
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledConfig
 from gpuconsole.scheduling.kueue.cohort_cache import PreemptionQuery
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, take_refusal
 from gpuconsole.scheduling.kueue.context import Context, UsageKey, usage_key_for
-from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.entry import CycleEntry, rejection
 from gpuconsole.scheduling.kueue.messages import GranularReason
-from gpuconsole.scheduling.kueue.nomination import eligible
 from gpuconsole.scheduling.kueue.nomination_cache import (
     CachedNomination,
     QuotaShortage,
@@ -37,7 +36,7 @@ from gpuconsole.scheduling.kueue.nomination_cache import (
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.preemption.search import max_available
-from gpuconsole.scheduling.kueue.requeue import rejection
+from gpuconsole.scheduling.kueue.processing import eligible
 from gpuconsole.scheduling.kueue.state import KueueState
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from gpuconsole.model.decisions import PreemptionRule
+from gpuconsole.model.events import PreemptionRule
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.workloads import Workload

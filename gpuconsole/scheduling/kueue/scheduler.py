@@ -11,16 +11,16 @@ Selects the entries of a cycle: due second passes and the heads of active Cluste
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
+from gpuconsole.model.events import AdmissionDecision, Admit, Evict, Preempt
 from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue import cycle_cache as unchanged_cohorts
 from gpuconsole.scheduling.kueue.afs_charges import usage_in
 from gpuconsole.scheduling.kueue.assignment import attempts_text
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, SearchTraces
 from gpuconsole.scheduling.kueue.cycle_cache import group_by_root, restore, store
-from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus, is_message_only, rejection, requeue, resume
 from gpuconsole.scheduling.kueue.inadmissible_skip import (
     cached_inadmissible,
     can_skip_heads,
@@ -29,11 +29,9 @@ from gpuconsole.scheduling.kueue.inadmissible_skip import (
     is_observed,
     start_batch,
 )
-from gpuconsole.scheduling.kueue.nomination import eligible, nominate
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
-from gpuconsole.scheduling.kueue.preemption.oracle import trace_of_victim
-from gpuconsole.scheduling.kueue.processing import process
-from gpuconsole.scheduling.kueue.requeue import is_message_only, rejection, requeue, resume
+from gpuconsole.scheduling.kueue.preemption.classical import trace_of_victim
+from gpuconsole.scheduling.kueue.processing import eligible, nominate, process
 from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workloads import assume, request_of, take_due
 

@@ -15,18 +15,30 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import AdmissionDecision, Pending, PreemptionRule, Refuse
-from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
+from gpuconsole.model.events import (
+    AdmissionDecision,
+    Applied,
+    Deleted,
+    Event,
+    HistoryEvent,
+    Pending,
+    PreemptionRule,
+    Refuse,
+)
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import afs_charges, config_events, requeue
+from gpuconsole.scheduling.kueue import afs_charges, config_events
+from gpuconsole.scheduling.kueue import entry as requeue
 from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues
 from gpuconsole.scheduling.kueue.afs_charges import LocalQueueUsageReport
-from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
-from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, active_condition
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import (
+    ActiveCondition,
+    ClusterQueueConfig,
+    CompiledConfig,
+    active_condition,
+)
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.inadmissible_skip import ObservedWorkloads
@@ -36,6 +48,7 @@ from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals, has_head, skip_idle_cycles
 from gpuconsole.scheduling.kueue.state import COHORT, FlavorScanProgress, KueueState, SecondPass
 from gpuconsole.scheduling.kueue.topology.layout import Moves
+from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, has_due, leave, place
 
 

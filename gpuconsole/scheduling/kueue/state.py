@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import AdmissionDecision, Refuse
+from gpuconsole.model.events import AdmissionDecision, Refuse
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage, caught_up, usage
 from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
-from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.quota_tree import Column, UsageTree
 from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
-from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
+from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage, WorkloadIndex, caught_up, usage
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.kueue.cycle_cache import UnchangedCohort

@@ -20,13 +20,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.events import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.nodes import AssignedPod
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClasses
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable, SessionPlacement
 from gpuconsole.scheduling.volcano.actions import ACTIONS

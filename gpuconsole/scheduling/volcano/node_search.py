@@ -15,7 +15,7 @@ from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.jobs.tasks import PARTITION, TASK_INDEX
+from gpuconsole.scheduling.volcano.jobs.states import PARTITION, TASK_INDEX
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import VolcanoSession

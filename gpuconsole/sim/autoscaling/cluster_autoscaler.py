@@ -39,10 +39,9 @@ from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kueue.provisioning.controller import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import machines
-from gpuconsole.sim.autoscaling.autoscaler_state import GroupBackoff
 from gpuconsole.sim.autoscaling.disruption import AutoscalerView
 from gpuconsole.sim.autoscaling.machines import TO_BE_DELETED, Allowances, annotated
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, GroupBackoff, ScalingGroup
 from gpuconsole.sim.autoscaling.provisioning import NodeFit, first_fit, is_unavailable, node_of
 from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.run_times import draw

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
-from gpuconsole.sim.autoscaling.autoscaler_state import DisruptionOrder, Proposal
 from gpuconsole.sim.autoscaling.disruption import AutoscalerView, DisruptionCandidate, Move
 from gpuconsole.sim.autoscaling.machines import DISRUPTED, blocked, forbidden
-from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.autoscaling.policy import DisruptionOrder, KarpenterPolicy, Proposal
 from gpuconsole.sim.autoscaling.provisioning import (
     PlannedNode,
     PoolOffering,

@@ -6,8 +6,7 @@ from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, machines
 from gpuconsole.sim.autoscaling import karpenter as karpenter_provisioning
 from gpuconsole.sim.autoscaling import machines as spot
-from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, AutoscalerState, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 

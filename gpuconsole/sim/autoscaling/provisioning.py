@@ -23,7 +23,7 @@ from gpuconsole.model.resources import CPU, EMPTY, MEMORY, PODS, Resources, form
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
-from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup
+from gpuconsole.sim.policy import BARE, GpuSetup, apply_gpu_setup
 
 
 class NodeFit:

@@ -32,9 +32,9 @@ from gpuconsole.scheduling.kube.pod_groups import POD_GROUP_LABELS
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED, Additions, Conflict, additions_of, merge
 from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
-from gpuconsole.scheduling.kueue.topology.topology_ungater import Places, is_gated, let_go
+from gpuconsole.scheduling.kueue.topology.node_failures import Places, is_gated, let_go
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.tasks import GROUP_NAME, TASK_SPEC, tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import GROUP_NAME, TASK_SPEC, tasks_of
 from gpuconsole.sim.controllers.admission_plugins import defaulted_sets, pod_priority
 from gpuconsole.sim.world import World
 

@@ -27,7 +27,7 @@ from gpuconsole.sim.controllers import queue_commands as queues
 from gpuconsole.sim.controllers import reconcile as pod_failures
 from gpuconsole.sim.controllers import volcano_jobs as volcano
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
-from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup
+from gpuconsole.sim.policy import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
 
 

@@ -8,7 +8,7 @@ Elastic jobs: their workload slices when the job grows, shrinks or is evicted (K
 from msgspec.structs import replace
 
 from gpuconsole.model.commands import Scale
-from gpuconsole.model.decisions import Admit
+from gpuconsole.model.events import Admit
 from gpuconsole.model.job import GroupRules, Job
 from gpuconsole.model.jobs.workloads import workload_name
 from gpuconsole.model.pod_template import PodSet

@@ -7,8 +7,7 @@ When a job is no longer active depends on its kind (Kueue: job reconciler and `I
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import Preempt, PreemptionRule, PreemptionTrace
-from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.events import HistoryEventKind, Preempt, PreemptionRule, PreemptionTrace
 from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.jobs import workloads as quota_release
 from gpuconsole.model.jobs.workloads import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease

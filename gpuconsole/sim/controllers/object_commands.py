@@ -24,7 +24,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload, anew
-from gpuconsole.sim import arrivals
+from gpuconsole.sim import run_times as arrivals
 from gpuconsole.sim.controllers import admission_checks as active_checks
 from gpuconsole.sim.controllers import admission_plugins as quotas
 from gpuconsole.sim.controllers import completion, jobs, nodes, pods, work

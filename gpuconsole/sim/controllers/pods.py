@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod, PodPhase, SchedulingWorkload
-from gpuconsole.model.decisions import Bind
-from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.events import Bind, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.resources import EMPTY

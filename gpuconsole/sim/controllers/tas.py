@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
-from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.events import Admit, Evict, HistoryEventKind, KeepWaiting
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload

@@ -53,13 +53,16 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
 )
 from gpuconsole.scheduling.volcano.jobs.states import (
     CLOSING,
+    OUT_OF_SYNC,
     ActionPlan,
     ControllerCall,
     course,
     queue_command,
     queue_refusal,
+    spec_of,
+    task_of_pod,
+    tasks_of,
 )
-from gpuconsole.scheduling.volcano.jobs.tasks import OUT_OF_SYNC, spec_of, task_of_pod, tasks_of
 from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
 from gpuconsole.sim.controllers import pods, work

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.decisions import Bind
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
+from gpuconsole.model.events import Bind
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
 from gpuconsole.model.storage import (
     AVAILABLE,

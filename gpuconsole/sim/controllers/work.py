@@ -18,7 +18,7 @@ from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import reclaim
-from gpuconsole.sim import arrivals
+from gpuconsole.sim import run_times as arrivals
 from gpuconsole.sim.controllers import batch_job as progress
 from gpuconsole.sim.controllers import pods
 from gpuconsole.sim.controllers.batch_job import pod_duration

@@ -18,7 +18,7 @@ from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
-from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_replicas
+from gpuconsole.scheduling.volcano.jobs.states import spec_of, tasks_of, total_replicas
 from gpuconsole.sim.controllers import completion, eviction, jobs, pods, work
 from gpuconsole.sim.controllers import job_lifecycle as jobphases
 from gpuconsole.sim.controllers import jobs as cron

@@ -8,9 +8,8 @@ Requeue timers of Kueue's workload controller: one per workload, at its next rel
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.decisions import Admit, Refuse
 from gpuconsole.model.devices import is_counted
-from gpuconsole.model.events import HistoryEventKind, KueueEvent
+from gpuconsole.model.events import Admit, HistoryEventKind, KueueEvent, Refuse
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions

@@ -14,10 +14,9 @@ from gpuconsole.insight.index.engine_queues import RULES, QueueShare
 from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
 from gpuconsole.insight.index.largest_gang import SIZES
 from gpuconsole.insight.preemption.history import summed
+from gpuconsole.insight.sharing.fair_shares import CycleHead, Loan, NodeShare, ShareReport
+from gpuconsole.insight.sharing.fair_shares import ResourceShare as Borrowed
 from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, Starving
-from gpuconsole.insight.sharing.loans import Loan
-from gpuconsole.insight.sharing.shares import CycleHead, NodeShare, ShareReport
-from gpuconsole.insight.sharing.shares import ResourceShare as Borrowed
 from gpuconsole.insight.sharing.slots import StartableGangs
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, Time, format_span
@@ -25,7 +24,7 @@ from gpuconsole.model.devices import ANY_DEVICE, WHOLE_GPU, short_amount
 from gpuconsole.model.resources import GPU, format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.parts import About, AnswerTable, Part, Row, Valued, lines_of
+from gpuconsole.ui.answers.plan_and_risk import About, AnswerTable, Part, Row, Valued, lines_of
 from gpuconsole.ui.names import called, named
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")

@@ -39,8 +39,8 @@ from gpuconsole.insight.health.telemetry import utilization
 from gpuconsole.insight.index.engine_queues import engine_shares
 from gpuconsole.insight.pending.why import AdmissionView
 from gpuconsole.insight.preemption.risk import RUNS, EvictionRiskProgress, reclaim_risk
+from gpuconsole.insight.sharing.fair_shares import shares
 from gpuconsole.insight.sharing.ledger import ledger
-from gpuconsole.insight.sharing.shares import shares
 from gpuconsole.insight.sharing.slots import slots
 from gpuconsole.insight.whatif.plan import PlanOption, PlanProgress
 from gpuconsole.model.clock import Span, Time, format_span
@@ -52,8 +52,19 @@ from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.parts import AnswerTable, Part, Row, Valued, apart, missing_data_lines, no_data_lines
-from gpuconsole.ui.answers.plan_and_risk import key_of, options_of, plan_parts, risk_parts
+from gpuconsole.ui.answers.plan_and_risk import (
+    AnswerTable,
+    Part,
+    Row,
+    Valued,
+    apart,
+    key_of,
+    missing_data_lines,
+    no_data_lines,
+    options_of,
+    plan_parts,
+    risk_parts,
+)
 from gpuconsole.ui.answers.sharing import ledger_parts, shares_parts, slots_parts, starts_unknown, without_kueue
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker

@@ -17,8 +17,8 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Submit
-from gpuconsole.model.decisions import CandidateVerdict
 from gpuconsole.model.devices import described
+from gpuconsole.model.events import CandidateVerdict
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodSet

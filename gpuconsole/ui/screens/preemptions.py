@@ -27,9 +27,14 @@ from gpuconsole.insight.preemption.history import (
 )
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, PreemptionRule
 from gpuconsole.model.devices import short_amount
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import (
+    CandidateVerdict,
+    ConsideredCandidate,
+    HistoryEvent,
+    HistoryEventKind,
+    PreemptionRule,
+)
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called

@@ -22,7 +22,7 @@ from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
-from gpuconsole.ui.screens.node_detail import NodeDetailScreen
+from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.grid import Grid

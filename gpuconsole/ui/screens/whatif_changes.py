@@ -18,8 +18,7 @@ from gpuconsole.model.manifests import Severity
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.scenario_form import ScenarioError
-from gpuconsole.sim.scenario_steps import Changes, as_changes, read_changes
+from gpuconsole.sim.scenario_form import Changes, ScenarioError, as_changes, read_changes
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called

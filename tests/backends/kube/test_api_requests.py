@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.api_requests import (
+from gpuconsole.backends.kube.writes import (
     APPLY,
     JSON,
     MERGE,

@@ -11,7 +11,7 @@ from gpuconsole.backends.kube import kueue_config as kueue_health
 from gpuconsole.backends.kube.kueue_config import AGAIN, INTERVAL, NO_METRICS, SOON, KueueHealth
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import TelemetryError
-from gpuconsole.insight.health.kueue_liveness import KueueProblem
+from gpuconsole.insight.health.engines import KueueProblem
 from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import Time
 from tests.backends.kube.test_settings import DEPLOYMENTS, FORBIDDEN, USUAL, deployment

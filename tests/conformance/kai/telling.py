@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import MarkGroup, Unschedulable
+from gpuconsole.model.events import MarkGroup, Unschedulable
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
 from gpuconsole.scheduling.kai.api.tasks import PodInfo

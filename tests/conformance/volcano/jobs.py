@@ -36,18 +36,15 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     request_of_job,
 )
 from gpuconsole.scheduling.volcano.jobs.states import (
+    JOB_NAME,
+    JOB_VERSION,
+    PARTITION,
+    TASK_SPEC,
     ActionPlan,
     ControllerCall,
     PodTarget,
     TargetType,
     course,
-    unchanged,
-)
-from gpuconsole.scheduling.volcano.jobs.tasks import (
-    JOB_NAME,
-    JOB_VERSION,
-    PARTITION,
-    TASK_SPEC,
     index_of_pod,
     pod_name,
     pod_names,
@@ -55,6 +52,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import (
     task_index,
     task_replicas,
     tasks_of,
+    unchanged,
 )
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.conformance.volcano import objects

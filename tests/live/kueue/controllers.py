@@ -15,8 +15,7 @@ import httpx
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.events import KueueEvent
+from gpuconsole.model.events import Admit, Evict, KeepWaiting, KueueEvent, Preempt, Refuse
 from gpuconsole.model.jobs import workload_name
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES

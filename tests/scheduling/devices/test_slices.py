@@ -10,8 +10,7 @@ from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
 from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
 
 MIG = "nvidia.com/mig-"

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.decisions import Bind, Unschedulable
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
+from gpuconsole.model.events import Bind, Unschedulable
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.scheduling.kai.engine import KaiPlacement

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
+from gpuconsole.model.events import Bind, EvictPod, PlacementDecision, Unschedulable
 from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.decisions import Bind, PlacementDecision, Unschedulable
+from gpuconsole.model.events import Bind, PlacementDecision, Unschedulable
 from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, Requirement
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, HostPort, PodAffinity, PodTemplate, PodTerm, PodVolume

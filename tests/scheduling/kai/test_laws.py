@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import PodPhase
-from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision
+from gpuconsole.model.events import Bind, EvictPod, PlacementDecision
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PriorityClass
-from gpuconsole.model.decisions import Bind, MarkGroup, PlacementDecision, Unschedulable
+from gpuconsole.model.events import Bind, MarkGroup, PlacementDecision, Unschedulable
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup, KaiSubGroup, KaiTopology
 from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.kai.engine import KaiPlacement

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.events import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.profile import PlacementPolicy

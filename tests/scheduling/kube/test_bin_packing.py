@@ -6,9 +6,8 @@ import pytest
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.resources import CPU, MEMORY
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, FreeCapacity, PodDemand
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
 from gpuconsole.scheduling.kube.profile import Score
 from gpuconsole.scheduling.kube.scores import demand, drawn, room, typical_pods
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template

@@ -12,8 +12,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU
 from gpuconsole.scheduling.kube.feasibility import ChangeLog, FeasibilityCache, NodeClasses
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
-from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClass, PodClasses, Reservation
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from tests.scheduling.kube.cluster import node, template
 

@@ -5,7 +5,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.decisions import Unschedulable
+from gpuconsole.model.events import Unschedulable
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template

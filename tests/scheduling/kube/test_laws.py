@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import PodDisruptionBudget
-from gpuconsole.model.decisions import Bind, Unschedulable
+from gpuconsole.model.events import Bind, Unschedulable
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm, SpreadConstraint

@@ -3,8 +3,15 @@
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.kube.feasibility import ALONE, NodeClasses
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, Reservation, describe, reserving, seated
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import (
+    AssignedPod,
+    NodeState,
+    PodClasses,
+    Reservation,
+    describe,
+    reserving,
+    seated,
+)
 from tests.scheduling.kube.cluster import node, template
 
 

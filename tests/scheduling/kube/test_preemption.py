@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
-from gpuconsole.model.decisions import Bind, EvictPod, Nominate, Unschedulable
+from gpuconsole.model.events import Bind, EvictPod, Nominate, Unschedulable
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.resources import CPU
 from tests.scheduling.kube.cluster import Cluster, node, pod, pods, short, template

@@ -4,13 +4,12 @@ import pytest
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.decisions import PlacementDecision
+from gpuconsole.model.events import PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.framework_runtime import lens
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
 from gpuconsole.scheduling.kube.plugins.framework import balance
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
 from gpuconsole.scheduling.kube.profile import BackoffSettings, SchedulerProfile, ScoringStrategy, Weights
 from gpuconsole.scheduling.kube.scores import Images, broken_line
 from gpuconsole.scheduling.placement import NodeScore

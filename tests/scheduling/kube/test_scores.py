@@ -5,8 +5,7 @@ import pytest
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.framework_runtime import lens
-from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated
-from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, seated
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, Score
 from gpuconsole.scheduling.kube.scores import Images, least_allocated, most_allocated, scored
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template

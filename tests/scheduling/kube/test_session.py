@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.decisions import Bind, Unschedulable
+from gpuconsole.model.events import Bind, Unschedulable
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kube.session import KubePlacement
 from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template

@@ -15,7 +15,7 @@ from gpuconsole.model.storage import (
 )
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube import volumes as volume_filters
-from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.plugins import framework as ports
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 
 GI = 1024**3

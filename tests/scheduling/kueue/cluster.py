@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, PreemptionRule, Refuse
+from gpuconsole.model.events import AdmissionDecision, Admit, Evict, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest

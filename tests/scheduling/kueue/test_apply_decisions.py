@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, PreemptionRule, Refuse
+from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.queues import CheckRule
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady

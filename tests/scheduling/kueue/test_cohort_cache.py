@@ -6,9 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import AdmissionDecision, Preempt, PreemptionRule, Refuse
+from gpuconsole.model.events import AdmissionDecision, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQueuePreemption, Quota
-from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination, nomination_cache
+from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination_cache
+from gpuconsole.scheduling.kueue import processing as nomination
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
 from tests.scheduling.kueue.test_preemption_upper_bound import members

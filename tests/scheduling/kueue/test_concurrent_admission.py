@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Admit, Evict, Refuse
+from gpuconsole.model.events import Admit, Evict, Refuse
 from gpuconsole.model.queues import ClusterQueue, ConcurrentAdmission
 from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import PreemptionRule, Refuse
+from gpuconsole.model.events import PreemptionRule, Refuse
 from gpuconsole.model.workloads import Admission, CheckState, Condition, EvictionCount, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue import conditions
 from tests.scheduling.kueue.cluster import workload

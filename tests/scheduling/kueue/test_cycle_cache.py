@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
 from gpuconsole.scheduling.kueue import cycle_cache
 from gpuconsole.scheduling.kueue import cycle_cache as unchanged_cohorts

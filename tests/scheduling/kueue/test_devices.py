@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.devices import (
     CapacityPolicy,
     Device,
@@ -17,6 +16,7 @@ from gpuconsole.model.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodClaim, PodSet, PodTemplate
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup

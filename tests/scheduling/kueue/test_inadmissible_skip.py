@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.scheduling.kueue.conditions import admit, reserve
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import Preempt, Refuse
+from gpuconsole.model.events import Preempt, Refuse
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
     ClusterQueue,
@@ -17,8 +17,8 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.nomination import propose
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
+from gpuconsole.scheduling.kueue.processing import propose
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 

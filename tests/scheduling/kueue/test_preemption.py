@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Preempt
+from gpuconsole.model.events import Preempt
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -1,6 +1,6 @@
 """What a preemption tells of how its victim was chosen: who was considered, in which order, and why some stayed."""
 
-from gpuconsole.model.decisions import CandidateVerdict, ConsideredCandidate, Preempt, PreemptionTrace
+from gpuconsole.model.events import CandidateVerdict, ConsideredCandidate, Preempt, PreemptionTrace
 from gpuconsole.model.queues import BorrowWithinCohort
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload

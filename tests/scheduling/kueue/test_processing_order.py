@@ -11,7 +11,8 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import CheckState, Workload
-from gpuconsole.scheduling.kueue import afs_usage, conditions
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import workload_index as afs_usage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.session import SessionState
 from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, admitted, pods, queue, victims, workload

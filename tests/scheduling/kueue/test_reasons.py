@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceFlavor, ResourceGroup

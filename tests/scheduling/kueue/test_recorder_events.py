@@ -1,8 +1,7 @@
 """What Kueue's event recorder says of decisions, and which flavors it says were considered."""
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Admit
-from gpuconsole.model.events import KueueEvent
+from gpuconsole.model.events import Admit, KueueEvent
 from gpuconsole.model.queues import FlavorFungibility, Fungibility
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.assignment import (

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
+from gpuconsole.model.events import Admit, Evict, KeepWaiting
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodSet, TopologyRequest
 from gpuconsole.model.queues import AdmissionCheck, CheckRule

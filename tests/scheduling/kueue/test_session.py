@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import Admit
+from gpuconsole.model.events import Admit
 from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState
 from gpuconsole.scheduling.kueue import conditions

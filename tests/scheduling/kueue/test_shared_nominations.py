@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import AdmissionDecision
+from gpuconsole.model.events import AdmissionDecision
 from gpuconsole.scheduling.kueue import nomination_cache
 from tests.tools.bench.drain import Drain
 from tests.tools.bench.kueue_loads import Kind, Load, arrivals, objects

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import Admit
+from gpuconsole.model.events import Admit
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, Workload

@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
-from gpuconsole.scheduling.kueue.topology.topology_ungater import let_go
+from gpuconsole.scheduling.kueue.topology.node_failures import let_go
 
 GATE = "kueue.x-k8s.io/topology"
 OFFSET = {"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/pod-index-offset": "1"}

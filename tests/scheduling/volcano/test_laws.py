@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
-from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision
+from gpuconsole.model.events import Bind, EvictPod, PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue

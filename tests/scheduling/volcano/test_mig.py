@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.decisions import Bind
+from gpuconsole.model.events import Bind
 from gpuconsole.model.gpus.mig import MigPlacement
 from gpuconsole.model.gpus.mig_resources import DYNAMIC, division_of
 from gpuconsole.model.pod_template import Container, PodTemplate

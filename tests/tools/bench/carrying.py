@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from gpuconsole.model.clock import SECOND, Time, parse_time
-from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions

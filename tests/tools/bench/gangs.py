@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.decisions import Bind
+from gpuconsole.model.events import Bind
 from gpuconsole.model.kai import EVERYTHING, KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate

@@ -25,7 +25,7 @@ from gpuconsole.scheduling.kai.messages import NodeError, digits, number
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, nearness
-from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.plugins import framework as ports
 
 
 class Neighbours:

@@ -36,7 +36,7 @@ from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
 from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
 from gpuconsole.scheduling.kai.session import EvictedTask, JobsByQueue, KaiSession, Wanted
 from gpuconsole.scheduling.kai.statement import KaiStatement
-from gpuconsole.scheduling.kube.plugins.pod_plugins import host_ports
+from gpuconsole.scheduling.kube.plugins.framework import host_ports
 
 
 class GrowingScenario:

@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 
+from gpuconsole.scheduling.kube.plugins import framework as dynamicresources
 from gpuconsole.scheduling.kube.plugins import framework as imagelocality
+from gpuconsole.scheduling.kube.plugins import framework as interpodaffinity
 from gpuconsole.scheduling.kube.plugins import framework as nodeaffinity
 from gpuconsole.scheduling.kube.plugins import framework as nodename
+from gpuconsole.scheduling.kube.plugins import framework as nodeports
 from gpuconsole.scheduling.kube.plugins import framework as noderesourcesbalancedallocation
 from gpuconsole.scheduling.kube.plugins import framework as noderesourcesfit
 from gpuconsole.scheduling.kube.plugins import framework as nodeunschedulable
+from gpuconsole.scheduling.kube.plugins import framework as nodevolumelimits
 from gpuconsole.scheduling.kube.plugins import framework as tainttoleration
-from gpuconsole.scheduling.kube.plugins import pod_plugins as dynamicresources
-from gpuconsole.scheduling.kube.plugins import pod_plugins as interpodaffinity
-from gpuconsole.scheduling.kube.plugins import pod_plugins as nodeports
-from gpuconsole.scheduling.kube.plugins import pod_plugins as nodevolumelimits
-from gpuconsole.scheduling.kube.plugins import pod_plugins as volumebinding
-from gpuconsole.scheduling.kube.plugins import pod_plugins as volumerestrictions
-from gpuconsole.scheduling.kube.plugins import pod_plugins as volumezone
+from gpuconsole.scheduling.kube.plugins import framework as volumebinding
+from gpuconsole.scheduling.kube.plugins import framework as volumerestrictions
+from gpuconsole.scheduling.kube.plugins import framework as volumezone
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread as podtopologyspread
 from gpuconsole.scheduling.kube.plugins.framework import NodeLocalFilter, NodeUsageFilter, PodFilter, PodScore, Scoring
 from gpuconsole.scheduling.kube.profile import (

@@ -11,8 +11,7 @@ from typing import Any, TypeVar, get_type_hints
 from msgspec import Meta, Struct, structs
 
 from gpuconsole.model.documents.findings import DocumentFindings, FieldError, FieldErrorKind, MapKey, Path, path_text
-from gpuconsole.model.documents.reader import shown
-from gpuconsole.model.documents.strict_decode import fit, unknown_keys
+from gpuconsole.model.documents.reader import fit, shown, unknown_keys
 from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import BOTH

@@ -9,7 +9,7 @@ Kueue 0.19 preemption/fairsharing/ordering.go and least_common_ancestor.go.
 
 from collections.abc import Iterable, Iterator
 
-from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule
+from gpuconsole.model.events import CandidateVerdict, PreemptionRule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue import fair_sharing as fair_sharing_log
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy

@@ -17,9 +17,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.decisions import CandidateVerdict, PreemptionRule
+from gpuconsole.model.events import CandidateVerdict, PreemptionRule
 from gpuconsole.model.queues import BorrowWithinCohort, PreemptionPolicy
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, SearchTrace, UsageKey, usage_key_for
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree

@@ -10,7 +10,7 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledResourceGroup
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, ordered
 from gpuconsole.scheduling.kueue.podset import ELASTIC, ELASTIC_VALUE, Conflict, from_update, merge
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode
-from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.conditions import on_failed_node
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.tasks import (
+from gpuconsole.scheduling.volcano.jobs.states import (
     JobTask,
     index_in_name,
     index_of_pod,

@@ -18,8 +18,8 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, add, scale
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
-from gpuconsole.scheduling.volcano.jobs import tasks as labels
-from gpuconsole.scheduling.volcano.jobs.tasks import PARTITION, TASK_SPEC, JobTask, spec_of, tasks_of
+from gpuconsole.scheduling.volcano.jobs import states as labels
+from gpuconsole.scheduling.volcano.jobs.states import PARTITION, TASK_SPEC, JobTask, spec_of, tasks_of
 
 _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _HUGE = "hugepages-"

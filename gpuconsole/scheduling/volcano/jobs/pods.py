@@ -30,19 +30,24 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs import tasks as labels
+from gpuconsole.scheduling.volcano.jobs import states as labels
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 from gpuconsole.scheduling.volcano.jobs.requests import is_outdated, partition_of
 from gpuconsole.scheduling.volcano.jobs.states import (
     ENDED,
+    TASK_SPEC,
     ActionPlan,
     ControllerCall,
+    JobTask,
     PodTarget,
     TargetType,
     Update,
+    pod_name,
+    pod_names,
+    spec_of,
+    tasks_of,
     unchanged,
 )
-from gpuconsole.scheduling.volcano.jobs.tasks import TASK_SPEC, JobTask, pod_name, pod_names, spec_of, tasks_of
 
 
 class VolumeClaimMissing(Exception):

@@ -16,13 +16,14 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy, PodGroup
-from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
-from gpuconsole.scheduling.volcano.jobs.tasks import (
+from gpuconsole.scheduling.volcano.jobs.states import (
     JOB_NAME,
     JOB_VERSION,
     OUT_OF_SYNC,
     PARTITION,
     TASK_SPEC,
+    PodTarget,
+    TargetType,
     spec_of,
     task_replicas,
     tasks_of,

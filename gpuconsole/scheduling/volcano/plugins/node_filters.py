@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kube import filters as messages
 from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
-from gpuconsole.scheduling.kube.plugins import pod_plugins as ports
+from gpuconsole.scheduling.kube.plugins import framework as ports
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.kube.pod_classes import PodClass

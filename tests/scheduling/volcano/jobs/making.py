@@ -7,7 +7,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.volcano import TaskSpec, VolcanoPhase, VolcanoSpec, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import tasks_of
 
 NOW = 1_000_000
 GPU = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.volcano.jobs.job_plugins import NoHead, OwnedObjects, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import tasks_of
 from tests.scheduling.volcano.jobs.making import job
 
 

@@ -5,8 +5,16 @@ from msgspec.structs import replace
 
 from gpuconsole.model.volcano import DependsOn, PartitionPolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.pods import kill, pod_of, sync, with_condition
-from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ActionPlan, ControllerCall, PodTarget, TargetType
-from gpuconsole.scheduling.volcano.jobs.tasks import OUT_OF_SYNC, tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import (
+    ENDED,
+    NONE,
+    OUT_OF_SYNC,
+    ActionPlan,
+    ControllerCall,
+    PodTarget,
+    TargetType,
+    tasks_of,
+)
 from tests.scheduling.volcano.jobs.making import NOW, job, names, pods
 
 P = VolcanoPhase
