@@ -1,8 +1,7 @@
-"""Autoscaling objects: Karpenter NodePools, node groups, ProvisioningRequests.
+"""Autoscaling objects: Karpenter NodePools, node groups and their cost, and ProvisioningRequests.
 
-Autoscaling objects: Karpenter NodePools, and node groups with their cost.
-
-ProvisioningRequests, by which Kueue requests capacity from an autoscaler before admission (autoscaling.x-k8s.io).
+A `NodeGroup` holds the instances that an autoscaler (Karpenter or the Cluster Autoscaler) has launched. By a
+`ProvisioningRequest` (autoscaling.x-k8s.io) Kueue requests capacity from an autoscaler before it admits a workload.
 """
 
 from collections.abc import Mapping

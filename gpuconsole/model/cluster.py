@@ -1,10 +1,7 @@
-"""Kubernetes' core objects: nodes, pods, namespaces, priorities, quotas, limits, and pod groups of scheduling.k8s.io.
+"""Kubernetes' core objects: nodes, pods, namespaces, priorities, quotas, limits, and its own gang scheduling.
 
-Kubernetes' core objects: nodes, pods, namespaces, priorities, quotas and limits.
-
-Kubernetes' own Workload (KEP-4671) and CompositePodGroup (KEP-6012) in the group scheduling.k8s.io.
-
-Its PodGroups are `volcano.PodGroup`s, like those of other gang schedulers.
+The Workload (KEP-4671) and CompositePodGroup (KEP-6012) of scheduling.k8s.io are at the end; their PodGroups are
+`volcano.PodGroup`s, like those of other gang schedulers.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,7 @@
-"""Devices of Kubernetes' dynamic resource allocation: classes, claims, and what drivers offer (resource.k8s.io/v1).
+"""Devices of dynamic resource allocation (resource.k8s.io/v1), and the units in which accelerators are counted.
 
-Amounts are integers in base units, rounded up.
-
-Units in which accelerators are requested and counted: GPUs, MIG instances, replicas of GPUs, DRA devices.
+First the objects: device classes, claims, and the devices that drivers offer in ResourceSlices; amounts are integers in
+base units, rounded up. Then `DeviceUnit`: whole GPUs, MIG instances, replicas of shared GPUs, DRA devices.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,14 +1,11 @@
-"""Events: the one stream that updates the state, the history and the event log.
+"""Events: the one stream that updates the state, the history and the event log; and the schedulers' decisions.
 
 There are three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `HistoryEvent`
 describes the meaning of a change (a workload was admitted, preempted by another, …); it changes no object. The history
 keeps it, and `simulate -o jsonl` prints it.
 
-Decisions of the schedulers, as data, with the trace of a preemption decision.
-
-Decisions of the schedulers, as data. Schedulers return them; the simulation (or a user) carries them out.
-
-Trace of a preemption decision: the candidates in order, and why each was preempted or skipped.
+A decision (`AdmissionDecision`, `PlacementDecision`) is what a scheduler returns; the simulation, or a user, carries it
+out, which gives events. A `PreemptionTrace` says why each candidate was preempted or skipped.
 """
 
 from enum import StrEnum

@@ -1,10 +1,7 @@
-"""Jobs of all kinds, reduced to their pod sets, and the rules of each kind.
+"""Jobs of all kinds, reduced to their pod sets and the rules of their kind.
 
-Jobs of all kinds, reduced to their pod sets.
-
-Rules of each kind of job: when it is complete, the effect of a failure, and the jobs that it creates.
-
-Runtimes of Kubeflow Trainer: the pods of a TrainJob before its own changes.
+The rules say when a job is complete, what a failed pod causes, and which jobs it creates. A TrainJob gets its pods from
+a `TrainingRuntime` (Kubeflow Trainer); those that the trainer installs are in `SHIPPED`.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,9 @@
-"""The closed set of object kinds: one union, one tag and one table name each, and upper limits on input numbers.
+"""The closed set of object kinds, and upper limits on the numbers in them.
 
-The closed set of object kinds: one union, one tag and one table name each.
+Each kind has one struct in `Object` and one table name in `TABLES`. To add a kind, write its struct, add it at the same
+place in both, and add its table to `Snapshot`.
 
-To add a kind, write its struct and add one line to `TABLES`; the union, the events, the state and the snapshot follow.
-
-Upper limits on input numbers. GPUs and indexes are simulated individually, so absurd numbers would never finish.
+GPUs and indexes are simulated individually, so an absurd number would never finish: `insane_values` finds them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

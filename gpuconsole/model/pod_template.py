@@ -1,8 +1,6 @@
 """Pod templates, and pod sets: a number of identical pods and their topology request.
 
-Pod templates: containers, node and pod affinity, devices and storage.
-
-Pod sets of jobs and workloads: a number of identical pods and their topology request.
+A template has what placement depends on: containers, affinity, tolerations, device claims, volumes.
 """
 
 from collections.abc import Mapping, Sequence

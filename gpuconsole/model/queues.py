@@ -1,8 +1,6 @@
-"""Kueue's configuration: flavors, ClusterQueues, cohorts, LocalQueues, topologies, checks, MultiKueue.
+"""Kueue's configuration: flavors, ClusterQueues, cohorts, LocalQueues, priority classes, topologies, admission checks.
 
-Kueue's configuration: flavors, ClusterQueues, cohorts, LocalQueues, topologies, checks.
-
-MultiKueue's objects on the manager: worker clusters, and the lists of them in configurations of admission checks.
+MultiKueue's objects of the manager are at the end: worker clusters, and the lists of them that admission checks name.
 """
 
 from collections.abc import Mapping

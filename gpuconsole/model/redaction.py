@@ -1,10 +1,9 @@
 """Redaction of Snapshot files: names become pseudonyms, consistently within the file.
 
 Every string in an object is a name unless it is known to be something else: a word of the API, a measure, a scheduler's
-text. Sizes, times, priorities, reasons, and labels and annotations of public APIs are kept. Names in schedulers' texts
-are replaced word by word, so that they still refer to the same objects.
-
-Vocabulary of redaction: words that APIs define and redaction keeps, and the fields that hold names.
+text. Sizes, times, priorities, reasons, and labels and annotations of public APIs are kept; the constants below list
+these words and fields. Names in schedulers' texts are replaced word by word, so that they still refer to the same
+objects.
 """
 
 import re

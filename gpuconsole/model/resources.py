@@ -1,9 +1,7 @@
-"""Kubernetes quantities as integers, and resource vectors.
+"""Kubernetes quantities as integers, and resource vectors: requests and capacities by resource name.
 
-Kubernetes quantities as integers: milli-CPU, bytes, whole units of everything else.
-
-Resource vectors: requests and capacities by resource name, with saturating arithmetic; and which resources are
-GPUs.
+Amounts are in base units: thousandths of a CPU, bytes, whole units of everything else. Sums saturate at 64 bits, as in
+Kubernetes. Quantities are parsed to exact fractions and rounded up.
 """
 
 import re

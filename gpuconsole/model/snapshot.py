@@ -1,17 +1,12 @@
-"""Snapshot: the immutable state of a cluster at one moment, the kinds that it covers, and the difference between two.
-
-Snapshot: the immutable state of a cluster at one moment, from which all screens and answers are computed.
+"""Snapshot: the immutable state of a cluster at one moment, from which all screens and answers are computed.
 
 A table is a `TableView`: rows by integer id with an index by key. Views share their rows with earlier and later views
-of the same table, so that freezing is cheap, and unchanged tables and rows are the same objects: comparing identities
-finds the changes between two snapshots.
+of the same table, so freezing is cheap, and comparing identities finds the changes between two Snapshots
+(`change_events`).
 
-Difference between two Snapshots: rows that are no longer the same object.
-
-Visibility: which kinds of a cluster a Snapshot covers.
-
-A kind that may not be listed is unknown, not zero; so is one of which only some namespaces, or not all objects, can be
-read. Code that counts objects, or does not find one, checks `Snapshot.seen` first.
+`Snapshot.seen` (`Visibility`) says which kinds are covered. A kind that may not be listed is unknown, not zero; so is
+one of which only some namespaces, or not all objects, can be read. Code that counts objects, or does not find one,
+checks it first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

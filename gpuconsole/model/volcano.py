@@ -1,8 +1,7 @@
-"""Volcano's objects: Queues, PodGroups, HyperNodes, Jobs and their status.
+"""Volcano's objects: Queues, HyperNodes, PodGroups, and the spec and status of its Jobs.
 
-Volcano's objects; the scheduler that acts on them is in `gpuconsole.sim`.
-
-Volcano Job: its fields beyond the pods, and its controller's status (batch.volcano.sh/v1alpha1).
+A Volcano Job is a `job.Job`; `VolcanoSpec` holds its fields beyond the pods, `VolcanoStatus` what its controller wrote
+(batch.volcano.sh/v1alpha1). The PodGroups of the Coscheduling plugin and of scheduling.k8s.io have the same struct.
 """
 
 from collections.abc import Mapping

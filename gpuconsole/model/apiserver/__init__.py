@@ -1,6 +1,4 @@
-"""Simulation of an API server with Kueue 0.19: defaulting, schema validation, rules and webhooks, with Kueue's
-texts.
-"""
+"""Simulated API server with Kueue 0.19: defaulting, schemas, rules and webhooks, with the texts of their errors."""
 
 from gpuconsole.model.apiserver.writes import (
     KINDS,

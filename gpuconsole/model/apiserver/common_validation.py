@@ -1,15 +1,8 @@
-"""Validation common to many kinds: metadata, labels, conditions, admission-gated-by; and Kueue's feature gates.
+"""Validation common to many kinds, and Kueue's feature gates that change what its API accepts (defaults of 0.19).
 
-Kueue's feature gates that change what its API accepts, with the defaults of 0.19.
-
-Validation of metadata common to all objects (k8s.io/apimachinery ValidateObjectMeta).
-
-Validation of labels, annotations and label selectors (k8s.io/apimachinery).
-
-Validation of conditions in a status (k8s.io/apimachinery ValidateConditions).
-
-The annotation admission-gated-by: gates that must be removed before admission (Kueue 0.19
-validation_admissiongatedby).
+Metadata, labels, annotations, label selectors and conditions follow k8s.io/apimachinery (ValidateObjectMeta,
+ValidateLabelSelector, ValidateConditions). The annotation admission-gated-by lists gates that must be removed before
+admission (Kueue 0.19 validation_admissiongatedby).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,14 +1,8 @@
-"""Schemas and webhooks of ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology and AdmissionCheck (Kueue 0.19).
+"""Schemas and webhooks of Kueue's kinds other than Workload (Kueue 0.19).
 
-ClusterQueue: its schema and its webhook (Kueue 0.19 clusterqueue_webhook).
-
-resourceGroups of ClusterQueues and Cohorts, and fairSharing: their schema and webhook validation.
-
-Cohort, LocalQueue and WorkloadPriorityClass: their schemas, and the webhook of Cohort.
-
-ResourceFlavor and Topology: their schemas, and the webhook of ResourceFlavor.
-
-AdmissionCheck and its parameters: ProvisioningRequestConfig, MultiKueueConfig and MultiKueueCluster.
+Queues: ClusterQueue, Cohort, LocalQueue, WorkloadPriorityClass. Capacity: ResourceFlavor, Topology. Admission checks:
+AdmissionCheck, ProvisioningRequestConfig, MultiKueueConfig, MultiKueueCluster. Only ClusterQueue (`validate`), Cohort
+and ResourceFlavor have a validating webhook here (clusterqueue_webhook, cohort_webhook, resourceflavor_webhook).
 """
 
 from collections import Counter

@@ -1,12 +1,7 @@
-"""Schema of a pod template: containers, volumes, selectors (core/v1).
+"""Schema of a pod template in Kueue's Workload (core/v1), without the validation that only pods get.
 
-Schema of a pod template in Kueue's Workload: all fields of core/v1, without the validation that only pods get.
-
-Schema of a container in a pod (core/v1).
-
-Schema of a pod's volumes (core/v1).
-
-Schemas of parts that many kinds share: selectors, tolerations, references, template metadata.
+Containers and volumes have all fields of core/v1. The parts that other kinds share, such as selectors, tolerations and
+names, are here, too.
 """
 
 from collections.abc import Mapping

@@ -1,24 +1,13 @@
 """Schemas of API fields as data; pruning, defaulting and validation of values by them.
 
-Schemas of API fields as data: type, bounds, default, and validation rules.
-
-Each kind is one `Schema`, built with the functions below; the name of a required field ends in `!`. Schemas are applied
-elsewhere: defaults in `defaulting`, bounds in `checking`, rules in `rules`.
-
-Schema validation of values: types, bounds, enums, patterns, and unique list entries.
+Each kind is one `Schema`, built with `record`, `listed`, `a_text` and the like; the name of a required field ends in
+`!`. `with_defaults` drops unknown fields and adds defaults, `unreadable` finds what Kueue's Go types cannot decode,
+`check` reports types, bounds, enums, patterns and duplicate entries, and `check_rules` evaluates the validation rules
+(x-kubernetes-validations).
 
 The texts are those of kube-openapi's validation and of apiextensions' list types. Unchanged values of an update are not
-validated (ratcheting), so an invalid old value may stay.
-
-Type checks: a value against its schema's type, and against what Kueue's Go types can decode.
-
-Evaluation of a schema's validation rules (x-kubernetes-validations) on a value and the one that it replaces.
-
-Pruning and defaulting before validation: drops unknown fields, adds defaults; pure functions of schema and value.
-
-Patterns of names in Kueue's schemas, and validation of domain-prefixed paths.
-
-Constructors of field errors: the API server's text with the found value and a remedy.
+validated (ratcheting), so an invalid old value may stay. `invalid`, `required` and the like build the field errors: the
+API server's text, and a remedy.
 """
 
 import re

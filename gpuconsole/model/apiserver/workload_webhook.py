@@ -1,12 +1,7 @@
-"""Workload: its schema, and the webhook for new and changed Workloads (Kueue 0.19 workload_webhook).
+"""Schema of the Workload, and its webhook for new and changed Workloads (Kueue 0.19 workload_webhook).
 
-Validation of new and changed Workloads (Kueue 0.19 workload_webhook).
-
-Workload: schema of its spec, and the rules for its changes while it holds quota.
-
-Schema of a Workload's status.
-
-Validation of Workload updates: immutable fields, and fields that may only grow (Kueue 0.19 workload_webhook).
+While a Workload holds quota, some fields are immutable and some may only grow: `RULES` are the schema's rules for this,
+`check_changes` has the webhook's.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Writes as the API server handles them: defaults, mutating webhook, schema and rules, validating webhook.
 
-Registry of the kinds of Kueue's API: the schema of each, and its webhooks.
+`KINDS` has the schema and the webhooks of each kind of Kueue's API.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,10 +1,8 @@
-"""Findings in input documents: position, problem, and remedy.
+"""Findings in input documents: position, problem and remedy; and errors of fields in Kubernetes' words.
 
-Field errors as Kubernetes reports them: field, kind of error, and text.
-
-Field errors as Kubernetes reports them: field, kind of error, and text.
-
-Error texts of Kubernetes for invalid label keys, label values, DNS names and identifiers (k8s.io/apimachinery).
+`DocumentFindings` collects the findings of one document. A `FieldError` is an error as the API server reports it:
+field, kind of error, and text. The last functions return the texts of k8s.io/apimachinery for invalid label keys, label
+values, DNS names and identifiers.
 """
 
 import re

@@ -1,14 +1,9 @@
-"""metadata of an object: name and namespace, validated as in the API server; labels and times.
+"""Metadata of an object: name and namespace, validated as in the API server, labels, and times.
 
-metadata of an object: name and namespace, validated as in the API server; labels and times.
-
-Names, label keys and label values, validated with the API server's patterns.
-
-Names of objects with a generateName, formed as in the API server, but the same in every run.
-
-The API server cuts the prefix to 58 characters and appends five random ones of an alphabet without vowels
-(k8s.io/apiserver/pkg/storage/names/generate.go, k8s.io/apimachinery/pkg/util/rand). Here they come from a sequence in
-which no name of one prefix is repeated.
+An object with a generateName gets a name of the same form as in the API server: the prefix, cut to 58 characters, and
+five characters of an alphabet without vowels (k8s.io/apiserver/pkg/storage/names/generate.go,
+k8s.io/apimachinery/pkg/util/rand). There they are random; here they come from a sequence that is the same in every run
+and repeats no name of one prefix.
 """
 
 import re

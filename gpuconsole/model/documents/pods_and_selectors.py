@@ -1,10 +1,7 @@
 """Pod templates, selectors, taints, tolerations and affinity in documents.
 
-Pod templates: requests, constraints on placement, and the rules for device requests.
-
-Selectors, taints, tolerations and affinity in documents.
-
-Taints in kubectl's notation, `key=value:Effect`, validated as the API server validates those of a node.
+What the API server would refuse is reported. `parse_taint` reads kubectl's notation, `key=value:Effect`, by the rules
+for taints of nodes.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,7 @@
-"""Typed access to a document: a value of the wrong type becomes a finding with its path.
+"""Typed access to the values of a document.
 
-Strict decoding of documents into structs: unknown keys and invalid values are listed.
+A `Reader` reads one value after another; a value of the wrong type becomes a finding with its path. `fit` decodes a
+document into a struct at once, and lists its invalid values; `unknown_keys` lists the keys that the struct lacks.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Input sources: files, folders and standard input, with limits on size, decoded tolerantly.
 
-Distinction between the manifests in a folder and files for other tools: Helm, Kustomize, editors.
-
-YAML blocks in Markdown and other prose.
+Of a folder only manifests are read, not files for other tools (Helm, Kustomize, editors). Markdown and other prose is
+searched for YAML blocks.
 """
 
 import os

@@ -1,14 +1,10 @@
 """Bounded reading of YAML and JSON: depth, size and aliases are limited, and every value has its line.
 
-Bounded reading of YAML: depth, size and aliases are limited, and every value has its line.
+The YAML tree is built from libyaml's events, so that reading stops where a document exceeds a limit. Plain scalars have
+the values that Kubernetes gives them (sigs.k8s.io/yaml: YAML 1.1 without timestamps and base 60). Lines of JSON are
+determined only when a finding needs them.
 
-The tree is built from libyaml's events, so that reading stops where a document exceeds a limit.
-
-Plain YAML scalars as Kubernetes resolves them (sigs.k8s.io/yaml: YAML 1.1 without timestamps and base 60).
-
-Bounded reading of JSON; line numbers are determined only when a finding needs them.
-
-Configuration file of a scheduler: a document alone, among others, or in a ConfigMap.
+`find_configuration` finds a scheduler's configuration file: a document alone, among others, or in a ConfigMap.
 """
 
 import json

@@ -3,9 +3,8 @@
 An instance covers a span of the GPU's memory slices. A layout is legal if no two spans overlap, its instances have no
 more compute slices than the GPU, and at most one of them has the media engines.
 
-Changes of a GPU's MIG layout, and the pods that must be evicted first.
-
-Switching MIG mode resets the GPU, so all of it must be idle; otherwise only the removed instances must be.
+`change` finds the cheapest change of a GPU's layout. Switching MIG mode resets the GPU, so all of it must be idle;
+otherwise only the removed instances must be.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,11 +1,7 @@
-"""MIG reconfiguration of a node, by configurations of NVIDIA's mig-parted.
+"""MIG reconfiguration of a node by a configuration of NVIDIA's mig-parted: removed instances, and pods to evict first.
 
-Configurations of NVIDIA's mig-parted: the MIG layouts of a node's GPUs.
-
-They are read from YAML as by the MIG manager, or have a known name: all-disabled, all-enabled, all-balanced,
+Configurations are read from YAML as by the MIG manager, or have a known name: all-disabled, all-enabled, all-balanced,
 all-<profile>.
-
-MIG reconfiguration of a node: which instances are removed, and which pods must be evicted first.
 """
 
 import re

@@ -1,14 +1,10 @@
 """MIG instances of a node, and its resources and labels under each MIG_STRATEGY.
 
-MIG instances of a node, read from its resources and annotations.
+`division_of` reads the instances from a node's resources and annotations. If the node only states how many it offers,
+they are distributed evenly if possible, else packed GPU by GPU, large instances first.
 
-If a node only states how many instances it offers, they are distributed evenly if possible, else packed GPU by GPU,
-large instances first.
-
-Resources and labels of a MIG node under MIG_STRATEGY none, single and mixed.
-
-They are counted as by NVIDIA's device plugin, and labelled as by GPU feature discovery. The layout of a GPU with MIG
-mode off is None.
+`offer` does the reverse: resources are counted as by NVIDIA's device plugin, labels are those of GPU feature discovery.
+The layout of a GPU with MIG mode off is None.
 """
 
 from collections import Counter

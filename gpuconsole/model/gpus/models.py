@@ -1,14 +1,10 @@
-"""GPU models, and the interconnect of a node's GPUs.
-
-GPU models: memory, streaming multiprocessors, MIG profiles and NVLink, found by node labels.
+"""GPU models (memory, streaming multiprocessors, MIG profiles, NVLink), and the interconnect of a node's GPUs.
 
 The memory of MIG instances on A100 and H100 (80 GB) is as `nvidia-smi mig -lgip` shows it; elsewhere it is the slices'
 share of the model's memory. The multiprocessors of instances are 0 if NVIDIA's tables are not available.
 
-Interconnect of a node's GPUs: NVLink domains, PCIe switches, NUMA nodes.
-
-It comes from an annotation, or is that of typical machines with this GPU model: two GPUs per switch, half of them on
-each of two NUMA nodes. For an unknown model, the groups that the annotation omits contain all GPUs.
+The interconnect comes from an annotation, or is that of typical machines with this GPU model: two GPUs per PCIe switch,
+half of them on each of two NUMA nodes. For an unknown model, the groups that the annotation omits contain all GPUs.
 """
 
 import re

@@ -1,8 +1,7 @@
-"""SparkApplication and AppWrapper.
+"""SparkApplication (sparkoperator.k8s.io) and AppWrapper (workload.codeflare.dev).
 
-sparkoperator.k8s.io SparkApplication: a driver and its executors, counted as in Kueue 0.19 and Spark.
-
-workload.codeflare.dev AppWrapper: several objects admitted together, with pod counts as in Kueue 0.19.
+A SparkApplication is a driver and its executors, counted as in Kueue 0.19 and Spark. An AppWrapper is several objects
+that are admitted together, with pod counts as in Kueue 0.19.
 """
 
 from collections.abc import Mapping

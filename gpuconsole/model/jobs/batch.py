@@ -1,10 +1,7 @@
-"""batch/v1 Job and jobset.x-k8s.io JobSet: pods, completion and failure rules, progress.
+"""Job (batch/v1) and JobSet (jobset.x-k8s.io): pods by parallelism and completions, and the progress of a Job.
 
-batch/v1 Job and jobset.x-k8s.io JobSet: pods by parallelism and completions.
-
-Completion and failure rules of a batch/v1 Job, and its progress (Kubernetes' Job API and its validation).
-
-Sets of integers in Kubernetes' notation (`0-3,7`), such as the completed indexes of an Indexed Job.
+The completion and failure rules of a Job are those of Kubernetes' Job API and its validation. Completed and failed
+indexes are sets of integers in Kubernetes' notation (`0-3,7`), with which the first functions calculate.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,7 @@
-"""Fields common to all job kinds, topology annotations included.
+"""Fields common to all job kinds: queue, priority, time limits, durations, pod sets, and topology requests.
 
-Fields common to all job kinds: queue, priority, time limits, durations, and pod rules.
-
-Topology annotations of a pod template, read as in Kueue 0.19's jobframework; its webhooks validate them.
+Topology annotations of a pod template are read as in Kueue 0.19's jobframework; its webhooks
+(`apiserver.jobs.framework`) validate them.
 """
 
 import json

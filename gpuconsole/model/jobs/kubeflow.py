@@ -1,10 +1,8 @@
 """Kubeflow's jobs: PyTorchJob and the other kinds of v1, and TrainJob with its runtimes.
 
-kubeflow.org jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, with one pod set per replica type.
-
-trainer.kubeflow.org: TrainJob, and the TrainingRuntime or ClusterTrainingRuntime that defines its pods.
-
-Pods of a TrainJob, defined by it and its runtime (Kubeflow trainer 2.2 runtime core, jobset builder).
+The kinds of kubeflow.org (PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob) have one pod set per replica type.
+The pods of a TrainJob (trainer.kubeflow.org) are defined by its TrainingRuntime or ClusterTrainingRuntime and its own
+changes to them (Kubeflow trainer 2.2 runtime core, jobset builder).
 """
 
 from collections.abc import Callable, Iterator

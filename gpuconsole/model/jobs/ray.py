@@ -1,10 +1,8 @@
-"""ray.io RayJob, RayCluster, RayService: a head, worker groups, and a RayJob's submitter, counted as in Kueue 0.19.
+"""RayJob, RayCluster, RayService (ray.io): a head, worker groups, and a RayJob's submitter, counted as in Kueue 0.19.
 
-Batch scheduler of a Ray job or cluster, which KubeRay's operator writes into every pod.
-
-An operator is configured for one scheduler (`--batch-scheduler`), whose name it writes as schedulerName of the head,
-the workers and the submitter, whatever their templates say. If no manifest has that configuration
-(`model.manifests.kuberay`), it is inferred from labels that only one of the schedulers reads (KubeRay 1.6
+KubeRay's operator is configured for one batch scheduler (`--batch-scheduler`), whose name it writes as schedulerName of
+the head, the workers and the submitter, whatever their templates say. If no manifest has that configuration
+(`manifests.loading`), it is inferred from labels that only one of the schedulers reads (KubeRay 1.6
 ray-operator/controllers/ray/batchscheduler). Kueue's queue label implies no scheduler: Kueue admits the pods, and any
 scheduler places them.
 """

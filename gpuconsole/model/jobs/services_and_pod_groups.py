@@ -1,8 +1,6 @@
-"""Manifests of services (Deployment, StatefulSet, LeaderWorkerSet), and of plain pods that Kueue manages.
+"""Services (Deployment, ReplicaSet, StatefulSet, LeaderWorkerSet), and plain pods that Kueue manages.
 
-Manifests of services: apps/v1 Deployment and StatefulSet, and LeaderWorkerSet.
-
-Plain pods that Kueue manages: single pods with a queue, and pod groups by name and total count.
+Kueue's pod integration manages single pods with a queue, and pod groups by name and total count.
 """
 
 from collections.abc import Sequence

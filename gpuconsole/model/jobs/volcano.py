@@ -1,12 +1,7 @@
-"""batch.volcano.sh Job and flow.volcano.sh JobFlow, validated by Volcano 1.15's rules.
+"""Volcano's Job (batch.volcano.sh), and JobTemplate and JobFlow (flow.volcano.sh), by Volcano 1.15's rules.
 
-batch.volcano.sh Job: tasks that start together, validated by Volcano 1.15's rules.
-
-Fields of a Volcano Job beyond its pods, as Volcano's mutating webhook leaves them (Volcano 1.15 jobs/mutate).
-
-Network topology constraints by Volcano's HyperNodes, in jobs, tasks, PodGroups and sub-groups.
-
-flow.volcano.sh: JobTemplates, and the JobFlows that create Jobs from them in order.
+The tasks of a Job start together; its other fields are those that Volcano's mutating webhook leaves (jobs/mutate). A
+JobFlow creates Jobs from JobTemplates in the order of their dependencies.
 """
 
 from collections.abc import Mapping, Sequence

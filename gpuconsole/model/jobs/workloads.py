@@ -1,16 +1,9 @@
-"""Workloads that Kueue creates for jobs: labels, names, pod sets, and the release of their quota.
-
-Workloads that Kueue creates for jobs.
-
-Names that controllers generate: Kueue's names of Workloads, and stable names of pods.
-
-Labels and annotations that control queueing and simulated runtime of jobs.
-
-Time at which the quota of an evicted workload becomes free, by the kind of its job (Kueue 0.19).
+"""Workloads that Kueue creates for jobs, their names and labels, and the release of their quota (Kueue 0.19).
 
 Kueue suspends the job of an evicted Workload and clears its quota reservation as soon as the job is no longer active
 (Kueue: pkg/controller/jobframework/reconciler.go, "handle eviction"). Each integration has its own `IsActive`, which
-reads what the job's controller has written. docs/explanation/quota-release.md describes each integration.
+reads what the job's controller has written; `quota_release` returns the condition by the kind of job.
+docs/explanation/quota-release.md describes each integration.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,8 @@
 """Manifests of Kubernetes' core kinds, of storage, and of PodDisruptionBudget.
 
-Manifests of Kubernetes' core kinds: Node, Namespace, Pod, LimitRange, ResourceQuota, RuntimeClass, PriorityClass.
-
-In-place pod resize: the requests that count while a pod's resources change.
-
-PodDisruptionBudget (policy/v1), by the API server's rules.
-
-Storage: PersistentVolume, PersistentVolumeClaim (v1), StorageClass, CSINode (storage.k8s.io/v1).
+Core: Node, Namespace, Pod, LimitRange, ResourceQuota, RuntimeClass, PriorityClass. Storage: PersistentVolume,
+PersistentVolumeClaim, StorageClass, CSINode. While a pod is resized in place, other requests than those of its spec
+count (`resized`).
 """
 
 import re

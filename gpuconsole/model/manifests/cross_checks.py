@@ -1,12 +1,7 @@
-"""Cross-object checks: missing references, cycles, and queues that do not admit a workload.
+"""Checks between objects: missing references, cycles, and queues that do not admit a workload.
 
-Cross-object checks: missing references, cycles, and namespaces that a queue does not admit.
-
-Detection of cycles and of excessive depth in hierarchies of cohorts and queues.
-
-Cross-object checks for KAI: missing queues and topologies, and queues that take no jobs.
-
-Cross-object checks by Volcano's webhooks for queues and jobs.
+Besides Kueue's objects, KAI's are checked for missing queues and topologies and for queues that take no jobs, and
+Volcano's as by its webhooks for queues and jobs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

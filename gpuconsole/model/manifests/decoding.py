@@ -1,16 +1,9 @@
-"""Decoding of objects from documents: lists, pod groups, and skipped documents.
+"""Decoding of objects from documents: what a document holds, which documents are skipped, and the result.
 
-Decoding of objects from documents that were validated elsewhere; reports only documents that cannot be read.
-
-Findings about skipped documents: incomplete manifests, unknown kinds, and versions that are not served.
-
-Kinds that are not read: known kinds that are not simulated, kinds without effect, and unknown kinds.
-
-Documents with several objects: lists, and scenarios with the objects that they create.
-
-Plain pods of one pod group, folded into one job after all documents are read.
-
-Result of loading manifests: objects, findings, and counts of skipped documents.
+A document is one object, a list, or a scenario with the objects that it creates. Skipped are incomplete manifests,
+unknown kinds, and known kinds that have no effect or are not simulated. Plain pods of one pod group become one job
+after all documents are read. `decode_objects` does this for documents that were validated elsewhere, and reports only
+those that cannot be read; `manifests.loading` does it for files, with findings.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

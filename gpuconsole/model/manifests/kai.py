@@ -1,4 +1,4 @@
-"""Queues and pod groups of KAI Scheduler."""
+"""Manifests of KAI Scheduler: queues, pod groups, scheduling shards."""
 
 from gpuconsole.model.apiserver.kai.webhooks import check_pod_group, check_queue
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import report

@@ -1,13 +1,6 @@
-"""Manifests of Kueue's queues, flavors, topologies, admission checks and priorities.
+"""Manifests of Kueue's queues, flavors, topologies, admission checks, priorities and MultiKueue (v1beta1, v1beta2).
 
-Manifests of Kueue's queues and priorities (v1beta1 and v1beta2). `webhook_validation` reports what the API server
-refuses.
-
-resourceGroups of ClusterQueues and Cohorts: quotas in the order of the covered resources.
-
-Manifests of ResourceFlavor, Topology and AdmissionCheck.
-
-MultiKueueConfig and MultiKueueCluster.
+`webhook_validation` reports what the API server refuses.
 """
 
 from gpuconsole.model.clock import Time

@@ -1,12 +1,10 @@
 """Loading of manifests: reads documents into objects, counts the others, and collects findings about each.
 
-Files that a scenario names, relative to the folder of the scenario's own file.
+Files that a scenario names are relative to the folder of the scenario's own file. ClusterQueues without
+namespaceSelector match no namespace; an option lets them admit from every namespace.
 
-The option to let ClusterQueues without namespaceSelector, which match no namespace, admit from every namespace.
-
-Configuration of KubeRay's operator in manifests: the batch scheduler that places the pods of Ray clusters.
-
-A Configuration of config.ray.io (also in a ConfigMap) takes precedence over the arguments of the operator's Deployment,
+The batch scheduler in the configuration of KubeRay's operator decides where the pods of Ray clusters are placed. A
+Configuration of config.ray.io (also in a ConfigMap) takes precedence over the arguments of the operator's Deployment,
 and those over the values of its Helm chart (KubeRay 1.6 ray-operator/main.go, apis/config/v1alpha1,
 helm-chart/kuberay-operator).
 """

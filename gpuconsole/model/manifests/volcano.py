@@ -1,4 +1,4 @@
-"""Queues and PodGroups of Volcano and of the Coscheduling plugin."""
+"""Manifests of Volcano: queues, PodGroups, HyperNodes, NUMA topologies; and PodGroups of the Coscheduling plugin."""
 
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import (
     GROUP,

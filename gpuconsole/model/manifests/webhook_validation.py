@@ -1,6 +1,7 @@
-"""Reading of objects as an API server with Kueue would store them, with its refusals in its own words.
+"""Objects read as an API server with Kueue would store them, with its refusals in its own words.
 
-Conversion of v1beta1 objects to v1beta2, which renames and moves some fields (Kueue 0.19 apis/kueue/v1beta1).
+Objects of v1beta1 are first converted to v1beta2, which renames and moves some fields (Kueue 0.19 apis/kueue/v1beta1);
+findings keep the paths of the original document.
 """
 
 from collections.abc import Callable, Mapping

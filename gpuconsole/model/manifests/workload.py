@@ -1,10 +1,8 @@
 """Manifests of Kueue's Workload, of ProvisioningRequests, and of pod groups of scheduling.k8s.io.
 
-Kueue's Workload (v1beta1 and v1beta2): its spec, and its status in a live cluster or a recording.
-
-Provisioning of capacity: ProvisioningRequestConfig, ProvisioningRequest and the PodTemplates that it names.
-
-Pod groups of scheduling.k8s.io, and their validation by the API server (Kubernetes 1.35 to 1.37).
+A Workload (v1beta1 and v1beta2) has a status in a live cluster or a recording. A ProvisioningRequest is read with its
+configuration and the PodTemplates that it names. The pod groups are validated as by the API server of Kubernetes 1.35
+to 1.37.
 """
 
 from collections.abc import Iterator, Mapping

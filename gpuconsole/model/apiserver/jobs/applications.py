@@ -1,10 +1,7 @@
-"""Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1), and the pod sets of an AppWrapper.
+"""Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1).
 
-Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1).
-
-Pod sets of an AppWrapper's components: inferred for known kinds, else declared by their paths.
-
-AppWrapper 1.1 pkg/utils (GetValueAtPath, InferPodSets, ValidatePodSets), which Kueue 0.19 uses, too.
+The pod sets of an AppWrapper's components are inferred for known kinds, else declared by their paths (AppWrapper 1.1
+pkg/utils: GetValueAtPath, InferPodSets, ValidatePodSets), which Kueue uses, too.
 """
 
 import re

@@ -1,12 +1,8 @@
-"""Validation common to all job kinds (Kueue 0.19 jobframework).
+"""Validation common to all job kinds: labels, annotations, topology requests (Kueue 0.19 jobframework).
 
-Validation of labels and annotations common to all job kinds (Kueue 0.19 jobframework validation).
-
-Validation of topology annotations of a pod template (Kueue 0.19 jobframework tas_validation).
-
-Integers and booleans in labels and annotations, parsed and reported as Go does.
-
-Access to optional fields of job documents, which may be absent or of the wrong type.
+`JobView` has the fields that all webhooks need, `Pods` those of one pod set (jobframework tas_validation). Integers and
+booleans in labels and annotations are parsed, and their errors reported, as in Go. `at`, `entries` and `number` read
+optional fields of a document, which may be absent or of the wrong type.
 """
 
 import json

@@ -1,14 +1,8 @@
 """Webhooks of Job, JobSet, Kubeflow's and Ray's jobs, pods, Deployment, StatefulSet, LeaderWorkerSet (Kueue 0.19).
 
-Webhooks of Deployment, StatefulSet and LeaderWorkerSet, with the fields that are immutable while their pods run
-(Kueue 0.19).
-
-Webhook of batch/v1 Job: partial admission, and completions synchronized with parallelism (Kueue 0.19
-job_webhook).
-
-Webhooks of jobs with several pod sets, and of pods: JobSet, Kubeflow's jobs, Ray's, Pod (Kueue 0.19).
-
-Kueue's mutating webhooks for new jobs: default queue, suspension, scheduling gates.
+`defaulted` is what the mutating webhooks do to a new job: default queue, suspension, scheduling gates. The validating
+webhooks follow by kind: services, whose fields are partly immutable while their pods run; batch/v1 Job (`check`,
+`check_change`), with partial admission; then jobs with several pod sets, and plain pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

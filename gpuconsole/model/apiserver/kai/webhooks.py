@@ -1,8 +1,6 @@
 """KAI's webhooks: pod groups, queues, and GPU fractions in pod annotations (KAI 0.13).
 
-Sub-groups of a pod group, and the resources of a queue (v2alpha2 podgroup_webhook, v2 queue_webhook).
-
-Validation of GPU fractions in pod annotations (KAI 0.13 gpu-request validator, admission gpusharing webhook).
+KAI: v2alpha2 podgroup_webhook, v2 queue_webhook, gpu-request validator, admission gpusharing webhook.
 """
 
 import re

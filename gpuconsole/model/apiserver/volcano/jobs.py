@@ -1,13 +1,7 @@
-"""Validation of Volcano Jobs, JobFlows and CronJobs (jobs/validate).
+"""Validation of Volcano Jobs, JobFlows and CronJobs (jobs/validate, and the webhooks of the others).
 
-Validation of a new Volcano Job: tasks, policies, plugins, volumes, dependencies, its queue (jobs/validate, in its
-order).
-
-Validation of one task of a Volcano Job: minAvailable, partitions, NUMA policy, pod resources (jobs/validate).
-
-Validation of lifecycle policies: valid events and actions, and their combinations (jobs/validate).
-
-Validation of Volcano's JobFlows and CronJobs: cycles, schedules and time zones.
+A new Job is validated in the order of jobs/validate: tasks with their policies, pod resources and partitions, then
+plugins, volumes and dependencies; its queue last (`check_queue`).
 """
 
 import re

@@ -1,20 +1,10 @@
-"""Validation of Volcano Queues, PodGroups, HyperNodes and pods, and Volcano's mutating webhooks.
+"""Validation of Volcano Queues, PodGroups, HyperNodes and pods; and what all of Volcano's webhooks share.
 
-Validation of a Volcano Queue: order of its amounts, state, hierarchy annotations (queues/validate).
+Shared: `Objection`, an error with Volcano's text; the order of tasks or flows by their dependencies; `fits`, whether a
+document decodes into Volcano's Go types, which comes before the webhooks; and network topology.
 
-Hierarchical Volcano Queues: depth, allocated pods in a parent, and amounts that must fit (queues/validate).
-
-PodGroups, HyperNodes and pods that Volcano schedules (podgroups, hypernodes, pods: validate).
-
-Errors of Volcano's webhooks, and checks that several of its kinds share.
-
-Errors of Volcano's webhooks: Volcano's text, the field, and a remedy.
-
-Topological order of tasks or flows that depend on each other.
-
-Checks that a document decodes into Volcano's Go types, which comes before the webhooks.
-
-Network topology of jobs, tasks and PodGroups: the highest tier by number or by name, not both.
+A Queue is validated by itself (queues/validate: amounts, state, hierarchy annotations) and in its hierarchy (depth,
+allocated pods in a parent, amounts that must fit). The others follow podgroups, hypernodes and pods validate.
 """
 
 import re
