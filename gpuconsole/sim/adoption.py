@@ -28,17 +28,19 @@ from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.scheduling.volcano.jobs.states import TASK_INDEX, TASK_SPEC
-from gpuconsole.sim.controllers import admission_checks as active_checks
-from gpuconsole.sim.controllers import batch_job as progress
-from gpuconsole.sim.controllers import eviction, jobs, pods, work, workloads
-from gpuconsole.sim.controllers import job_lifecycle as deadlines
-from gpuconsole.sim.controllers import jobs as cron
-from gpuconsole.sim.controllers import object_commands as creating
-from gpuconsole.sim.controllers import reconcile as reconciling
-from gpuconsole.sim.controllers import volcano_jobs as actions
-from gpuconsole.sim.controllers import work as running
-from gpuconsole.sim.controllers import workloads as queue_conditions
-from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.controllers import (
+    admission_checks,
+    batch_job,
+    eviction,
+    job_lifecycle,
+    jobs,
+    object_commands,
+    pods,
+    reconcile,
+    volcano_jobs,
+    work,
+    workloads,
+)
 from gpuconsole.sim.controllers.admission_plugins import pod_priority
 from gpuconsole.sim.controllers.batch_job import job_pods, workload_pods
 from gpuconsole.sim.kernel import PodsGone, WorkEnds
@@ -223,7 +225,7 @@ def _set_timers(world: World, known: GroupCounts) -> None:
     group = known.group
     if group.solo:
         for pod in known.ready:
-            running.begin_pod(world, pod)
+            work.begin_pod(world, pod)
     elif known.over:
         world.groups[group.key] = replace(group, start=world.now)
         world.kernel.at(world.now, WorkEnds(group.key, world.now))
@@ -276,21 +278,21 @@ def _pieces(
     """
     workload = world.workload(group.workload) if group.workload else None
     part = job.pod_sets[0]
-    total = progress.pieces(rules, reconciling.parallelism_limit(job, workload))
+    total = batch_job.pieces(rules, reconcile.parallelism_limit(job, workload))
     well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
     after = job
     for pod in well:
         piece = labelled_index(pod, part)
         if piece is not None and piece < total:
-            after = progress.succeeded(after, piece)
+            after = batch_job.succeeded(after, piece)
     uncounted = len(well) - count_numbers((after.batch.completed,), total)
-    for piece in list(islice(lacking(progress.over(after), total), max(0, uncounted))):
-        after = progress.succeeded(after, piece)
+    for piece in list(islice(lacking(batch_job.over(after), total), max(0, uncounted))):
+        after = batch_job.succeeded(after, piece)
     if rules.limit_per_index is not None:
         after = _with_failures(after, rules, members)
     if after.batch != job.batch:
         world.put(after)
-    return _put(world, there, with_pod_indexes(there, job.pod_sets, {part.name: total}, over=progress.over(after)))
+    return _put(world, there, with_pod_indexes(there, job.pod_sets, {part.name: total}, over=batch_job.over(after)))
 
 
 def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
@@ -403,7 +405,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
     for obj in everything:
         if not isinstance(obj, (Job, Workload, Pod)):
             world.put(obj)
-    active_checks.refresh_active_checks(world)
+    admission_checks.refresh_active_checks(world)
     for queue in list(world.state.table("local_queues").all()):
         jobs.ensure_namespace(world, queue.namespace)
     fresh = []
@@ -416,7 +418,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
     run_to_end(take_over(world, {}))
     tell_waiting(world)
     for obj in fresh:
-        refusal = creating.create(world, obj)
+        refusal = object_commands.create(world, obj)
         if refusal:
             world.tell(HistoryEventKind.COMMAND_REFUSED, reason="Submit", message=str(refusal))
 
@@ -424,7 +426,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
 def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
     """Give every group of pods its RunningGroup and timers, create missing objects; `counted` as for `adopt_group`."""
     _complete_pods(world)
-    deadlines.resume_deadlines(world)
+    job_lifecycle.resume_deadlines(world)
     yield
     grouped: dict[str, list[Pod]] = {}
     for pod in list(world.state.table("pods").all()):
@@ -447,13 +449,13 @@ def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
         if job.volcano is None:
             _continue_job(world, job, going)
         elif not job.ended and job.key not in owned:
-            actions.start(world, job)
+            volcano_jobs.start(world, job)
 
 
 def tell_waiting(world: World) -> None:
     """Record for each pending workload what keeps it from being tried, if anything."""
     for workload in list(world.state.table("workloads").all()):
-        queue_conditions.record_obstacle(world, workload)
+        workloads.record_obstacle(world, workload)
 
 
 def _complete_pods(world: World) -> None:
@@ -563,11 +565,9 @@ def _continue_workload(world: World, workload: Workload) -> None:
     """Resume a workload that has quota; an admitted one without pods gets them."""
     if workload.admitted and workload.condition(PODS_READY) is None:
         # Whether its pods were ready before is unknown: they get the recovery timeout.
-        workload = queue_conditions.with_pods_not_ready(
-            queue_conditions.with_pods_ready(workload, world.now), world.now
-        )
+        workload = workloads.with_pods_not_ready(workloads.with_pods_ready(workload, world.now), world.now)
         world.put(workload)
-    requeue_after.watch_requeue(world, workload)
+    workloads.watch_requeue(world, workload)
     if workload.is_true("Evicted"):
         eviction.go_on(world, workload)
     elif workload.admitted and workload.key not in world.groups:
@@ -580,7 +580,7 @@ def _continue_job(world: World, job: Job, going: set[str]) -> None:
         return
     if jobs.makes_jobs(world, job):
         world.parents[job.key] = None
-        cron.arm_cron(world, job)
+        jobs.arm_cron(world, job)
         return
     if jobs.managed(world, job):
         jobs.stand_for(world, job)

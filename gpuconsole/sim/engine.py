@@ -27,19 +27,25 @@ from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.sim import adoption, saving, scheduling
-from gpuconsole.sim import scheduling as sampling
-from gpuconsole.sim.autoscaling import loop as providing
-from gpuconsole.sim.controllers import admission_checks as checks
-from gpuconsole.sim.controllers import commands, completion, eviction, jobs, pods, reconcile, work, workloads
-from gpuconsole.sim.controllers import generators as children
-from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
-from gpuconsole.sim.controllers import multikueue as federation
-from gpuconsole.sim.controllers import object_commands as arrival_submission
-from gpuconsole.sim.controllers import reconcile as pod_failures
-from gpuconsole.sim.controllers import tas as node_health
-from gpuconsole.sim.controllers import volcano_jobs as actions
-from gpuconsole.sim.controllers import work as running
-from gpuconsole.sim.controllers import workload_controller as lifecycle
+from gpuconsole.sim.autoscaling import loop
+from gpuconsole.sim.controllers import (
+    admission_checks,
+    commands,
+    completion,
+    eviction,
+    generators,
+    job_lifecycle,
+    jobs,
+    multikueue,
+    object_commands,
+    pods,
+    reconcile,
+    tas,
+    volcano_jobs,
+    work,
+    workload_controller,
+    workloads,
+)
 from gpuconsole.sim.kernel import (
     Act,
     ActLater,
@@ -110,11 +116,11 @@ def estimating_fork(world: World, run_times: RunTimes, seed: int, *, redraw: boo
     if redraw:
         for entry in entries:
             if isinstance(entry.timer, Arrive):
-                arrival_submission.redraw_arrival(twin, entry.timer)
+                object_commands.redraw_arrival(twin, entry.timer)
     for group in list(twin.groups.values()):
         if group.solo:
             for pod in _at_work(twin, group):
-                running.begin_pod(twin, pod)
+                work.begin_pod(twin, pod)
         elif group.start is not None:
             todo = work.task(twin, group)
             if todo.duration is not None:
@@ -169,8 +175,8 @@ class Simulation:
             member = cls.from_objects(objs, policy=worker, seed=seed, start=start)
             world.members[name] = MultiKueueMember(cluster=member)
         adoption.begin_with(world, objects)
-        arrival_submission.open_arrival_streams(world)
-        providing.begin(world)
+        object_commands.open_arrival_streams(world)
+        loop.begin(world)
         simulation = cls(world)
         simulation._settle()
         return simulation
@@ -360,9 +366,9 @@ class Simulation:
                     yield
                     continue
             if scheduling.is_idle(world):
-                if world.members and federation.exchange(world):
+                if world.members and multikueue.exchange(world):
                     continue
-                if world.fleet.stirred and providing.gather(world):
+                if world.fleet.stirred and loop.gather(world):
                     continue
                 return
             yield from scheduling.proceed(world)
@@ -375,41 +381,41 @@ class Simulation:
             case MakePods():
                 workloads.job_unsuspended(world, timer)
             case PodsStart():
-                running.start_pods(world, timer.pods)
+                work.start_pods(world, timer.pods)
             case WorkEnds():
                 completion.work_ends(world, timer)
             case PodEnds():
                 # All pods that end at this moment end before their jobs are reconciled.
-                running.end_pod(world, timer)
+                work.end_pod(world, timer)
                 while (another := world.kernel.pop_pod_ends(world.now)) is not None:
-                    running.end_pod(world, another)
+                    work.end_pod(world, another)
             case Deadline():
                 completion.time_is_up(world, timer)
             case CronDue():
-                children.cron_due(world, timer)
+                generators.cron_due(world, timer)
             case StandFor():
                 jobs.stand_again(world, timer)
             case Restart():
-                pod_failures.restart_pods(world, timer)
+                reconcile.restart_pods(world, timer)
             case Release():
                 reconcile.released(world, timer)
             case ReconcileWorkload():
-                lifecycle.look_again(world, timer)
+                workload_controller.look_again(world, timer)
             case BackoffEnds():
                 eviction.backoff_ends(world, timer)
             case AnswerRequest():
-                checks.autoscaler_answers(world, timer)
+                admission_checks.autoscaler_answers(world, timer)
             case ActLater():
-                actions.act(world, timer)
+                volcano_jobs.act(world, timer)
             case Retire():
-                ttl_after_finished.retire(world, timer)
+                job_lifecycle.retire(world, timer)
             case RunCommands(orders, place):
                 for order in orders:
                     commands.carry(world, order, place)
             case RecheckNode(node):
-                node_health.look(world, node)
+                tas.look(world, node)
             case Arrive():
-                arrival_submission.submit_arrival(world, timer)
+                object_commands.submit_arrival(world, timer)
             case SyncWorkerClusters():
                 pass
             case Wake() | RequeueBackoffEnds():
@@ -417,9 +423,9 @@ class Simulation:
             case ReconcileVariants(workload):
                 world.families[workload] = None
             case AutoscalerTick():
-                providing.go_off(world, timer)
+                loop.go_off(world, timer)
             case SampleUsage():
-                sampling.sample_usage(world)
+                scheduling.sample_usage(world)
             case PlaceAgain():
                 world.placement.stir()
                 world.placement_due = True

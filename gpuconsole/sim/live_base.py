@@ -19,8 +19,8 @@ from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim import adoption
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.adoption import GroupCounts
-from gpuconsole.sim.autoscaling import loop as providing
-from gpuconsole.sim.controllers import object_commands as arrival_submission
+from gpuconsole.sim.autoscaling import loop
+from gpuconsole.sim.controllers import object_commands
 from gpuconsole.sim.kernel import Wake
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
@@ -113,8 +113,8 @@ class LiveBase:
                 world.wake_at = wake_at
                 world.kernel.at(wake_at, Wake())
         yield from adoption.take_over(world, self._counted)
-        arrival_submission.continue_arrival_streams(world, history)
-        providing.resume(world)
+        object_commands.continue_arrival_streams(world, history)
+        loop.resume(world)
         return world
 
     def _tell(self, event: Applied | Deleted) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
+from gpuconsole.model.gpus import mig_reconfiguration
 from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, MigStrategy, offer, written
 from gpuconsole.model.gpus.models import GpuModel, model_of
 from gpuconsole.model.gpus.sharing import FAIL, Sharing, labelled, shared
@@ -34,7 +34,7 @@ class Mig(Struct, frozen=True, kw_only=True):
     strategy: MigStrategy
     name: str
     """Name of the configuration, as in the label nvidia.com/mig.config."""
-    config: mig_parted.Config | None = None
+    config: mig_reconfiguration.Config | None = None
     """None: mig-parted's configuration of that name for the GPU model."""
     dynamic: bool = False
 
@@ -76,14 +76,14 @@ def apply_gpu_setup(node: Node, equipment: GpuSetup, problems: list[str] | None 
 
 def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
     model = model_of(node.labels)
-    config = mig.config if mig.config is not None or model is None else mig_parted.known(model, mig.name)
+    config = mig.config if mig.config is not None or model is None else mig_reconfiguration.known(model, mig.name)
     if model is None or config is None:
         what = "its labels name no GPU with MIG" if model is None else f"there is no configuration {mig.name}"
         problems.append(f"node {node.name}: {what}")
         return node
     try:
-        layouts = mig_parted.divided(config, model, node.allocatable.get(GPU, 0))
-    except mig_parted.MigConfigError as error:
+        layouts = mig_reconfiguration.divided(config, model, node.allocatable.get(GPU, 0))
+    except mig_reconfiguration.MigConfigError as error:
         problems.append(f"node {node.name}: {error}")
         return node
     product = node.labels.get("nvidia.com/gpu.product", model.name)

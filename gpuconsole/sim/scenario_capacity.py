@@ -10,8 +10,9 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.model import catalogue as machines_for_sale
 from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
+from gpuconsole.model.catalogue import load as load_catalogue
+from gpuconsole.model.catalogue import read as read_catalogue
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Submit
@@ -19,8 +20,7 @@ from gpuconsole.model.documents.findings import DocumentFindings
 from gpuconsole.model.documents.pods_and_selectors import taints
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
-from gpuconsole.model.gpus import models as interconnect
+from gpuconsole.model.gpus import mig_reconfiguration, models
 from gpuconsole.model.gpus.mig_resources import MigStrategy
 from gpuconsole.model.gpus.sharing import SharedResource, Sharing, SharingKind
 from gpuconsole.model.labels import Taint
@@ -163,7 +163,7 @@ def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -
     if isinstance(said, str):
         return _from_file(said, folder, problems)
     report = DocumentFindings()
-    found = machines_for_sale.read(said, report)
+    found = read_catalogue(said, report)
     problems.extend(f"{CAPACITY_PATH}.catalogue.{one.path}: {one.problem}; {one.remedy}" for one in report.findings)
     return found
 
@@ -172,7 +172,7 @@ def _from_file(name: str, folder: Path | None, problems: list[str]) -> InstanceT
     if folder is None:
         problems.append(f"{CAPACITY_PATH}.catalogue: a file is relative to the scenario's own, and this one has none")
         return NO_CATALOGUE
-    return _tried(lambda: machines_for_sale.load((folder / name).read_text(), name), problems)
+    return _tried(lambda: load_catalogue((folder / name).read_text(), name), problems)
 
 
 def _tried(load: Callable[[], InstanceTypeCatalogue], problems: list[str]) -> InstanceTypeCatalogue:
@@ -263,7 +263,7 @@ def _mig(form: MigForm, path: str, folder: Path | None, problems: list[str]) -> 
 
 def _configs(
     said: Document | str, path: str, folder: Path | None, problems: list[str]
-) -> Mapping[str, mig_parted.Config]:
+) -> Mapping[str, mig_reconfiguration.Config]:
     """mig-parted's configurations, inline or in a file."""
     if isinstance(said, dict):
         # JSON is YAML, so the reader of files reads this one, too.
@@ -277,16 +277,16 @@ def _configs(
         source = read_file(folder / said)
         problems.extend(f"{path}.configs: {said}: {one.problem}; {one.remedy}" for one in source.troubles)
         text, name = source.text, said
-    configs, findings = mig_parted.read(text, name)
+    configs, findings = mig_reconfiguration.read(text, name)
     problems.extend(f"{path}.configs: {one.path}: {one.problem}; {one.remedy}" for one in findings)
     return configs
 
 
 def _links(form: LinksForm, problems: list[str]) -> dict[str, str]:
-    if form.wiring and not interconnect.is_readable(form.wiring):
+    if form.wiring and not models.is_readable(form.wiring):
         problems.append(f"{_LINKS}.wiring: {clean(repr(form.wiring), 80)} is not nvlink=0-3,4-7 switch=0-1,… numa=…")
-    numbers = {interconnect.NVLINK_BANDWIDTH: form.nvlink, interconnect.NETWORK_BANDWIDTH: form.network}
+    numbers = {models.NVLINK_BANDWIDTH: form.nvlink, models.NETWORK_BANDWIDTH: form.network}
     if any(number is not None and not 0 < number < 1_000_000 for number in numbers.values()):
         problems.append(f"{_LINKS}: nvlink and network are GB/s, 1 or more")
     notes = {name: str(number) for name, number in numbers.items() if number is not None}
-    return notes | ({interconnect.WIRING: form.wiring} if form.wiring else {})
+    return notes | ({models.WIRING: form.wiring} if form.wiring else {})

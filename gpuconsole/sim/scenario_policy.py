@@ -12,17 +12,17 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.model import prices as price_table
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.prices import Prices
+from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.resources import amount
 from gpuconsole.scheduling.kai.config import BadArgument, KaiPolicy, UsagePolicy, parse_configuration
-from gpuconsole.scheduling.kube import profile as kube
-from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
-from gpuconsole.scheduling.kueue import config as gates
+from gpuconsole.scheduling.kube.profile import ParsedKubeSchedulerConfiguration, PlacementPolicy, SchedulerProfile
+from gpuconsole.scheduling.kube.profile import read_configuration as read_kube_configuration
+from gpuconsole.scheduling.kueue import config
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load, policy
@@ -30,7 +30,7 @@ from gpuconsole.scheduling.kueue.configuration.reading import read
 from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
-from gpuconsole.sim import run_times as latencies
+from gpuconsole.sim import run_times
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
 from gpuconsole.sim.run_times import ALWAYS, MEASURED, ArrivalStream, JobSize, Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
@@ -118,7 +118,7 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> S
     text, name = _text(form.conf, folder, problems)
     if not text and form.conf:
         return None
-    read = kube.read_configuration(text, name) if text else kube.ParsedKubeSchedulerConfiguration((SchedulerProfile(),))
+    read = read_kube_configuration(text, name) if text else ParsedKubeSchedulerConfiguration((SchedulerProfile(),))
     problems.extend(_error_lines(read.errors))
     found = read.named(form.profile)
     if found is None:
@@ -268,11 +268,11 @@ class _Reading:
     def spelled_out(self, form: ScenarioForm) -> KueueConfig:
         """Kueue's settings by the scenario's own keys."""
         named = form.feature_gates
-        wrong = dict(gates.refusals(named))
-        self.problems.extend(f"featureGates.{gate}: {why}; {gates.remedy(gate)}" for gate, why in wrong.items())
-        self.problems.extend(f"featureGates: {why}" for _, why in gates.contradictions(named))
+        wrong = dict(config.refusals(named))
+        self.problems.extend(f"featureGates.{gate}: {why}; {config.remedy(gate)}" for gate, why in wrong.items())
+        self.problems.extend(f"featureGates: {why}" for _, why in config.contradictions(named))
         document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
-        chosen = gates.resolve({gate: on for gate, on in named.items() if gate not in wrong})
+        chosen = config.resolve({gate: on for gate, on in named.items() if gate not in wrong})
         read = self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
         return replace(read, admission_fair_sharing=self.turns(form.admission_fair_sharing))
 
@@ -302,7 +302,7 @@ class _Reading:
     def latencies(self, form: LatenciesForm | Literal["measured", "none"] | None) -> Latencies | None:
         match form:
             case None:
-                return latencies.DEFAULT_LATENCIES
+                return run_times.DEFAULT_LATENCIES
             case "measured":
                 return MEASURED
             case "none":
@@ -352,7 +352,7 @@ class _Reading:
 
     def prices(self, table: dict[str, Any]) -> Prices:
         # JSON is YAML, so the reader of price files reads this one too.
-        return self._try(lambda: price_table.load(msgspec.json.encode(table).decode(), "prices"), "prices", Prices())
+        return self._try(lambda: load_prices(msgspec.json.encode(table).decode(), "prices"), "prices", Prices())
 
     def stream(self, form: StreamForm, path: str) -> ArrivalStream:
         if form.by_hour and len(form.by_hour) != 24:

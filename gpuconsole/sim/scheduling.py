@@ -28,14 +28,18 @@ from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPo
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import apply_decisions
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.sim.controllers import elastic_jobs as slices
-from gpuconsole.sim.controllers import eviction, nodes, pods, workloads
-from gpuconsole.sim.controllers import reconcile as pod_failures
-from gpuconsole.sim.controllers import tas as second_pass
-from gpuconsole.sim.controllers import volcano_jobs as groups
-from gpuconsole.sim.controllers import volumes_and_claims as claims
-from gpuconsole.sim.controllers import volumes_and_claims as storage
-from gpuconsole.sim.controllers import work as running
+from gpuconsole.sim.controllers import (
+    elastic_jobs,
+    eviction,
+    nodes,
+    pods,
+    reconcile,
+    tas,
+    volcano_jobs,
+    volumes_and_claims,
+    work,
+    workloads,
+)
 from gpuconsole.sim.kernel import PlaceAgain, RequeueBackoffEnds, SampleUsage, Wake
 from gpuconsole.sim.world import World, running_group_key
 
@@ -148,15 +152,15 @@ def _run_cycle(world: World, session: KueueSession) -> None:
     for decision in decided:
         match decision:
             case Admit():
-                if not second_pass.settle_second_pass(world, decision, world.cycle_at):
-                    slices.take_over_slice(world, decision)
+                if not tas.settle_second_pass(world, decision, world.cycle_at):
+                    elastic_jobs.take_over_slice(world, decision)
                     workloads.admit(world, decision, world.cycle_at)
             case Preempt() | Evict():
                 pass
             case Refuse():
                 workloads.refuse(world, decision)
             case KeepWaiting():
-                second_pass.retry_second_pass(world, decision)
+                tas.retry_second_pass(world, decision)
             case _:
                 assert_never(decision)
     # Recording these decisions is no reason for another cycle; an eviction that frees quota is.
@@ -164,18 +168,18 @@ def _run_cycle(world: World, session: KueueSession) -> None:
     for victim in apply_decisions.victims_of(decided):
         if isinstance(victim, Preempt):
             eviction.preempt(world, victim)
-            slices.reconcile_evicted_slices(world, victim.workload)
+            elastic_jobs.reconcile_evicted_slices(world, victim.workload)
         else:
-            second_pass.give_up_second_pass(world, victim)
+            tas.give_up_second_pass(world, victim)
 
 
 def place_pods(world: World) -> None:
     """Provide the claims of pods, and run one pass of the placement engine."""
     world.placement_due = False
     if world.unprovided:
-        storage.provide_volumes(world)
+        volumes_and_claims.provide_volumes(world)
     if world.unclaimed:
-        claims.provide_resource_claims(world)
+        volumes_and_claims.provide_resource_claims(world)
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
@@ -186,10 +190,10 @@ def place_pods(world: World) -> None:
     for decision in decisions:
         match decision:
             case Bind():
-                storage.bind_volume_claims(world, decision)
-                claims.bind_resource_claims(world, decision)
+                volumes_and_claims.bind_volume_claims(world, decision)
+                volumes_and_claims.bind_resource_claims(world, decision)
                 pods.bind(world, decision)
-                pod_failures.admit_pod(world, decision.pod)
+                reconcile.admit_pod(world, decision.pod)
                 pod = world.pod(decision.pod)
                 if pod is not None:
                     bound.setdefault(running_group_key(pod), []).append(pod)
@@ -205,7 +209,7 @@ def place_pods(world: World) -> None:
                 _mark(world, decision)
             case _:
                 assert_never(decision)
-    running.start_pods_later(world, bound)
+    work.start_pods_later(world, bound)
     if decisions:
         _name_deadlock(world)
     # A pass that cancelled a reservation may have freed capacity for pods that it had tried before.
@@ -235,7 +239,7 @@ def _set_phase(world: World, decision: SetPhase) -> None:
         kept += (GroupCondition(UNSCHEDULABLE, True, "NotEnoughResources", decision.message, world.now),)
     world.put(replace(group, phase=decision.phase, conditions=kept))
     if decision.message and decision.phase == "Pending":
-        job = groups.group_owner(world, decision.group)
+        job = volcano_jobs.group_owner(world, decision.group)
         world.tell(
             HistoryEventKind.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message
         )

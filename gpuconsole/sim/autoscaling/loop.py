@@ -4,8 +4,6 @@ from typing import assert_never
 
 from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, machines
-from gpuconsole.sim.autoscaling import karpenter as karpenter_provisioning
-from gpuconsole.sim.autoscaling import machines as spot
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, AutoscalerState, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
@@ -88,14 +86,14 @@ def go_off(world: World, timer: AutoscalerTick) -> None:
         case Act.JOIN:
             machines.join(world, timer.node)
         case Act.RECLAIM:
-            spot.reclaim_spot(world, timer.node)
+            machines.reclaim_spot(world, timer.node)
         case Act.GONE:
-            spot.remove_interrupted(world, timer)
+            machines.remove_interrupted(world, timer)
         case Act.EXPIRE:
             karpenter.expire(world, timer.node)
         case Act.PROVISION:
             if isinstance(policy, KarpenterPolicy):
-                karpenter_provisioning.provision_nodes(world, policy)
+                karpenter.provision_nodes(world, policy)
             elif isinstance(policy, AutoscalerPolicy):
                 cluster_autoscaler.scan(world, policy)
         case Act.DISRUPT:

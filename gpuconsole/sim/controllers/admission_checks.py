@@ -31,8 +31,7 @@ from gpuconsole.scheduling.kueue.provisioning.controller import (
     reconcile,
 )
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
-from gpuconsole.sim.controllers import multikueue as federation
-from gpuconsole.sim.controllers import workload_controller as lifecycle
+from gpuconsole.sim.controllers import multikueue, workload_controller
 from gpuconsole.sim.controllers.admission_plugins import DONE, Refusal
 from gpuconsole.sim.kernel import AnswerRequest
 from gpuconsole.sim.policy import Checks
@@ -47,12 +46,12 @@ def reconcile_checks(world: World, key: str) -> None:
     if workload is None:
         _give_back(world, key)
         return
-    if workload.reserved and federation.check_of(world, workload) is not None:
+    if workload.reserved and multikueue.check_of(world, workload) is not None:
         world.dispatches.setdefault(key, Dispatch())
     answered = _ask_for_capacity(world, _passed(world, workload))
     if answered is not workload:
         world.put(answered)
-    lifecycle.look(world, key)
+    workload_controller.look(world, key)
 
 
 def answer(world: World, key: str, name: str, state: str, message: str) -> Refusal:
@@ -79,7 +78,7 @@ def _passed(world: World, workload: Workload) -> Workload:
     """Set checks of controllers that are not simulated to Ready, if the policy says so."""
     if world.policy.checks is Checks.WAIT or not workload.reserved or workload.is_true(conditions.EVICTED):
         return workload
-    checks, elsewhere = workload.checks, federation.check_of(world, workload)
+    checks, elsewhere = workload.checks, multikueue.check_of(world, workload)
     for check in checks:
         known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
         answered = known is not None and (known.controller == CONTROLLER or check is elsewhere)

@@ -21,11 +21,7 @@ from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
 from gpuconsole.model.resources import GPU, Resources, is_mig
-from gpuconsole.sim.controllers import nodes
-from gpuconsole.sim.controllers import object_commands as creating
-from gpuconsole.sim.controllers import queue_commands as queues
-from gpuconsole.sim.controllers import reconcile as pod_failures
-from gpuconsole.sim.controllers import volcano_jobs as volcano
+from gpuconsole.sim.controllers import nodes, object_commands, queue_commands, reconcile, volcano_jobs
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.policy import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
@@ -34,14 +30,14 @@ from gpuconsole.sim.world import World
 def stop_queue(world: World, key: str, policy: StopPolicy) -> Refusal:
     """Hold, drain or resume a ClusterQueue (`name`) or LocalQueue (`namespace/name`); close or open a Volcano Queue."""
     queue: ClusterQueue | LocalQueue | None = world.local_queue(key) if "/" in key else world.cluster_queue(key)
-    theirs = volcano.volcano_queue(world, key)
+    theirs = volcano_jobs.volcano_queue(world, key)
     if queue is None and theirs is not None:
-        return volcano.stop(world, theirs, policy)
+        return volcano_jobs.stop(world, theirs, policy)
     if queue is None:
         return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
     if queue.stop_policy is policy:
         return NoChange(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
-    queues.set_stop_policy(world, queue, policy)
+    queue_commands.set_stop_policy(world, queue, policy)
     return DONE
 
 
@@ -67,7 +63,7 @@ def set_quota(world: World, command: SetQuota) -> Refusal:
     quota = Quota(command.nominal, borrowing, lending)
     if quota == old:
         return NoChange(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
-    queues.resize_quota(world, queue, command.flavor, command.resource, quota)
+    queue_commands.resize_quota(world, queue, command.flavor, command.resource, quota)
     return DONE
 
 
@@ -121,7 +117,7 @@ def fail_pod(world: World, key: str) -> Refusal:
     if pod.done or pod.deleted or not pod.node:
         state = pod.phase.value.lower() if pod.done else "leaving" if pod.deleted else "waiting for a node"
         return f"pod {key} is {state}; only a running pod can fail"
-    pod_failures.fail_pod(world, pod)
+    reconcile.fail_pod(world, pod)
     return DONE
 
 
@@ -170,9 +166,9 @@ def add_nodes(world: World, like: str, number: int) -> Refusal:
     names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
     for _ in range(number):
         twin = node.twin(next(names))
-        creating.create(world, replace(twin, uid=world.uid("Node", twin.name), created=world.now))
+        object_commands.create(world, replace(twin, uid=world.uid("Node", twin.name), created=world.now))
         for part in [part for part in world.state.table("resource_slices").all() if part.node == like]:
-            creating.create(world, _slice_of(part, like, twin.name))
+            object_commands.create(world, _slice_of(part, like, twin.name))
     return DONE
 
 

@@ -41,19 +41,17 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.scheduling.kueue import config as gates
-from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.autoscaling import machines as spot
-from gpuconsole.sim.controllers import admission_checks as checks
-from gpuconsole.sim.controllers import cluster_commands as cluster_orders
-from gpuconsole.sim.controllers import cluster_commands as node_orders
-from gpuconsole.sim.controllers import elastic_jobs as scaling
-from gpuconsole.sim.controllers import multikueue as federation
-from gpuconsole.sim.controllers import object_commands as copying
-from gpuconsole.sim.controllers import object_commands as creating
-from gpuconsole.sim.controllers import object_commands as deleting
-from gpuconsole.sim.controllers import queue_commands as queue_orders
-from gpuconsole.sim.controllers import workload_commands as workload_orders
+from gpuconsole.scheduling.kueue.config import KueueConfig, contradictions, refusals, remedy, resolve
+from gpuconsole.sim.autoscaling import machines
+from gpuconsole.sim.controllers import (
+    admission_checks,
+    cluster_commands,
+    elastic_jobs,
+    multikueue,
+    object_commands,
+    queue_commands,
+    workload_commands,
+)
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.controllers.workload_commands import meant
 from gpuconsole.sim.kernel import RunCommands
@@ -94,12 +92,12 @@ def _kueue(config: KueueConfig, command: Reconfigure, problems: list[str]) -> Ku
         config = kueue_config(dict(command.kueue_config), None, problems)
     if command.fair_sharing is not None:
         config = replace(config, fair_sharing=command.fair_sharing)
-    wrong = dict(gates.refusals(command.feature_gates))
-    problems.extend(f"feature gate {gate}: {why}; {gates.remedy(gate)}" for gate, why in wrong.items())
+    wrong = dict(refusals(command.feature_gates))
+    problems.extend(f"feature gate {gate}: {why}; {remedy(gate)}" for gate, why in wrong.items())
     if wrong or not command.feature_gates:
         return config
-    chosen = gates.resolve({**config.gates, **command.feature_gates})
-    problems.extend(f"feature gates: {why}" for _, why in gates.contradictions(chosen))
+    chosen = resolve({**config.gates, **command.feature_gates})
+    problems.extend(f"feature gates: {why}" for _, why in contradictions(chosen))
     return replace(config, gates=chosen)
 
 
@@ -115,66 +113,66 @@ def carry(world: World, command: Command, place: str = "") -> None:
 def _carry(world: World, command: Command, place: str) -> Refusal:
     match command:
         case Submit(objects):
-            return "; ".join(filter(None, [creating.create(world, obj) for obj in objects]))
+            return "; ".join(filter(None, [object_commands.create(world, obj) for obj in objects]))
         case Copy(key, name):
-            return copying.copy(world, key, name)
+            return object_commands.copy(world, key, name)
         case Delete(table, key):
-            return deleting.delete(world, table, key)
+            return object_commands.delete(world, table, key)
         case SetActive(key, active, cause, why):
-            return workload_orders.set_active(world, meant(world, key), active, cause, why)
+            return workload_commands.set_active(world, meant(world, key), active, cause, why)
         case Requeue(key):
-            return workload_orders.requeue(world, meant(world, key))
+            return workload_commands.requeue(world, meant(world, key))
         case SetPriority(key, priority, class_name):
-            return workload_orders.set_priority(world, meant(world, key), priority, class_name)
+            return workload_commands.set_priority(world, meant(world, key), priority, class_name)
         case MoveToQueue(key, queue):
-            return workload_orders.move(world, meant(world, key), queue)
+            return workload_commands.move(world, meant(world, key), queue)
         case SetStopPolicy(key, policy):
-            return cluster_orders.stop_queue(world, key, policy)
+            return cluster_commands.stop_queue(world, key, policy)
         case SetQuota():
-            return cluster_orders.set_quota(world, command)
+            return cluster_commands.set_quota(world, command)
         case SetWeight():
-            return queue_orders.set_weight(world, command)
+            return queue_commands.set_weight(world, command)
         case SetCohort():
-            return queue_orders.set_cohort(world, command)
+            return queue_commands.set_cohort(world, command)
         case SetPreemption():
-            return queue_orders.set_preemption(world, command)
+            return queue_commands.set_preemption(world, command)
         case SetTaint():
-            return node_orders.set_taint(world, command)
+            return cluster_commands.set_taint(world, command)
         case AddNodes(like, count):
-            return node_orders.add_nodes(world, like, count)
+            return cluster_commands.add_nodes(world, like, count)
         case Divide():
-            return node_orders.divide_gpus(world, command)
+            return cluster_commands.divide_gpus(world, command)
         case Reconfigure():
             return reconfigure(world, command)
         case Later(after, order):
             world.kernel.at(world.now + after, RunCommands((order,), place))
             return DONE
         case Cordon(name, cordoned):
-            return cluster_orders.cordon_node(world, name, cordoned)
+            return cluster_commands.cordon_node(world, name, cordoned)
         case Drain(name):
-            return cluster_orders.drain_node(world, name)
+            return cluster_commands.drain_node(world, name)
         case Edit(_, key):
             return f"{key} has no manifest that could be edited: it is simulated; change it by its own action"
         case FailNode(name):
-            return cluster_orders.fail_node(world, name)
+            return cluster_commands.fail_node(world, name)
         case RestoreNode(name):
-            return cluster_orders.restore_node(world, name)
+            return cluster_commands.restore_node(world, name)
         case InterruptSpot(name):
-            return spot.order_interruption(world, name)
+            return machines.order_interruption(world, name)
         case InCluster(name, order):
-            return federation.pass_on(world, name, order)
+            return multikueue.pass_on(world, name, order)
         case LoseCluster(name):
-            return federation.lose(world, name, True)
+            return multikueue.lose(world, name, True)
         case RestoreCluster(name):
-            return federation.lose(world, name, False)
+            return multikueue.lose(world, name, False)
         case AnswerCheck(key, name, state, message):
-            return checks.answer(world, meant(world, key), name, state, message)
+            return admission_checks.answer(world, meant(world, key), name, state, message)
         case FailPod(key):
-            return cluster_orders.fail_pod(world, key)
+            return cluster_commands.fail_pod(world, key)
         case Scale():
-            return scaling.scale(world, command)
+            return elastic_jobs.scale(world, command)
         case Finish(key):
-            return workload_orders.finish(world, key)
+            return workload_commands.finish(world, key)
         case _:
             assert_never(command)
 

@@ -8,13 +8,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
-from gpuconsole.sim.controllers import job_lifecycle as deadlines
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
-from gpuconsole.sim.controllers import pods, work, workloads
-from gpuconsole.sim.controllers import volcano_jobs as actions
-from gpuconsole.sim.controllers import volcano_jobs as groups
-from gpuconsole.sim.controllers import volcano_jobs as phases
+from gpuconsole.sim.controllers import job_lifecycle, pods, volcano_jobs, work, workloads
 from gpuconsole.sim.controllers.batch_job import BACKOFF_EXCEEDED, JobEnding
 from gpuconsole.sim.kernel import Deadline, WorkEnds
 from gpuconsole.sim.world import RunningGroup, World
@@ -34,9 +28,9 @@ def complete(world: World, group: RunningGroup, *, ordered: bool = False) -> Non
     """
     job = world.job(group.job) if group.job else None
     if job is not None and job.volcano is not None and not group.workload:
-        ran = phases.complete_work(world, job)
+        ran = volcano_jobs.complete_work(world, job)
         if not ran or (ordered and not all(pod.done for pod in pods.pods_of(world, group))):
-            actions.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
+            volcano_jobs.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
         return
     members = pods.pods_of(world, group)
     _dismiss_followers(world, job, members)
@@ -64,10 +58,10 @@ def conclude(world: World, group: RunningGroup, verdict: JobEnding) -> None:
 
 def time_is_up(world: World, timer: Deadline) -> None:
     """Fail a job that exceeded its activeDeadlineSeconds."""
-    job = deadlines.job_over_deadline(world, timer)
+    job = job_lifecycle.job_over_deadline(world, timer)
     group = None if job is None else next((c for c in world.groups.values() if c.job == job.key), None)
     if group is not None:
-        conclude(world, group, JobEnding(False, "DeadlineExceeded", deadlines.DEADLINE_EXCEEDED))
+        conclude(world, group, JobEnding(False, "DeadlineExceeded", job_lifecycle.DEADLINE_EXCEEDED))
 
 
 def give_up(world: World, group: RunningGroup) -> None:
@@ -79,9 +73,9 @@ def give_up(world: World, group: RunningGroup) -> None:
 
 def finish_waiting(world: World, workload: Workload) -> None:
     """Finish a pending workload, which has no pods."""
-    jobphases.mark_phase(world, workload.owner, JobPhase.SUCCEEDED)
+    job_lifecycle.mark_phase(world, workload.owner, JobPhase.SUCCEEDED)
     workloads.finish(world, workload, "Succeeded", workloads.SUCCEEDED)
-    ttl_after_finished.retire_later(world, (world.workload(workload.key), world.job(workload.owner)))
+    job_lifecycle.retire_later(world, (world.workload(workload.key), world.job(workload.owner)))
 
 
 def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> None:
@@ -97,7 +91,7 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
     if job is not None:
         world.drop(Job, job.key)
         if job.volcano is not None:
-            groups.drop_group(world, job)
+            volcano_jobs.drop_group(world, job)
     if workload is not None:
         queue, priority, amount = workload.cluster_queue, workload.priority, world.devices.of_workload(workload)
         world.drop(Workload, key)
@@ -136,7 +130,7 @@ def _finish(
     loss: work.WorkLoss = work.NOTHING,
 ) -> None:
     job = group.job
-    jobphases.mark_phase(world, job, phase)
+    job_lifecycle.mark_phase(world, job, phase)
     workload = world.workload(group.workload) if group.workload else None
     if workload is not None:
         workloads.finish(world, workload, reason, message)
@@ -155,6 +149,6 @@ def _finish(
             cost=loss.cost,
             **world.devices.requested(members),
         )
-    present = ttl_after_finished.pods_left(world, world.job(job), members)
-    ttl_after_finished.retire_later(world, (world.workload(group.workload), world.job(job), *present))
-    ttl_after_finished.retire_when_due(world, world.job(job), (world.workload(group.workload), *present))
+    present = job_lifecycle.pods_left(world, world.job(job), members)
+    job_lifecycle.retire_later(world, (world.workload(group.workload), world.job(job), *present))
+    job_lifecycle.retire_when_due(world, world.job(job), (world.workload(group.workload), *present))

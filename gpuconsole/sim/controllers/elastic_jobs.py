@@ -15,10 +15,7 @@ from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
 from gpuconsole.scheduling.kueue.podset import ELASTIC, reclaim
-from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
-from gpuconsole.sim.controllers import jobs, pods, work, workloads
-from gpuconsole.sim.controllers import workload_commands as orders
-from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import job_lifecycle, jobs, pods, work, workload_commands, workloads
 from gpuconsole.sim.controllers.admission_plugins import DONE, Refusal
 from gpuconsole.sim.world import World
 
@@ -84,7 +81,7 @@ def _end(world: World, ending: slices.Ending) -> None:
     if group is not None:
         pods.remove(world, pods.pods_of(world, group), ending.reason, ending.message)
         world.dirty[group.key] = None
-    ttl_after_finished.retire_later(world, (world.workload(ending.workload.key),))
+    job_lifecycle.retire_later(world, (world.workload(ending.workload.key),))
 
 
 def reconcile_evicted_slices(world: World, key: str) -> None:
@@ -121,7 +118,9 @@ def _job(world: World, key: str) -> Job | None:
     kinds = ("Job", "Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService")
     found = (world.job(f"{kind}/{key}") for kind in kinds)
     return (
-        world.job(key) or next((job for job in found if job is not None), None) or orders.volcano_job_named(world, key)
+        world.job(key)
+        or next((job for job in found if job is not None), None)
+        or workload_commands.volcano_job_named(world, key)
     )
 
 
@@ -135,7 +134,7 @@ def _scale_groups(world: World, job: Job, rules: GroupRules, order: Scale) -> Re
 
 def _resize(world: World, before: Job, job: Job) -> Refusal:
     if job.volcano is not None:
-        return orders.scaled_volcano_job(world, before, job)
+        return workload_commands.scaled_volcano_job(world, before, job)
     managed = jobs.managed(world, job)
     if jobs.makes_jobs(world, job):
         world.put(job)
@@ -198,4 +197,4 @@ def _wait(world: World, workload: Workload, reason: str, message: str) -> None:
     world.put(conditions.refuse(workload, shown, message, world.now, granular=world.granular))
     current = world.workload(workload.key)
     if current is not None and reason == "Pending":
-        queue_conditions.record_obstacle(world, current)
+        workloads.record_obstacle(world, current)

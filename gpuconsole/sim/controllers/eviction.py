@@ -1,7 +1,7 @@
 """Eviction of Workloads: evicted, released when their job is no longer active, requeued after a backoff.
 
 When a job is no longer active depends on its kind (Kueue: job reconciler and `IsActive` of each integration; see
-`model.jobs.quota_release`). Terminating pods still occupy their nodes then, as kube-scheduler counts them.
+`model.jobs.workloads`). Terminating pods still occupy their nodes then, as kube-scheduler counts them.
 """
 
 from msgspec.structs import replace
@@ -9,17 +9,13 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import HistoryEventKind, Preempt, PreemptionRule, PreemptionTrace
 from gpuconsole.model.job import BatchRules, JobPhase
-from gpuconsole.model.jobs import workloads as quota_release
-from gpuconsole.model.jobs.workloads import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
+from gpuconsole.model.jobs.workloads import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease, quota_release
+from gpuconsole.model.jobs.workloads import starts_before_old_pods_end as kind_starts_before_old_pods_end
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import pods, work
-from gpuconsole.sim.controllers import workloads as queue_conditions
-from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.controllers import job_lifecycle, pods, work, workloads
 from gpuconsole.sim.controllers.workloads import tell
 from gpuconsole.sim.kernel import BackoffEnds, Release
 from gpuconsole.sim.run_times import Step
@@ -65,10 +61,10 @@ def evict(
     if stored is not None:
         workload = replace(workload, done=stored.done)
     evicted = conditions.evict(workload, reason, message, world.now, rule, cause=cause)
-    world.put(queue_conditions.with_pods_not_ready(evicted, world.now))
+    world.put(workloads.with_pods_not_ready(evicted, world.now))
     names = {
         "by": by.key if by is not None else "",
-        "by_queue": queue_conditions.cluster_queue_of(world, by) if by is not None else "",
+        "by_queue": workloads.cluster_queue_of(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
         "message": message,
         "lost_gpu_seconds": loss.gpu_seconds,
@@ -76,7 +72,7 @@ def evict(
     }
     if rule is not None:
         config = world.policy.kueue or DEFAULT
-        made_room = recorder_events.preempted_events(message, workload, by, config) if by is not None else ()
+        made_room = apply_decisions.preempted_events(message, workload, by, config) if by is not None else ()
         tell(
             world,
             HistoryEventKind.PREEMPTED,
@@ -87,12 +83,12 @@ def evict(
             **names,
         )
     marked = evicted.condition(conditions.EVICTED)
-    kueue_event = recorder_events.evicted_event(workload, reason, message, cause)
+    kueue_event = apply_decisions.evicted_event(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason
     tell(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(kueue_event,), **names)
     if workload.checks:
         world.unchecked[workload.key] = None
-    jobphases.mark_phase(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
+    job_lifecycle.mark_phase(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
     if not workload.cluster and not workload.parent:
         _stop(world, workload, message, was_ready=was_ready)
 
@@ -144,7 +140,7 @@ def kind_of(workload: Workload) -> str:
 
 def _rule(world: World, kind: str, *, was_ready: bool = True) -> QuotaRelease:
     config = world.policy.kueue or DEFAULT
-    return quota_release.quota_release(kind, fast_release=config.enabled(FAST_RELEASE_GATE), was_ready=was_ready)
+    return quota_release(kind, fast_release=config.enabled(FAST_RELEASE_GATE), was_ready=was_ready)
 
 
 def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
@@ -193,7 +189,7 @@ def release(world: World, key: str) -> None:
     group = world.groups.get(key)
     if group is not None and starts_before_old_pods_end(world, workload):
         pods.leave_behind(world, group)
-    released = queue_conditions.with_pods_not_ready(
+    released = workloads.with_pods_not_ready(
         conditions.release(workload, world.now, granular=world.granular), world.now
     )
     if conditions.is_deactivated(released) and released.active:
@@ -204,18 +200,18 @@ def release(world: World, key: str) -> None:
     else:
         released = _rested(world, released)
     world.put(released)
-    requeue_after.watch_requeue(world, released)
+    workloads.watch_requeue(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
         latency = conditions.eviction_latency(workload, released, world.now)
         _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
-    queue_conditions.record_obstacle(world, released)
+    workloads.record_obstacle(world, released)
 
 
 def starts_before_old_pods_end(world: World, workload: Workload) -> bool:
     """True if the job would restart while its old pods still terminate."""
     job = world.job(workload.owner) if workload.owner else None
     failed_only = job is not None and isinstance(job.rules, BatchRules) and job.rules.replaces_failed
-    return quota_release.starts_before_old_pods_end(kind_of(workload), replaces_failed_only=failed_only)
+    return kind_starts_before_old_pods_end(kind_of(workload), replaces_failed_only=failed_only)
 
 
 def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span = 0) -> None:
@@ -247,5 +243,5 @@ def backoff_ends(world: World, timer: BackoffEnds) -> None:
         return
     rested = _rested(world, workload)
     world.put(rested)
-    _tell_requeued(world, rested, queue_conditions.cluster_queue_of(world, rested))
-    queue_conditions.record_obstacle(world, rested)
+    _tell_requeued(world, rested, workloads.cluster_queue_of(world, rested))
+    workloads.record_obstacle(world, rested)

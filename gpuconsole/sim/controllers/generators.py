@@ -16,9 +16,7 @@ from gpuconsole.model.jobs.workloads import LWS_GROUP, POD, workload_of
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import admission_plugins as quotas
-from gpuconsole.sim.controllers import completion, jobs, pods
-from gpuconsole.sim.controllers import jobs as cron
+from gpuconsole.sim.controllers import admission_plugins, completion, jobs, pods
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
 
@@ -116,35 +114,35 @@ def cron_due(world: World, timer: CronDue) -> None:
     job = world.job(timer.job)
     if job is not None and job.uid == timer.uid and not job.suspended:
         world.parents[job.key] = None
-        cron.arm_cron(world, job)
+        jobs.arm_cron(world, job)
 
 
 def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> None:
     """Create the Job that is due, and delete those beyond the history limit."""
-    for old in cron.surplus_runs(rules, children):
+    for old in jobs.surplus_runs(rules, children):
         delete_child(world, old)
     active = [child for child in children if not child.ended]
-    scheduled = None if job.suspended else cron.latest_run(job, rules, world.now)
+    scheduled = None if job.suspended else jobs.latest_run(job, rules, world.now)
     if scheduled is None:
         return
-    if cron.is_run_held_back(rules, active):
-        if cron.skips_missed_runs(rules):
-            world.put(cron.with_skipped_run(job, rules, scheduled))
+    if jobs.is_run_held_back(rules, active):
+        if jobs.skips_missed_runs(rules):
+            world.put(jobs.with_skipped_run(job, rules, scheduled))
         return
-    for earlier in cron.replaced_runs(rules, active):
+    for earlier in jobs.replaced_runs(rules, active):
         delete_child(world, earlier)
     name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
-    made = cron.job_for_run(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
+    made = jobs.job_for_run(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
     # If a quota refuses it, its time stays open, and is tried again when another Job of the CronJob ends or is deleted.
     if _is_refused(world, job, made):
         return
-    world.put(cron.with_created_run(job, rules, scheduled))
+    world.put(jobs.with_created_run(job, rules, scheduled))
     jobs.create_job(world, made)
 
 
 def _is_refused(world: World, parent: Job, child: Job) -> bool:
     """True if a ResourceQuota refuses a job to be created; its creator records an event."""
-    refusal = quotas.quota_refusal(world, child)
+    refusal = admission_plugins.quota_refusal(world, child)
     if refusal:
         message = f"Error creating job: {refusal}"
         world.tell(HistoryEventKind.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)

@@ -18,7 +18,7 @@ from gpuconsole.model.job import BatchRules, Job, JobPhase, LaunchRules, TrainRu
 from gpuconsole.model.jobs.batch import count_numbers
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import pods as pod_groups
+from gpuconsole.sim.controllers import pods
 from gpuconsole.sim.kernel import Deadline, Retire
 from gpuconsole.sim.world import World
 
@@ -124,4 +124,4 @@ def mark_phase(world: World, key: str, phase: JobPhase, *, suspended: bool = Fal
     finished = world.now if ended else 0
     world.put(replace(job, phase=phase, suspended=suspended, started=started, finished=finished))
     if ended:
-        pod_groups.release_ray_group(world, job)
+        pods.release_ray_group(world, job)

@@ -26,8 +26,7 @@ from gpuconsole.model.job import (
     TrainingRuntime,
     TrainRules,
 )
-from gpuconsole.model.jobs import applications as spark
-from gpuconsole.model.jobs import workload_of
+from gpuconsole.model.jobs import applications, workload_of
 from gpuconsole.model.jobs.kubeflow import with_runtime_pods
 from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, GROUPS, QUEUE, without_topology
 from gpuconsole.model.labels import NAMESPACE_NAME, Toleration
@@ -37,10 +36,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import QUEUE_LABEL
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
-from gpuconsole.sim.controllers import admission_plugins as quotas
-from gpuconsole.sim.controllers import job_lifecycle as deadlines
-from gpuconsole.sim.controllers import pods, workloads
-from gpuconsole.sim.controllers import volcano_jobs as actions
+from gpuconsole.sim.controllers import admission_plugins, job_lifecycle, pods, volcano_jobs, workloads
 from gpuconsole.sim.controllers.admission_plugins import (
     DONE,
     Refusal,
@@ -179,7 +175,7 @@ def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now
         queue=rules.queue,
         workload_priority_class=rules.priority_class,
         pod_sets=parent.pod_sets,
-        rules=rules.batch if rules.makes == "Job" else spark.RULES if rules.makes == _SPARK else None,
+        rules=rules.batch if rules.makes == "Job" else applications.RULES if rules.makes == _SPARK else None,
         min_available=None if rules.volcano is None else rules.volcano.min_available,
         volcano=rules.volcano,
         duration=parent.duration,
@@ -302,7 +298,7 @@ def stand_for(world: World, job: Job, since: Time = 0) -> None:
         return
     workload = workload_for(world, job)
     workload = replace(workload, created=since or workload.created)
-    if refusal := quotas.quota_refusal(world, workload):
+    if refusal := admission_plugins.quota_refusal(world, workload):
         # Kueue writes no event of it, only a line of its log ("Handling job with no workload").
         if job.created == world.now:
             world.tell(HistoryEventKind.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
@@ -336,9 +332,9 @@ def workload_for(world: World, job: Job) -> Workload:
 def start_unmanaged(world: World, job: Job) -> None:
     """Create the pods of a job without a Workload; those of Volcano Jobs are left to Volcano's controller."""
     if job.volcano is not None:
-        actions.start(world, job)
+        volcano_jobs.start(world, job)
         return
-    deadlines.begin_deadline(world, job.key)
+    job_lifecycle.begin_deadline(world, job.key)
     if job.solo:
         pods.form(world, RunningGroup(key=job.key, job=job.key, solo=True), ())
         return

@@ -31,10 +31,7 @@ from gpuconsole.scheduling.kueue.multikueue.group import (
     incremental,
     step,
 )
-from gpuconsole.sim.controllers import eviction, workloads
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import workloads as queue_conditions
-from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.controllers import eviction, job_lifecycle, workloads
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.kernel import SyncWorkerClusters
 from gpuconsole.sim.run_times import draw
@@ -133,7 +130,9 @@ def _settings(world: World) -> MultiKueueSettings:
 
 def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
     if moves.finish is not None:
-        jobphases.mark_phase(world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED)
+        job_lifecycle.mark_phase(
+            world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED
+        )
         workloads.finish(world, local, *moves.finish)
         return True
     if moves.check is not None:
@@ -247,12 +246,12 @@ def _mirror(world: World, key: str) -> bool:
     if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
         return False
     if not copy.is_true("PodsReady"):
-        waiting = queue_conditions.with_pods_not_ready(local, world.now)
+        waiting = workloads.with_pods_not_ready(local, world.now)
         world.put(waiting)
-        requeue_after.watch_requeue(world, waiting)
+        workloads.watch_requeue(world, waiting)
         return True
-    world.put(queue_conditions.with_pods_ready(local, world.now))
-    jobphases.mark_phase(world, local.owner, JobPhase.RUNNING)
+    world.put(workloads.with_pods_ready(local, world.now))
+    job_lifecycle.mark_phase(world, local.owner, JobPhase.RUNNING)
     world.tell(
         HistoryEventKind.STARTED,
         workload=key,

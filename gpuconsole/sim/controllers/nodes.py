@@ -7,10 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import NODE_LOST, Node, Pod
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.sim.controllers import completion, pods, work
-from gpuconsole.sim.controllers import work as running
-from gpuconsole.sim.controllers import workloads as queue_conditions
-from gpuconsole.sim.controllers import workloads as requeue_after
+from gpuconsole.sim.controllers import completion, pods, work, workloads
 from gpuconsole.sim.world import World, running_group_key
 
 DELETED = "Deleted"
@@ -106,7 +103,7 @@ def evict_pod(
 
 def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
     """Count a lost pod as a failure of its Job, unless its podFailurePolicy ignores disruptions."""
-    verdict = running.count_failure(world, pod, None, disrupted=disrupted)
+    verdict = work.count_failure(world, pod, None, disrupted=disrupted)
     group = world.groups.get(running_group_key(pod))
     if verdict is not None and group is not None:
         completion.conclude(world, group, verdict)
@@ -122,10 +119,10 @@ def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.WorkLoss:
     loss = work.interrupt(world, running_group_key(pod), notice, pod=pod)
     workload = world.workload(pod.workload) if pod.workload else None
     if workload is not None and not workload.finished:
-        waiting = queue_conditions.with_pods_not_ready(workload, world.now)
+        waiting = workloads.with_pods_not_ready(workload, world.now)
         if waiting is not workload:
             world.put(waiting)
-            requeue_after.watch_requeue(world, waiting)
+            workloads.watch_requeue(world, waiting)
     return loss
 
 

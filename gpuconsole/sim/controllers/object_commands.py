@@ -24,13 +24,18 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload, anew
-from gpuconsole.sim import run_times as arrivals
-from gpuconsole.sim.controllers import admission_checks as active_checks
-from gpuconsole.sim.controllers import admission_plugins as quotas
-from gpuconsole.sim.controllers import completion, jobs, nodes, pods, work
-from gpuconsole.sim.controllers import pods as pod_groups
-from gpuconsole.sim.controllers import queue_commands as queues
-from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim import run_times
+from gpuconsole.sim.controllers import (
+    admission_checks,
+    admission_plugins,
+    completion,
+    jobs,
+    nodes,
+    pods,
+    queue_commands,
+    work,
+    workloads,
+)
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.controllers.jobs import missing_runtime
 from gpuconsole.sim.controllers.volcano_jobs import new_job_refusal
@@ -62,11 +67,11 @@ def _unwanted(world: World, obj: Job | Workload | Pod) -> Refusal:
     match obj:
         case Job():
             wanted = new_job_refusal(world, obj) if obj.volcano is not None else missing_runtime(world, obj)
-            return wanted or quotas.quota_refusal(world, obj)
+            return wanted or admission_plugins.quota_refusal(world, obj)
         case Pod():
-            return quotas.quota_refusal(world, obj)
+            return admission_plugins.quota_refusal(world, obj)
         case Workload():
-            return quotas.quota_refusal(world, obj)
+            return admission_plugins.quota_refusal(world, obj)
 
 
 def _taken(world: World, obj: Job | Workload | Pod) -> Refusal:
@@ -96,7 +101,11 @@ def _configure(world: World, obj: Object) -> Refusal:
         jobs.ensure_namespace(world, obj.namespace)
     known = world.state.get(type(obj), obj.key)
     new = known is None
-    if new and isinstance(obj, PersistentVolumeClaim | ResourceClaim) and (no := quotas.quota_refusal(world, obj)):
+    if (
+        new
+        and isinstance(obj, PersistentVolumeClaim | ResourceClaim)
+        and (no := admission_plugins.quota_refusal(world, obj))
+    ):
         return no
     obj = obj if known is None else _applied(known, obj)
     if obj == known:
@@ -111,22 +120,22 @@ def _configure(world: World, obj: Object) -> Refusal:
             )
         case ClusterQueue(name=name):
             world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
-            queues.recheck(world, obj)
+            queue_commands.recheck(world, obj)
         case LocalQueue(cluster_queue=name):
             world.tell(
                 HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=obj.key
             )
-            queues.recheck(world, obj)
+            queue_commands.recheck(world, obj)
         case Cohort(name=name):
             world.tell(HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
-            queues.recheck_all(world)
+            queue_commands.recheck_all(world)
         case AdmissionCheck() | ProvisioningRequestConfig():
-            active_checks.refresh_active_checks(world)
-            queues.recheck_all(world)
+            admission_checks.refresh_active_checks(world)
+            queue_commands.recheck_all(world)
         case SchedulingWorkload():
-            pod_groups.ensure_waiting_pod_groups(world, obj)
+            pods.ensure_waiting_pod_groups(world, obj)
         case ResourceFlavor() | Topology():
-            queues.recheck_all(world)
+            queue_commands.recheck_all(world)
         case _:
             pass
     return DONE
@@ -216,8 +225,8 @@ def delete(world: World, table: str, key: str) -> Refusal:
             return _delete_queue(world, obj)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
             world.drop(kind, key)
-            active_checks.refresh_active_checks(world)
-            queues.recheck_all(world)
+            admission_checks.refresh_active_checks(world)
+            queue_commands.recheck_all(world)
         case _:
             world.drop(kind, key)
     return DONE
@@ -264,17 +273,17 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
 
 def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
     """Delete a queue once no workload holds quota through it (Kueue keeps it by a finalizer until then)."""
-    holding = queues.holders(world, queue)
+    holding = queue_commands.holders(world, queue)
     if holding:
         some = ", ".join(sorted(workload.key for workload in holding)[:3])
         who = "1 workload holds" if len(holding) == 1 else f"{len(holding)} workloads hold"
         return f"{who} quota through {queue.name} ({some}); drain it first"
-    waiting = queues.waiting_in(world, queue)
+    waiting = queue_commands.waiting_in(world, queue)
     world.drop(type(queue), queue.key)
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
     for workload in waiting:
-        queue_conditions.record_obstacle(world, workload)
+        workloads.record_obstacle(world, workload)
     return DONE
 
 
@@ -282,7 +291,7 @@ def open_arrival_streams(world: World) -> None:
     """Submit the jobs present at the start, and set the timer of each stream's first arrival."""
     for index, stream in enumerate(world.policy.arrivals):
         for number in range(1, stream.at_start + 1):
-            create(world, arrivals.job(stream, world.seed, number))
+            create(world, run_times.job(stream, world.seed, number))
         _await(world, index, stream.at_start + 1, world.now + stream.first)
 
 
@@ -292,7 +301,7 @@ def continue_arrival_streams(world: World, history: Iterable[HistoryEvent]) -> N
     known |= {line.workload: line.time for line in history if line.what is HistoryEventKind.SUBMITTED}
     for index, stream in enumerate(world.policy.arrivals):
         came = [
-            (number, time) for key, time in known.items() if (number := arrivals.number_of(stream, key)) is not None
+            (number, time) for key, time in known.items() if (number := run_times.number_of(stream, key)) is not None
         ]
         last, time = max(came, default=(stream.at_start, world.now))
         first = stream.first if came and last <= stream.at_start else 0
@@ -302,7 +311,7 @@ def continue_arrival_streams(world: World, history: Iterable[HistoryEvent]) -> N
 def submit_arrival(world: World, timer: Arrive) -> None:
     """Submit the job of an arrival."""
     stream = world.policy.arrivals[timer.stream]
-    create(world, arrivals.job(stream, world.seed, timer.number))
+    create(world, run_times.job(stream, world.seed, timer.number))
     _await(world, timer.stream, timer.number + 1, world.now)
 
 
@@ -312,6 +321,6 @@ def redraw_arrival(world: World, timer: Arrive) -> None:
 
 
 def _await(world: World, index: int, number: int, after: Time) -> None:
-    time = arrivals.next_arrival(world.policy.arrivals[index], world.seed, number, after)
+    time = run_times.next_arrival(world.policy.arrivals[index], world.seed, number, after)
     if time is not None:
         world.kernel.at(max(time, world.now), Arrive(index, number))

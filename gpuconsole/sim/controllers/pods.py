@@ -18,7 +18,7 @@ from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
-from gpuconsole.sim.controllers import admission_plugins as quotas
+from gpuconsole.sim.controllers import admission_plugins
 from gpuconsole.sim.kernel import PodsGone
 from gpuconsole.sim.world import RunningGroup, World, first_group_phase, is_member, running_group_key
 
@@ -101,12 +101,12 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
 
     Its controller tries again when the quotas have room.
     """
-    admitted, message = quotas.admitted_pods(world, pods)
+    admitted, message = admission_plugins.admitted_pods(world, pods)
     ensure_pod_groups(world, admitted)
     for pod in admitted:
         world.put(pod)
     group = world.groups[key]
-    noted = quotas.note_refusal(world, group, len(pods) - len(admitted), message)
+    noted = admission_plugins.note_refusal(world, group, len(pods) - len(admitted), message)
     if noted is not group:
         world.put_group(noted)
     if message and message != group.refusal:

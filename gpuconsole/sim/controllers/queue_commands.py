@@ -22,8 +22,7 @@ from gpuconsole.model.queues import (
     StopPolicy,
 )
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import workload_controller as lifecycle
-from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import workload_controller, workloads
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.world import World
 
@@ -34,9 +33,9 @@ def set_stop_policy(world: World, queue: ClusterQueue | LocalQueue, policy: Stop
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
     for workload in waiting_in(world, queue):
-        lifecycle.restart(world, workload)
+        workload_controller.restart(world, workload)
     for workload in sorted(holders(world, queue), key=lambda held: held.key):
-        lifecycle.look(world, workload.key)
+        workload_controller.look(world, workload.key)
     recheck(world, queue)
 
 
@@ -53,7 +52,7 @@ def resize_quota(world: World, queue: ClusterQueue, flavor: str, resource: str, 
 def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
     """Recheck the pending workloads of a queue that was created, changed or deleted."""
     for workload in waiting_in(world, queue):
-        queue_conditions.record_obstacle(world, workload)
+        workloads.record_obstacle(world, workload)
 
 
 def recheck_all(world: World) -> None:

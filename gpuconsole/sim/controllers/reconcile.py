@@ -22,19 +22,22 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_job
-from gpuconsole.sim.controllers import admission_checks as checks
-from gpuconsole.sim.controllers import admission_plugins as quotas
-from gpuconsole.sim.controllers import batch_job as progress
-from gpuconsole.sim.controllers import batch_job as specs
-from gpuconsole.sim.controllers import completion, eviction, nodes, pods, work
-from gpuconsole.sim.controllers import generators as children
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import tas as node_health
-from gpuconsole.sim.controllers import volcano_jobs as actions
-from gpuconsole.sim.controllers import volcano_jobs as members
-from gpuconsole.sim.controllers import work as running
-from gpuconsole.sim.controllers import workload_controller as families
-from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import (
+    admission_checks,
+    admission_plugins,
+    batch_job,
+    completion,
+    eviction,
+    generators,
+    job_lifecycle,
+    nodes,
+    pods,
+    tas,
+    volcano_jobs,
+    work,
+    workload_controller,
+    workloads,
+)
 from gpuconsole.sim.controllers.batch_job import job_pods, workload_pods
 from gpuconsole.sim.kernel import Release, Restart
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
@@ -45,7 +48,7 @@ def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | 
     present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
-        verdict = progress.verdict(job, rules, parallelism_limit(job, workload), len(present))
+        verdict = batch_job.verdict(job, rules, parallelism_limit(job, workload), len(present))
         if verdict is not None:
             completion.conclude(world, group, verdict)
             return
@@ -93,10 +96,10 @@ def _fill(
 def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
     if isinstance(job.rules, BatchRules):
         active = {pod.index for pod in present}
-        pieces = progress.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
-        return list(specs.pods_for(world, job, workload, pieces)) if pieces else []
+        pieces = batch_job.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
+        return list(batch_job.pods_for(world, job, workload, pieces)) if pieces else []
     there = {(pod.pod_set, pod.index) for pod in present}
-    wanted = specs.pods_for(world, job, workload)
+    wanted = batch_job.pods_for(world, job, workload)
     if isinstance(job.rules, ReplicaRules) and job.rules.ordered:
         return _next_in_order(wanted, there, present)
     return [pod for pod in wanted if (pod.pod_set, pod.index) not in there]
@@ -116,7 +119,7 @@ def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: 
 def _begin_job(world: World, group: RunningGroup, workload: Workload | None) -> None:
     """Start the job when its first pods run."""
     world.groups[group.key] = replace(group, start=world.now)
-    jobphases.mark_phase(world, group.job, JobPhase.RUNNING)
+    job_lifecycle.mark_phase(world, group.job, JobPhase.RUNNING)
     members = [pod for pod in pods.pods_of(world, group) if pod.started and not pod.done]
     world.tell(
         HistoryEventKind.STARTED,
@@ -134,12 +137,12 @@ def _note_ready(world: World, group: RunningGroup, workload: Workload | None, jo
     if workload is None or workload.is_true(PODS_READY) or not group.started:
         return
     done = (
-        progress.finished(job, progress.pieces(job.rules, parallelism_limit(job, workload)))
+        batch_job.finished(job, batch_job.pieces(job.rules, parallelism_limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
     if group.started + done >= parallelism_limit(job, workload):
-        world.put(queue_conditions.with_pods_ready(workload, world.now))
+        world.put(workloads.with_pods_ready(workload, world.now))
 
 
 _FIRST_BACKOFF = 10 * SECOND
@@ -153,30 +156,30 @@ def settle(world: World) -> Steps[None]:
         or world.parents or world.uncounted
     ):  # fmt: skip
         if world.changes or world.requests:
-            actions.proceed(world)
+            volcano_jobs.proceed(world)
             continue
         if world.suspects:
             name = next(iter(world.suspects))
             del world.suspects[name]
-            node_health.look(world, name)
+            tas.look(world, name)
             continue
         if world.unchecked:
             key = next(iter(world.unchecked))
             del world.unchecked[key]
-            checks.reconcile_checks(world, key)
+            admission_checks.reconcile_checks(world, key)
             continue
         if world.families:
             key = next(iter(world.families))
             del world.families[key]
-            families.reconcile_family(world, key)
+            workload_controller.reconcile_family(world, key)
             continue
         if world.parents:
             key = next(iter(world.parents))
             del world.parents[key]
-            children.reconcile_children(world, key)
+            generators.reconcile_children(world, key)
             continue
         if not world.dirty:
-            quotas.recount_quotas(world)
+            admission_plugins.recount_quotas(world)
             continue
         key = next(iter(world.dirty))
         del world.dirty[key]
@@ -243,9 +246,9 @@ def _is_halted(workload: Workload | None, job: Job | None) -> bool:
 
 def _replaced(world: World, job: Job | None) -> bool:
     """Delete a lost replica of a Deployment with its Workload: another pod replaces it."""
-    if job is None or not children.is_replica(job):
+    if job is None or not generators.is_replica(job):
         return False
-    children.delete_child(world, job)
+    generators.delete_child(world, job)
     return True
 
 
@@ -256,7 +259,7 @@ def _recreates(job: Job) -> bool:
 
 def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
     """Volcano's controller creates and deletes the pods; their work continues while enough of them run."""
-    group = members.recount_pods(world, job, group)
+    group = volcano_jobs.recount_pods(world, job, group)
     if group.start is None and group.started >= group.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
         _begin(world, group, None)
 
@@ -264,7 +267,7 @@ def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
 def _all_ready(world: World, workload: Workload) -> None:
     """Mark the Workload ready when the pods added by a scale-up run, too."""
     if not workload.is_true(PODS_READY):
-        world.put(queue_conditions.with_pods_ready(workload, world.now))
+        world.put(workloads.with_pods_ready(workload, world.now))
 
 
 def _orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -> bool:
@@ -308,8 +311,8 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
     waited = 0
     if workload is not None:
         waited = world.now - queued_since(workload)
-        world.put(queue_conditions.with_pods_ready(workload, world.now))
-    jobphases.mark_phase(world, group.job, JobPhase.RUNNING)
+        world.put(workloads.with_pods_ready(workload, world.now))
+    job_lifecycle.mark_phase(world, group.job, JobPhase.RUNNING)
     members = pods.pods_of(world, group)
     world.tell(
         HistoryEventKind.STARTED,
@@ -347,7 +350,7 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
     key = running_group_key(pod)
     group = world.groups.get(key)
     if group is not None and group.solo:
-        verdict = running.count_failure(world, pod, exit_code)
+        verdict = work.count_failure(world, pod, exit_code)
         if verdict is not None:
             completion.conclude(world, group, verdict)
             return
@@ -367,6 +370,6 @@ def restart_pods(world: World, timer: Restart) -> None:
     group = world.groups.get(timer.group)
     job = world.job(group.job) if group is not None and group.job else None
     if job is not None and job.volcano is not None:
-        actions.ask(world, request_of_job(job))
+        volcano_jobs.ask(world, request_of_job(job))
     if group is not None:
         world.dirty[timer.group] = None

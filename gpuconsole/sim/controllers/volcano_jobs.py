@@ -63,9 +63,7 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     task_of_pod,
     tasks_of,
 )
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import job_lifecycle as ttl_after_finished
-from gpuconsole.sim.controllers import pods, work
+from gpuconsole.sim.controllers import job_lifecycle, pods, work
 from gpuconsole.sim.controllers.admission_plugins import DONE, Refusal, defaulted_sets, pod_priority
 from gpuconsole.sim.controllers.pods import create
 from gpuconsole.sim.kernel import ActLater, Restart, Retire
@@ -308,12 +306,12 @@ def reach_phase(world: World, job: Job) -> None:
             reason="Aborted",
             message="the job is aborted until it is resumed",
         )
-        jobphases.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
+        job_lifecycle.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
     elif phase is VolcanoPhase.RUNNING:
         # The job is marked as running only when its work begins.
         world.dirty[job.key] = None
     else:
-        jobphases.mark_phase(world, job.key, job_phase(phase))
+        job_lifecycle.mark_phase(world, job.key, job_phase(phase))
 
 
 def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
@@ -329,7 +327,7 @@ def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
     )
-    jobphases.mark_phase(world, job.key, job_phase(job.volcano_status.phase))
+    job_lifecycle.mark_phase(world, job.key, job_phase(job.volcano_status.phase))
     _clean_up_later(world, job, members)
 
 
@@ -338,7 +336,7 @@ def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
     ended = world.job(job.key)
     ttl = spec_of(job).ttl
     if ttl is None:
-        ttl_after_finished.retire_later(world, (ended, *members))
+        job_lifecycle.retire_later(world, (ended, *members))
         return
     pods_too = tuple((TABLES[Pod], pod.key, pod.uid) for pod in members)
     world.kernel.at(world.now + ttl, Retire((*pods_too, (TABLES[Job], job.key, job.uid))))

@@ -28,8 +28,7 @@ from gpuconsole.model.storage import (
 )
 from gpuconsole.scheduling.devices.dra_inventory import claim_keys
 from gpuconsole.scheduling.kube.volumes import Storage, claim_name, is_bound, match
-from gpuconsole.sim.controllers import admission_plugins as quotas
-from gpuconsole.sim.controllers import volcano_jobs as jobs_claims
+from gpuconsole.sim.controllers import admission_plugins, volcano_jobs
 from gpuconsole.sim.world import World
 
 ZONE = "topology.kubernetes.io/zone"
@@ -56,7 +55,7 @@ def provide_volumes(world: World) -> None:
         if pod.template.volumes and not pod.done:
             _make_claims(world, pod)
     claims = list(world.state.table("persistent_volume_claims").all())
-    world.requests += jobs_claims.tidy_claims(world)
+    world.requests += volcano_jobs.tidy_claims(world)
     _release(world)
     current = (world.state.get(PersistentVolumeClaim, claim.key) for claim in claims)
     waiting = [claim for claim in current if claim is not None and not is_bound(claim)]
@@ -98,10 +97,10 @@ def _make_claims(world: World, pod: Pod) -> None:
             access_modes=volume.access_modes,
             pod=pod.key,
         )
-        refusal = quotas.quota_refusal(world, claim)
+        refusal = admission_plugins.quota_refusal(world, claim)
         if refusal:
             text = f"create PersistentVolumeClaim {name}: {refusal}"
-            quotas.tell_refused_claim(world, pod, "FailedCreate", text)
+            admission_plugins.tell_refused_claim(world, pod, "FailedCreate", text)
         else:
             world.put(claim)
 
@@ -235,10 +234,10 @@ def _make_resource_claims(world: World, pod: Pod) -> None:
             constraints=template.constraints,
             pod=pod.key,
         )
-        refusal = quotas.quota_refusal(world, claim)
+        refusal = admission_plugins.quota_refusal(world, claim)
         if refusal:
             text = f"PodResourceClaim {named.name}: create ResourceClaim: {refusal}"
-            quotas.tell_refused_claim(world, pod, "FailedResourceClaimCreation", text)
+            admission_plugins.tell_refused_claim(world, pod, "FailedResourceClaimCreation", text)
         else:
             world.put(claim)
 

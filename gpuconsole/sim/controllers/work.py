@@ -18,13 +18,11 @@ from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import reclaim
-from gpuconsole.sim import run_times as arrivals
-from gpuconsole.sim.controllers import batch_job as progress
-from gpuconsole.sim.controllers import pods
+from gpuconsole.sim.controllers import batch_job, pods
 from gpuconsole.sim.controllers.batch_job import pod_duration
 from gpuconsole.sim.controllers.pods import pods_of
 from gpuconsole.sim.kernel import PodEnds, PodsStart, WorkEnds
-from gpuconsole.sim.run_times import RunTimes, WorkKind, draw
+from gpuconsole.sim.run_times import RunTimes, WorkKind, draw, number_of, run_time
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 
@@ -85,10 +83,10 @@ def _drawn(world: World, run_times: RunTimes, key: str, doer: Job | Workload | P
     """
     kind = _kind(world, doer)
     for stream in world.policy.arrivals if isinstance(doer, Job) else ():
-        number = arrivals.number_of(stream, doer.key)
+        number = number_of(stream, doer.key)
         if number is not None:
             chance = draw(world.seed, "run time", doer.key)
-            return arrivals.run_time(stream, number, kind.gpus, run_times.known.get(key, 0), chance)
+            return run_time(stream, number, kind.gpus, run_times.known.get(key, 0), chance)
     return run_times.draw(world.seed, key, kind)
 
 
@@ -311,19 +309,19 @@ def end_pod(world: World, timer: PodEnds) -> None:
     group, job = world.groups.get(running_group_key(pod)), world.job(pod.job)
     if group is not None and group.solo and job is not None and isinstance(job.rules, BatchRules):
         pods.end(world, pod)
-        _note(world, group, progress.succeeded(job, pod.index), job.rules)
+        _note(world, group, batch_job.succeeded(job, pod.index), job.rules)
 
 
 def count_failure(
     world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False
-) -> progress.JobEnding | None:
+) -> batch_job.JobEnding | None:
     """Count a pod's failure; returns the job's end if the failure ends it."""
     job = world.job(pod.job) if pod.job else None
     group = world.groups.get(running_group_key(pod))
     if job is None or group is None or not group.solo or not isinstance(job.rules, BatchRules):
         return None
-    failure = progress.Failure(pod=pod.key, piece=pod.index, exit_code=exit_code, disrupted=disrupted)
-    after, verdict = progress.failed(job, job.rules, failure)
+    failure = batch_job.Failure(pod=pod.key, piece=pod.index, exit_code=exit_code, disrupted=disrupted)
+    after, verdict = batch_job.failed(job, job.rules, failure)
     if after is not job:
         _note(world, group, after, job.rules)
     return verdict
@@ -334,7 +332,7 @@ def _note(world: World, group: RunningGroup, job: Job, rules: BatchRules) -> Non
     world.put(job)
     world.dirty[group.key] = None
     workload = world.workload(group.workload) if group.workload else None
-    spare = progress.reclaimable(job, rules)
+    spare = batch_job.reclaimable(job, rules)
     if workload is not None and spare and not workload.finished:
         changed = reclaim(workload, {workload.pod_sets[0].name: spare})
         if changed is not workload:

@@ -19,11 +19,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
 from gpuconsole.scheduling.volcano.jobs.states import spec_of, tasks_of, total_replicas
-from gpuconsole.sim.controllers import completion, eviction, jobs, pods, work
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import jobs as cron
-from gpuconsole.sim.controllers import volcano_jobs as actions
-from gpuconsole.sim.controllers import workloads as queue_conditions
+from gpuconsole.sim.controllers import completion, eviction, job_lifecycle, jobs, pods, volcano_jobs, work, workloads
 from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.world import RunningGroup, World
 
@@ -52,11 +48,11 @@ def set_job_active(world: World, job: Job, active: bool) -> Refusal:
         resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
         world.put(resumed)
         world.parents[job.key] = None
-        cron.arm_cron(world, resumed)
+        jobs.arm_cron(world, resumed)
     elif active:
         if job.key in world.groups:
             return f"pods of {job.key} are still terminating; retry in a moment"
-        jobphases.mark_phase(world, job.key, JobPhase.PENDING)
+        job_lifecycle.mark_phase(world, job.key, JobPhase.PENDING)
         jobs.start_unmanaged(world, replace(job, suspended=False))
     else:
         _suspend(world, job)
@@ -65,7 +61,7 @@ def set_job_active(world: World, job: Job, active: bool) -> Refusal:
 
 def _suspend(world: World, job: Job) -> None:
     loss = work.interrupt(world, job.key)
-    jobphases.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
+    job_lifecycle.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
     group = world.groups.get(job.key)
     members = pods.pods_of(world, group) if group is not None else []
     world.tell(
@@ -99,7 +95,7 @@ def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
     if spec_of(job).min_available > total_replicas(job):
         return "job 'minAvailable' must not be greater than total replicas"
     world.put(job)
-    actions.ask(world, request_of_job(job, before))
+    volcano_jobs.ask(world, request_of_job(job, before))
     return DONE
 
 
@@ -112,7 +108,7 @@ def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
         job = replace(job, suspended=False)
         world.put(job)
     action = JobAction.RESUME_JOB if active else JobAction.ABORT_JOB
-    actions.ask(world, request_of_command(job.key, action))
+    volcano_jobs.ask(world, request_of_command(job.key, action))
     return DONE
 
 
@@ -138,7 +134,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if not workload.reserved:
         changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
     world.put(changed)
-    queue_conditions.record_obstacle(world, changed)
+    workloads.record_obstacle(world, changed)
     return DONE
 
 
@@ -152,7 +148,7 @@ def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
         eviction.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
     else:
         world.put(conditions.evict(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
-    queue_conditions.record_obstacle(world, stopped)
+    workloads.record_obstacle(world, stopped)
 
 
 def requeue(world: World, key: str) -> Refusal:
@@ -201,7 +197,7 @@ def move(world: World, key: str, queue: str) -> Refusal:
         world.put(replace(job, queue=queue))
     moved = replace(workload, queue=queue, inadmissible=False)
     world.put(moved)
-    queue_conditions.record_obstacle(world, moved)
+    workloads.record_obstacle(world, moved)
     return DONE
 
 

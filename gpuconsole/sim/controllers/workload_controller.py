@@ -20,8 +20,6 @@ from gpuconsole.scheduling.kueue.concurrent_admission import PARENT, VARIANT_WAI
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, deactivation_left, reconcile, restarted
 from gpuconsole.sim.controllers import completion, eviction, workloads
-from gpuconsole.sim.controllers import workloads as queue_conditions
-from gpuconsole.sim.controllers import workloads as requeue_after
 from gpuconsole.sim.kernel import ReconcileVariants, ReconcileWorkload
 from gpuconsole.sim.world import World
 
@@ -52,7 +50,7 @@ def look(world: World, key: str) -> None:
         _carry_out(world, workload, outcome)
     workload = world.workload(key)
     if workload is not None:
-        requeue_after.watch_requeue(world, workload, looked)
+        workloads.watch_requeue(world, workload, looked)
 
 
 def restart(world: World, workload: Workload) -> None:
@@ -85,7 +83,7 @@ def _take_back(world: World, before: Workload, after: Workload) -> None:
     world.put(replace(after, inadmissible=False))
     said = after.condition(QUOTA_RESERVED)
     if said is not None:
-        queue = queue_conditions.cluster_queue_of(world, before)
+        queue = workloads.cluster_queue_of(world, before)
         world.tell(
             HistoryEventKind.PENDING,
             workload=after.key,

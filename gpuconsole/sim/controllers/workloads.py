@@ -13,7 +13,6 @@ from gpuconsole.model.events import Admit, HistoryEventKind, KueueEvent, Refuse
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
-from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.conditions import all_ready
 from gpuconsole.scheduling.kueue.pod_resources import reserved_at
@@ -24,9 +23,7 @@ from gpuconsole.scheduling.kueue.workload_controller import (
     reconcile,
     with_readiness,
 )
-from gpuconsole.sim.controllers import job_lifecycle as deadlines
-from gpuconsole.sim.controllers import job_lifecycle as jobphases
-from gpuconsole.sim.controllers import pods
+from gpuconsole.sim.controllers import job_lifecycle, pods
 from gpuconsole.sim.controllers.batch_job import started_pods
 from gpuconsole.sim.kernel import MakePods, ReconcileWorkload
 from gpuconsole.sim.world import RunningGroup, World
@@ -139,7 +136,7 @@ def admit(world: World, decision: Admit, at: Time) -> None:
     waiting = world.workload(decision.workload)
     if waiting is None or waiting.reserved:
         return
-    kueue_events = recorder_events.quota_reserved_event(decision, waiting, at)
+    kueue_events = apply_decisions.quota_reserved_event(decision, waiting, at)
     queue = world.cluster_queue(decision.admission.cluster_queue)
     workload = replace(apply_decisions.reserved(waiting, decision, queue, at), inadmissible=False)
     if all_ready(workload):
@@ -167,10 +164,10 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
         HistoryEventKind.ADMITTED,
         workload,
         borrowed=_borrowed(world, workload),
-        waited=world.now - recorder_events.queued_since(workload),
+        waited=world.now - apply_decisions.queued_since(workload),
         told=(
             *kueue_events,
-            recorder_events.admitted_event(workload, max(0, world.now - reserved_at(workload, world.now))),
+            apply_decisions.admitted_event(workload, max(0, world.now - reserved_at(workload, world.now))),
         ),
     )
     unsuspended = world.latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
@@ -197,7 +194,7 @@ def make_pods(world: World, workload: Workload) -> None:
     If a worker cluster runs it, the pods are created there.
     """
     if workload.cluster:
-        jobphases.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
+        job_lifecycle.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
         return
     try:
         made = started_pods(world, workload)
@@ -211,8 +208,8 @@ def make_pods(world: World, workload: Workload) -> None:
     if taken_over is not None:
         pods.reinforce(world, taken_over, made)
         return
-    jobphases.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
-    deadlines.begin_deadline(world, workload.owner)
+    job_lifecycle.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
+    job_lifecycle.begin_deadline(world, workload.owner)
     job = world.job(workload.owner) if workload.owner else None
     group = RunningGroup(key=workload.key, workload=workload.key, job=workload.owner, need=len(made), formed=world.now)
     if job is not None and job.solo:
@@ -238,7 +235,7 @@ def refuse(world: World, decision: Refuse) -> None:
             reason=decision.requeue or decision.reason,
             message=decision.message,
             priority=workload.priority,
-            told=(recorder_events.rejection_event(decision),),
+            told=(apply_decisions.rejection_event(decision),),
             **world.devices.of_workload(workload),
         )
     if changed is not workload or workload.inadmissible != inadmissible:
