@@ -8,14 +8,15 @@ admission (Kueue 0.19 validation_admissiongatedby).
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.apiserver import schema as forms
 from gpuconsole.model.apiserver.schema import (
     INT_64,
     LABELS,
     MOMENT,
+    REASON,
     Empty,
     a_flag,
     a_text,
+    domain_path,
     duplicate,
     forbidden,
     invalid,
@@ -191,7 +192,7 @@ def _check_condition(condition: Mapping[str, Any], path: Path) -> Iterator[Field
     reason = condition.get("reason", "")
     if not reason:
         yield required((*path, "reason"), "must be set", "name a reason in CamelCase")
-    elif not forms.REASON.fullmatch(reason):
+    elif not REASON.fullmatch(reason):
         detail = (
             "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
             "characters or '_,:', and must end with an alphanumeric character or '_'"
@@ -223,7 +224,7 @@ def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
             yield invalid(_PATH, text, f"duplicate gate name: {gate}", "name it once")
         else:
             seen.add(gate)
-            for part, message in forms.domain_path(gate):
+            for part, message in domain_path(gate):
                 yield invalid(_PATH, part, message, "write it as example.com/gate")
             if len(gate) > LONGEST_GATE:
                 yield too_long(_PATH, LONGEST_GATE)

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver import schema as forms
 from gpuconsole.model.apiserver.common_validation import Gates, check_labels, check_selector, enabled
 from gpuconsole.model.apiserver.pod_schema import (
     CONDITIONS,
@@ -289,17 +288,17 @@ _MIGRATION = record(
     },
     empty=Empty.DROPPED,
 )
-_USAGE = usage("total", "borrowed")
-_STATUS = record(
+_CLUSTER_QUEUE_USAGE = usage("total", "borrowed")
+_CLUSTER_QUEUE_STATUS = record(
     {
         "conditions": CONDITIONS,
-        "flavorsReservation": _USAGE,
-        "flavorsUsage": _USAGE,
+        "flavorsReservation": _CLUSTER_QUEUE_USAGE,
+        "flavorsUsage": _CLUSTER_QUEUE_USAGE,
         "fairSharing": record(int64="weightedShare!"),
     },
     int32="pendingWorkloads reservingWorkloads admittedWorkloads",
 )
-_SPEC = record(
+_CLUSTER_QUEUE_SPEC = record(
     {
         "resourceGroups": RESOURCE_GROUPS,
         "cohortName": named(),
@@ -318,7 +317,7 @@ _SPEC = record(
     rules=(_NO_ORPHANS,),
     zero={},
 )
-CLUSTER_QUEUE = {"spec": _SPEC, "status": _STATUS}
+CLUSTER_QUEUE = {"spec": _CLUSTER_QUEUE_SPEC, "status": _CLUSTER_QUEUE_STATUS}
 
 
 def validate(queue: Mapping[str, Any], old: Mapping[str, Any] | None, gates: Gates) -> Iterator[FieldError]:
@@ -429,20 +428,20 @@ def validate_cohort(cohort: Mapping[str, Any], old: Mapping[str, Any] | None, ga
     yield from check_groups(spec.get("resourceGroups") or (), limits)
 
 
-_IMMUTABLE = Transition(
+_IMMUTABLE_CLUSTER_QUEUE = Transition(
     "field is immutable", lambda new, old: bool(new == old), "leave it as it was, or create another object"
 )
 _CONSUMED = record({"consumedResources!": AMOUNTS, "lastUpdate!": MOMENT})
-_queues_USAGE = usage("total")
+_LOCAL_QUEUE_USAGE = usage("total")
 LOCAL_QUEUE = {
     "spec": record(
-        {"clusterQueue": named(rules=(_IMMUTABLE,)), "stopPolicy": STOP_POLICY, "fairSharing": WEIGHT},
+        {"clusterQueue": named(rules=(_IMMUTABLE_CLUSTER_QUEUE,)), "stopPolicy": STOP_POLICY, "fairSharing": WEIGHT},
     ),
     "status": record(
         {
             "conditions": CONDITIONS,
-            "flavorsReservation": _queues_USAGE,
-            "flavorsUsage": _queues_USAGE,
+            "flavorsReservation": _LOCAL_QUEUE_USAGE,
+            "flavorsUsage": _LOCAL_QUEUE_USAGE,
             "fairSharing": record({"admissionFairSharingStatus": _CONSUMED}, int64="weightedShare!"),
         },
         int32="pendingWorkloads reservingWorkloads admittedWorkloads",
@@ -562,7 +561,7 @@ TOPOLOGY = {
     "spec": record(
         {
             "levels!": listed(
-                record({"nodeLabel!": a_text(forms.NODE_LABEL, least=1, most=316)}),
+                record({"nodeLabel!": a_text(NODE_LABEL, least=1, most=316)}),
                 least=1,
                 most=16,
                 rules=(
@@ -588,7 +587,9 @@ TOPOLOGY = {
 }
 
 
-_checks_IMMUTABLE = Transition("field is immutable", lambda new, old: bool(new == old), "create another AdmissionCheck")
+_IMMUTABLE_CONTROLLER = Transition(
+    "field is immutable", lambda new, old: bool(new == old), "create another AdmissionCheck"
+)
 _PARAMETERS = record(
     {
         "apiGroup!": named(least=1),
@@ -598,7 +599,7 @@ _PARAMETERS = record(
 )
 ADMISSION_CHECK = {
     "spec": record(
-        {"controllerName!": a_text(least=1, most=253, rules=(_checks_IMMUTABLE,)), "parameters": _PARAMETERS},
+        {"controllerName!": a_text(least=1, most=253, rules=(_IMMUTABLE_CONTROLLER,)), "parameters": _PARAMETERS},
     ),
     "status": record({"conditions": CONDITIONS}),
 }

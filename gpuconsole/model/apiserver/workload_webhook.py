@@ -344,29 +344,25 @@ def is_elastic(workload: Object, gates: Gates) -> bool:
 def check_changes(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
     """Validate a Workload against the one that it replaces."""
     if reserves(old):
-        yield from _workload_changes_check_pod_sets(workload, old, gates)
+        yield from _check_pod_sets_change(workload, old, gates)
         if reserves(workload):
-            yield from _workload_changes_check_reclaimable(workload, old, gates)
+            yield from _check_reclaimable_change(workload, old, gates)
     new_status, old_status = workload.get("status") or {}, old.get("status") or {}
-    yield from _workload_changes_check_admission(new_status.get("admission"), old_status.get("admission"), gates)
-    yield from _workload_changes_check_updates(new_status, old_status)
+    yield from _check_admission_change(new_status.get("admission"), old_status.get("admission"), gates)
+    yield from _check_updates_change(new_status, old_status)
     annotations = (workload.get("metadata") or {}).get("annotations") or {}
     if not (enabled(gates, "ElasticJobsViaWorkloadSlices") and REPLACEMENT in annotations):
         yield from _check_cluster(new_status, old_status)
-
-
-def _workload_changes_pod_sets(workload: Object) -> Sequence[Object]:
-    return (workload.get("spec") or {}).get("podSets") or ()
 
 
 def _frozen(path: Path, value: object, remedy: str = "leave it as it was") -> FieldError:
     return invalid(path, value, _IMMUTABLE, remedy, "immutable")
 
 
-def _workload_changes_check_pod_sets(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
+def _check_pod_sets_change(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
     """Validate that pod sets with reserved quota change only by elastic scale-down."""
     path: Path = ("spec", "podSets")
-    now, before = _workload_changes_pod_sets(workload), _workload_changes_pod_sets(old)
+    now, before = _pod_sets(workload), _pod_sets(old)
     if len(now) != len(before):
         yield _frozen(path, now)
         return
@@ -378,7 +374,7 @@ def _workload_changes_check_pod_sets(workload: Object, old: Object, gates: Gates
             yield _frozen((*path, str(n)), new, "leave it as it was until the quota is released")
 
 
-def _workload_changes_check_reclaimable(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
+def _check_reclaimable_change(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
     """Validate that reclaimable pods do not decrease, unless an elastic job scaled down."""
     before, now = _reclaimable(old), _reclaimable(workload)
     if not before or now == before:
@@ -399,13 +395,13 @@ def _reclaimable(workload: Object) -> dict[str, int]:
 
 def _scaled_down(workload: Object) -> set[str]:
     """Return the pod sets with fewer pods than were admitted."""
-    sizes = {pods.get("name", ""): pods.get("count", 0) for pods in _workload_changes_pod_sets(workload)}
+    sizes = {pods.get("name", ""): pods.get("count", 0) for pods in _pod_sets(workload)}
     admission = (workload.get("status") or {}).get("admission") or {}
     admitted = {place.get("name", ""): place.get("count", 0) for place in admission.get("podSetAssignments") or ()}
     return {name for name, count in admitted.items() if count > sizes.get(name, 0)}
 
 
-def _workload_changes_check_admission(new: Object | None, old: Object | None, gates: Gates) -> Iterator[FieldError]:
+def _check_admission_change(new: Object | None, old: Object | None, gates: Gates) -> Iterator[FieldError]:
     """Validate that an admission is only set, removed, or completed with its topology assignment."""
     if new is None or old is None:
         return
@@ -426,7 +422,7 @@ def _without_topology(admission: Object) -> Object:
     }
 
 
-def _workload_changes_check_updates(new: Object, old: Object) -> Iterator[FieldError]:
+def _check_updates_change(new: Object, old: Object) -> Iterator[FieldError]:
     """Validate that a check that stays ready keeps its pod set updates."""
     now = {check.get("name", ""): check for check in new.get("admissionChecks") or ()}
     for n, check in enumerate(old.get("admissionChecks") or ()):

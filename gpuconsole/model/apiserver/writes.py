@@ -9,12 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.apiserver import kueue_webhooks as capacity
-from gpuconsole.model.apiserver import kueue_webhooks as checks
-from gpuconsole.model.apiserver import kueue_webhooks as cluster_queue
-from gpuconsole.model.apiserver import kueue_webhooks as queues
-from gpuconsole.model.apiserver import workload_webhook
-from gpuconsole.model.apiserver import workload_webhook as workload
+from gpuconsole.model.apiserver import kueue_webhooks, workload_webhook
 from gpuconsole.model.apiserver.common_validation import METADATA, NO_GATES, Gates, check_change, check_metadata
 from gpuconsole.model.apiserver.schema import (
     TEXT,
@@ -74,27 +69,27 @@ def _whole(fields: Mapping[str, Schema], rules: tuple[SchemaRule | Transition, .
 _ALL = (
     ApiKind(
         name="ClusterQueue",
-        schema=_whole(cluster_queue.CLUSTER_QUEUE),
+        schema=_whole(kueue_webhooks.CLUSTER_QUEUE),
         default=_keep_in_use,
-        validate=cluster_queue.validate,
+        validate=kueue_webhooks.validate,
     ),
-    ApiKind(name="Cohort", schema=_whole(queues.COHORT), validate=queues.validate_cohort),
-    ApiKind(name="LocalQueue", schema=_whole(queues.LOCAL_QUEUE), namespaced=True),
-    ApiKind(name="WorkloadPriorityClass", schema=_whole(queues.WORKLOAD_PRIORITY_CLASS)),
+    ApiKind(name="Cohort", schema=_whole(kueue_webhooks.COHORT), validate=kueue_webhooks.validate_cohort),
+    ApiKind(name="LocalQueue", schema=_whole(kueue_webhooks.LOCAL_QUEUE), namespaced=True),
+    ApiKind(name="WorkloadPriorityClass", schema=_whole(kueue_webhooks.WORKLOAD_PRIORITY_CLASS)),
     ApiKind(
         name="ResourceFlavor",
-        schema=_whole(capacity.RESOURCE_FLAVOR),
+        schema=_whole(kueue_webhooks.RESOURCE_FLAVOR),
         default=_keep_in_use,
-        validate=capacity.validate_flavor,
+        validate=kueue_webhooks.validate_flavor,
     ),
-    ApiKind(name="Topology", schema=_whole(capacity.TOPOLOGY)),
-    ApiKind(name="AdmissionCheck", schema=_whole(checks.ADMISSION_CHECK)),
-    ApiKind(name="ProvisioningRequestConfig", schema=_whole(checks.PROVISIONING_REQUEST_CONFIG)),
-    ApiKind(name="MultiKueueConfig", schema=_whole(checks.MULTI_KUEUE_CONFIG)),
-    ApiKind(name="MultiKueueCluster", schema=_whole(checks.MULTI_KUEUE_CLUSTER)),
+    ApiKind(name="Topology", schema=_whole(kueue_webhooks.TOPOLOGY)),
+    ApiKind(name="AdmissionCheck", schema=_whole(kueue_webhooks.ADMISSION_CHECK)),
+    ApiKind(name="ProvisioningRequestConfig", schema=_whole(kueue_webhooks.PROVISIONING_REQUEST_CONFIG)),
+    ApiKind(name="MultiKueueConfig", schema=_whole(kueue_webhooks.MULTI_KUEUE_CONFIG)),
+    ApiKind(name="MultiKueueCluster", schema=_whole(kueue_webhooks.MULTI_KUEUE_CLUSTER)),
     ApiKind(
         name="Workload",
-        schema=_whole(workload.WORKLOAD, workload.RULES),
+        schema=_whole(workload_webhook.WORKLOAD, workload_webhook.RULES),
         namespaced=True,
         default=workload_webhook.default,
         validate=workload_webhook.validate,

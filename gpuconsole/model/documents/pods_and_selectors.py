@@ -42,7 +42,8 @@ from gpuconsole.model.pod_template import (
 from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.text import MAX_NAME, clean
 
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+EFFECTS: tuple[Effect, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SETS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -92,7 +93,7 @@ def _taint(place: Reader) -> Taint:
             "write it as a label's value",
             "bad-label",
         )
-    return Taint(key_name(place, "key", required=True), value, place.one_of("effect", "", _EFFECTS) or _effect(place))
+    return Taint(key_name(place, "key", required=True), value, place.one_of("effect", "", EFFECTS) or _effect(place))
 
 
 def _effect(place: Reader) -> str:
@@ -121,7 +122,7 @@ def _toleration(place: Reader, checked: bool) -> Toleration:
 def _check_toleration(place: Reader, name: str, operator: str, value: str, seconds: int | None) -> None:
     key_name(place, "key")
     place.one_of("operator", "Equal", ("Equal", "Exists"))
-    effect = place.one_of("effect", "", _EFFECTS)
+    effect = place.one_of("effect", "", EFFECTS)
     if not name and operator != "Exists":
         place.report.refused(
             place.at("operator"),
@@ -375,8 +376,6 @@ def _spread(place: Reader) -> SpreadConstraint:
     )
 
 
-Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-EFFECTS: tuple[Effect, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 FORM = "key=value:Effect or key:Effect, such as dedicated=ml:NoSchedule"
 
 

@@ -129,7 +129,7 @@ _FRAGMENT = re.compile(
     r"([ \t]*)(spec|metadata|status|template|containers|resources|tolerations|affinity|nodeSelector|taints|limits"
     r"|requests|labels|annotations|tasks|plugins|resourceGroups|preemption|topologySpreadConstraints):[ \t]*(#.*)?"
 )
-_markdown_blocks_TOP = re.compile(r"[a-z][A-Za-z]*:([ \t].*)?")
+_TOP_FIELD = re.compile(r"[a-z][A-Za-z]*:([ \t].*)?")
 _NESTED = re.compile(r"""[ \t]+(-([ \t].*)?|["']?[\w./$*<-][^:{}\[\]]*["']?:([ \t].*)?|\#.*|[\]})].*)""")
 _SCALAR = re.compile(r".*(:|-)[ \t]+[|>][-+0-9]*[ \t]*(#.*)?")
 
@@ -148,7 +148,7 @@ def looks_like_markdown(text: str) -> bool:
     for line in text.split("\n"):
         stripped = line.strip()
         if stripped and not stripped.startswith(("#", "---", "%")):
-            return not (_markdown_blocks_TOP.fullmatch(line) or stripped.startswith(("{", "[", "- ")))
+            return not (_TOP_FIELD.fullmatch(line) or stripped.startswith(("{", "[", "- ")))
     return False
 
 
@@ -218,7 +218,7 @@ def _continues(line: str, after_blank: bool) -> bool:
         return True
     if line.startswith("- ") or line in ("-", "}", "]"):
         return not after_blank
-    return line == "---" or line.startswith("--- ") or bool(_markdown_blocks_TOP.fullmatch(line))
+    return line == "---" or line.startswith("--- ") or bool(_TOP_FIELD.fullmatch(line))
 
 
 MOST_BYTES = 32 * 1024 * 1024

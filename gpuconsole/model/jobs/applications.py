@@ -38,7 +38,7 @@ RULES = LaunchRules(deciders=(DRIVER,))
 _DYNAMIC = "spark.dynamicAllocation."
 _USUAL_EXECUTORS = 2
 """Spark's own default of spark.executor.instances on Kubernetes."""
-_PHASES: Mapping[str, JobPhase] = {
+_SPARK_PHASES: Mapping[str, JobPhase] = {
     "COMPLETED": JobPhase.SUCCEEDED,
     **dict.fromkeys(("FAILED", "SUBMISSION_FAILED"), JobPhase.FAILED),
     "RUNNING": JobPhase.RUNNING,
@@ -61,7 +61,7 @@ def spark_application(reader: Reader, now: Time) -> Job:
     suspended = spec.flag("suspend")
     restarts = spec.mapping("restartPolicy")
     repeats = restarts.one_of("type", "Never", _RESTARTS) == "OnFailure"
-    state = _PHASES.get(reader.down("status", "applicationState").text("state"))
+    state = _SPARK_PHASES.get(reader.down("status", "applicationState").text("state"))
     return job(
         reader,
         now,
@@ -163,7 +163,7 @@ def _memory(said: object) -> object:
     return f"{bare[:-1]}{unit}" if unit is not None and bare[:-1].replace(".", "", 1).isdigit() else said
 
 
-_appwrapper_PHASES: Mapping[str, JobPhase] = {
+_APP_WRAPPER_PHASES: Mapping[str, JobPhase] = {
     "Succeeded": JobPhase.SUCCEEDED,
     "Failed": JobPhase.FAILED,
     "Suspended": JobPhase.SUSPENDED,
@@ -182,11 +182,11 @@ def app_wrapper(reader: Reader, now: Time) -> Job:
     name = reader.mapping("metadata").text("name")
     found = [(component, pods) for component in components for pods in _pods(component.value)]
     pod_sets = tuple(
-        _appwrapper_pod_set(component, pods, f"{name}-{number}") for number, (component, pods) in enumerate(found)
+        _wrapped_pod_set(component, pods, f"{name}-{number}") for number, (component, pods) in enumerate(found)
     )
     serves = bool(found) and all(kind_of(component.value) in SERVICES for component, _ in found)
     suspended = spec.flag("suspend")
-    state = _appwrapper_PHASES.get(reader.mapping("status").text("phase"))
+    state = _APP_WRAPPER_PHASES.get(reader.mapping("status").text("phase"))
     return job(
         reader,
         now,
@@ -216,7 +216,7 @@ def _is_there(component: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def _appwrapper_pod_set(component: Reader, pods: WrappedPods, name: str) -> PodSet:
+def _wrapped_pod_set(component: Reader, pods: WrappedPods, name: str) -> PodSet:
     place, count = _place(component, pods.path), min(pods.replicas, MOST_PODS)
     request = topology_request(place, count, index=pods.index, subgroup=pods.subgroup, subgroups=pods.subgroups)
     return PodSet(name=name, count=count, template=pod_template(place), topology=request)

@@ -48,7 +48,7 @@ def network_topology(place: Reader) -> NetworkTopology | None:
 MAX_RETRY = 3
 _EVENTS = frozenset(JobEvent)
 _ACTIONS = frozenset(JobAction)
-_volcano_spec_PHASES = frozenset(VolcanoPhase)
+_VOLCANO_PHASES = frozenset(VolcanoPhase)
 _ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
 """Plugins that find the other pods by the names that the svc plugin gives them."""
 
@@ -56,8 +56,7 @@ _ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
 def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
     """Read a job's spec with the webhook's defaults; `pod_sets` are those of its tasks."""
     tasks = tuple(
-        _defaulted(_volcano_spec_task(place), pods)
-        for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
+        _defaulted(_task_spec(place), pods) for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
     )
     needed = sum(task.min_available or 0 for task in tasks)
     return VolcanoSpec(
@@ -93,7 +92,7 @@ def _seconds(place: Reader, key: str) -> Span | None:
     return None if seconds is None else seconds * SECOND
 
 
-def _volcano_spec_task(place: Reader) -> TaskSpec:
+def _task_spec(place: Reader) -> TaskSpec:
     return TaskSpec(
         min_available=place.optional("minAvailable", low=0),
         policies=_policies(place),
@@ -170,10 +169,10 @@ def volcano_status(status: Reader) -> VolcanoStatus:
     conditions = tuple(
         (VolcanoPhase(condition.text("status")), condition.moment("lastTransitionTime") or 0)
         for condition in status.items("conditions")
-        if condition.text("status") in _volcano_spec_PHASES
+        if condition.text("status") in _VOLCANO_PHASES
     )
     return VolcanoStatus(
-        phase=VolcanoPhase(phase) if phase in _volcano_spec_PHASES else VolcanoPhase.NEW,
+        phase=VolcanoPhase(phase) if phase in _VOLCANO_PHASES else VolcanoPhase.NEW,
         transition=state.moment("lastTransitionTime") or 0,
         conditions=conditions,
         tasks=_counts(status.mapping("taskStatusCount")),
@@ -203,7 +202,7 @@ _TASK_FIELDS = (
     *("dependsOn", "maxRetry", "minAvailable", "name", "partitionPolicy", "policies", "replicas", "template"),
     "topologyPolicy",
 )
-_PHASES = {
+_JOB_PHASES = {
     VolcanoPhase.COMPLETED: JobPhase.SUCCEEDED,
     VolcanoPhase.ABORTED: JobPhase.SUSPENDED,
     **dict.fromkeys((VolcanoPhase.FAILED, VolcanoPhase.TERMINATED), JobPhase.FAILED),
@@ -215,7 +214,7 @@ def job_phase(phase: VolcanoPhase) -> JobPhase:
     """Return the phase of a Volcano Job in terms of all jobs; an aborted one is suspended, because it can be
     resumed.
     """
-    return _PHASES.get(phase, JobPhase.PENDING)
+    return _JOB_PHASES.get(phase, JobPhase.PENDING)
 
 
 def volcano_job(reader: Reader, now: Time) -> Job:
@@ -317,7 +316,7 @@ def _what(arguments: list[object], wrong: list[int]) -> str:
 
 MOST_FLOWS = 1000
 RETAIN = ("retain", "delete")
-_jobflow_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
+_FLOW_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
 """Phase in its status (flow.volcano.sh/v1alpha1 Phase) → phase of the job."""
 
 
@@ -337,7 +336,7 @@ def job_flow(reader: Reader, now: Time) -> Job:
     if fits(reader.value, JOB_FLOW):
         report(reader.report, reader.path, check_job_flow(reader.value))
     rules = FlowRules(flows=flows, deletes=spec.one_of("jobRetainPolicy", "retain", RETAIN) == "delete")
-    state = _jobflow_PHASES.get(reader.mapping("status").mapping("state").text("phase"), JobPhase.PENDING)
+    state = _FLOW_PHASES.get(reader.mapping("status").mapping("state").text("phase"), JobPhase.PENDING)
     return job(reader, now, "JobFlow", (), queue="", rules=rules, phase=state)
 
 

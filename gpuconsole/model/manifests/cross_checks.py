@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.apiserver.jobs.webhooks import DEFAULT_QUEUE
-from gpuconsole.model.apiserver.volcano import jobs
-from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarchy
+from gpuconsole.model.apiserver.volcano import jobs, queues_and_pod_groups
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import (
     QUEUE_SHAPE,
+    among,
     check_group_queue,
     check_hierarchy,
     fits,
@@ -146,8 +146,8 @@ def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
     if not fits(document, QUEUE_SHAPE):
         return
     report(place.report, place.path, check_hierarchy(document, queues))
-    if hierarchy.parent_of(document) in ("", *queues):
-        report(place.report, place.path, hierarchy.among(document, queues))
+    if queues_and_pod_groups.parent_of(document) in ("", *queues):
+        report(place.report, place.path, among(document, queues))
 
 
 def check_queue_of_job(place: Reader, queues: Mapping[str, Document]) -> None:

@@ -7,22 +7,10 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs import applications as appwrapper
-from gpuconsole.model.jobs import applications as spark
-from gpuconsole.model.jobs import batch, cronjob, kubeflow, ray
-from gpuconsole.model.jobs import kubeflow as trainjob
-from gpuconsole.model.jobs import services_and_pod_groups as apps
-from gpuconsole.model.jobs import services_and_pod_groups as podgroup
-from gpuconsole.model.jobs import volcano as jobflow
-from gpuconsole.model.jobs import volcano as volcano_jobs
+from gpuconsole.model.jobs import applications, batch, cronjob, kubeflow, ray, services_and_pod_groups
+from gpuconsole.model.jobs.volcano import job_flow, job_template, volcano_job
 from gpuconsole.model.jobs.workloads import CRON_KINDS, POD_GROUP
 from gpuconsole.model.manifests import core, devices, kai, karpenter, kueue, volcano, workload
-from gpuconsole.model.manifests import core as disruption
-from gpuconsole.model.manifests import core as storage
-from gpuconsole.model.manifests import kueue as capacity
-from gpuconsole.model.manifests import kueue as multikueue
-from gpuconsole.model.manifests import workload as provisioning
-from gpuconsole.model.manifests import workload as scheduling_groups
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import Snapshot
 
@@ -38,21 +26,21 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
     ("batch", "CronJob"): cronjob.cron_job,
     ("batch.volcano.sh", "CronJob"): cronjob.volcano_cron_job,
     ("ray.io", "RayCronJob"): cronjob.ray_cron_job,
-    ("flow.volcano.sh", "JobTemplate"): jobflow.job_template,
-    ("flow.volcano.sh", "JobFlow"): jobflow.job_flow,
-    ("apps", "Deployment"): apps.deployment,
-    ("apps", "ReplicaSet"): apps.replica_set,
-    ("apps", "StatefulSet"): apps.stateful_set,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): apps.leader_worker_set,
+    ("flow.volcano.sh", "JobTemplate"): job_template,
+    ("flow.volcano.sh", "JobFlow"): job_flow,
+    ("apps", "Deployment"): services_and_pod_groups.deployment,
+    ("apps", "ReplicaSet"): services_and_pod_groups.replica_set,
+    ("apps", "StatefulSet"): services_and_pod_groups.stateful_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): services_and_pod_groups.leader_worker_set,
     ("ray.io", "RayJob"): ray.ray_job,
     ("ray.io", "RayCluster"): ray.ray_cluster,
     ("ray.io", "RayService"): ray.ray_service,
     **{("kubeflow.org", replicas.kind): kubeflow.decoder(replicas) for replicas in kubeflow.ALL},
-    **{(group, "TrainJob"): trainjob.train_job for group in (TRAINER, "kubeflow.org")},
-    ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
-    ("sparkoperator.k8s.io", "SparkApplication"): spark.spark_application,
+    **{(group, "TrainJob"): kubeflow.train_job for group in (TRAINER, "kubeflow.org")},
+    ("batch.volcano.sh", "Job"): volcano_job,
+    ("sparkoperator.k8s.io", "SparkApplication"): applications.spark_application,
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): cronjob.scheduled_spark_application,
-    ("workload.codeflare.dev", "AppWrapper"): appwrapper.app_wrapper,
+    ("workload.codeflare.dev", "AppWrapper"): applications.app_wrapper,
 }
 """Kinds that become jobs of the table `jobs`."""
 
@@ -66,45 +54,45 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("", "Pod"): core.pod,
     ("", "LimitRange"): core.limit_range,
     ("", "ResourceQuota"): core.resource_quota,
-    ("", "PersistentVolume"): storage.volume,
-    ("", "PersistentVolumeClaim"): storage.claim,
-    ("storage.k8s.io", "StorageClass"): storage.storage_class,
-    ("storage.k8s.io", "CSINode"): storage.csi_node,
+    ("", "PersistentVolume"): core.volume,
+    ("", "PersistentVolumeClaim"): core.claim,
+    ("storage.k8s.io", "StorageClass"): core.storage_class,
+    ("storage.k8s.io", "CSINode"): core.csi_node,
     ("node.k8s.io", "RuntimeClass"): core.runtime_class,
     ("scheduling.k8s.io", "PriorityClass"): core.priority_class,
-    (KUEUE, "ResourceFlavor"): capacity.resource_flavor,
+    (KUEUE, "ResourceFlavor"): kueue.resource_flavor,
     (KUEUE, "ClusterQueue"): kueue.cluster_queue,
     (KUEUE, "Cohort"): kueue.cohort,
     (KUEUE, "LocalQueue"): kueue.local_queue,
     (KUEUE, "WorkloadPriorityClass"): kueue.workload_priority_class,
-    (KUEUE, "Topology"): capacity.topology,
-    (KUEUE, "AdmissionCheck"): capacity.admission_check,
-    (KUEUE, "ProvisioningRequestConfig"): provisioning.config,
-    (KUEUE, "MultiKueueConfig"): multikueue.config,
-    (KUEUE, "MultiKueueCluster"): multikueue.cluster,
+    (KUEUE, "Topology"): kueue.topology,
+    (KUEUE, "AdmissionCheck"): kueue.admission_check,
+    (KUEUE, "ProvisioningRequestConfig"): workload.config,
+    (KUEUE, "MultiKueueConfig"): kueue.config,
+    (KUEUE, "MultiKueueCluster"): kueue.cluster,
     (KUEUE, "Workload"): workload.workload,
-    ("", "PodTemplate"): provisioning.stored_template,
-    ("autoscaling.x-k8s.io", "ProvisioningRequest"): provisioning.request,
+    ("", "PodTemplate"): workload.stored_template,
+    ("autoscaling.x-k8s.io", "ProvisioningRequest"): workload.request,
     (DEVICES, "DeviceClass"): devices.device_class,
     (DEVICES, "ResourceSlice"): devices.resource_slice,
     (DEVICES, "ResourceClaimTemplate"): devices.claim_template,
     (DEVICES, "ResourceClaim"): devices.claim,
-    **{(group, "TrainingRuntime"): trainjob.training_runtime for group in (TRAINER, "kubeflow.org")},
-    **{(group, "ClusterTrainingRuntime"): trainjob.cluster_training_runtime for group in (TRAINER, "kubeflow.org")},
+    **{(group, "TrainingRuntime"): kubeflow.training_runtime for group in (TRAINER, "kubeflow.org")},
+    **{(group, "ClusterTrainingRuntime"): kubeflow.cluster_training_runtime for group in (TRAINER, "kubeflow.org")},
     ("scheduling.volcano.sh", "Queue"): volcano.volcano_queue,
     ("topology.volcano.sh", "HyperNode"): volcano.hyper_node,
     ("nodeinfo.volcano.sh", "Numatopology"): volcano.numatopology,
     ("scheduling.volcano.sh", "PodGroup"): volcano.pod_group,
     ("scheduling.run.ai", "Queue"): kai.queue,
     ("scheduling.run.ai", "PodGroup"): kai.pod_group,
-    ("kai.scheduler", "Topology"): capacity.topology,
+    ("kai.scheduler", "Topology"): kueue.topology,
     ("kai.scheduler", "SchedulingShard"): kai.scheduling_shard,
     ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
-    ("scheduling.k8s.io", "PodGroup"): scheduling_groups.pod_group,
-    ("scheduling.k8s.io", "CompositePodGroup"): scheduling_groups.composite_pod_group,
-    ("scheduling.k8s.io", "Workload"): scheduling_groups.kubernetes_workload,
+    ("scheduling.k8s.io", "PodGroup"): workload.pod_group,
+    ("scheduling.k8s.io", "CompositePodGroup"): workload.composite_pod_group,
+    ("scheduling.k8s.io", "Workload"): workload.kubernetes_workload,
     ("karpenter.sh", "NodePool"): karpenter.node_pool,
-    ("policy", "PodDisruptionBudget"): disruption.pod_disruption_budget,
+    ("policy", "PodDisruptionBudget"): core.pod_disruption_budget,
 }
 
 VERSIONS: Mapping[str, tuple[str, ...]] = {
@@ -176,8 +164,8 @@ def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:
 def decoder_of(place: Reader) -> Decoder | None:
     """Return the decoder of a manifest's kind, or None; a plain pod that Kueue manages is decoded as a job."""
     group, _, kind = kind_of_document(place.value)
-    if kind == "Pod" and podgroup.is_managed(place):
-        return podgroup.pod_job
+    if kind == "Pod" and services_and_pod_groups.is_managed(place):
+        return services_and_pod_groups.pod_job
     return DECODERS.get((group, kind))
 
 

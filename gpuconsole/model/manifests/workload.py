@@ -230,7 +230,7 @@ def _update(place: Reader) -> PodSetUpdate:
 
 MERGE_POLICIES = ("IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements")
 _MOST_PARAMETERS = 100
-_MOST_POD_SETS = 32
+_MOST_REQUESTED_POD_SETS = 32
 
 
 def config(reader: Reader, now: Time) -> ProvisioningRequestConfig:
@@ -288,7 +288,7 @@ def request(reader: Reader, now: Time) -> ProvisioningRequest:
         owners=tuple(place.text("name") for place in owners),
         provisioning_class=spec.text("provisioningClassName"),
         parameters=spec.labels("parameters", limit=255),
-        pod_sets=tuple(_pods(place) for place in spec.items("podSets", _MOST_POD_SETS)),
+        pod_sets=tuple(_pods(place) for place in spec.items("podSets", _MOST_REQUESTED_POD_SETS)),
         conditions=tuple(condition(place, now) for place in status.items("conditions")),
         details=status.labels("provisioningClassDetails", limit=32768),
     )

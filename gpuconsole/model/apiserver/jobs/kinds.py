@@ -6,10 +6,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gpuconsole.model.apiserver.common_validation import NO_GATES, Gates
-from gpuconsole.model.apiserver.jobs import applications
-from gpuconsole.model.apiserver.jobs import webhooks as batch
-from gpuconsole.model.apiserver.jobs import webhooks as groups
-from gpuconsole.model.apiserver.jobs import webhooks as services
+from gpuconsole.model.apiserver.jobs import applications, webhooks
 from gpuconsole.model.apiserver.jobs.framework import Document, JobView, at, labels_of
 from gpuconsole.model.apiserver.jobs.webhooks import defaulted, edited
 from gpuconsole.model.documents.findings import FieldError
@@ -47,7 +44,7 @@ class JobKind(Struct, frozen=True, kw_only=True):
 
 
 def _kubeflow(replicas: Replicas) -> JobKind:
-    rules, version = groups.KubeflowCheck(replicas), "v2beta1" if replicas.kind == "MPIJob" else "v1"
+    rules, version = webhooks.KubeflowCheck(replicas), "v2beta1" if replicas.kind == "MPIJob" else "v1"
     return JobKind(
         version=f"kubeflow.org/{version}",
         check=rules.check,
@@ -57,35 +54,37 @@ def _kubeflow(replicas: Replicas) -> JobKind:
 
 
 JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
-    ("batch", "Job"): JobKind(version="batch/v1", check=batch.check, change=batch.check_change, takes_elastic=True),
+    ("batch", "Job"): JobKind(
+        version="batch/v1", check=webhooks.check, change=webhooks.check_change, takes_elastic=True
+    ),
     ("jobset.x-k8s.io", "JobSet"): JobKind(
-        version="jobset.x-k8s.io/v1alpha2", check=groups.check_job_set, change=groups.change_job_set
+        version="jobset.x-k8s.io/v1alpha2", check=webhooks.check_job_set, change=webhooks.change_job_set
     ),
     **{("kubeflow.org", replicas.kind): _kubeflow(replicas) for replicas in ALL},
     ("trainer.kubeflow.org", "TrainJob"): JobKind(
-        version="trainer.kubeflow.org/v1alpha1", check=groups.check_train_job, change=groups.change_train_job
+        version="trainer.kubeflow.org/v1alpha1", check=webhooks.check_train_job, change=webhooks.change_train_job
     ),
     ("ray.io", "RayService"): JobKind(
         version="ray.io/v1",
-        check=groups.check_ray_service,
-        change=groups.change_ray_service,
+        check=webhooks.check_ray_service,
+        change=webhooks.change_ray_service,
         suspend=("spec", "rayClusterConfig", "suspend"),
         takes_elastic=True,
     ),
     ("apps", "Deployment"): JobKind(
-        version="apps/v1", check=services.check_service, change=services.change_deployment, suspend=None
+        version="apps/v1", check=webhooks.check_service, change=webhooks.change_deployment, suspend=None
     ),
     ("apps", "StatefulSet"): JobKind(
-        version="apps/v1", check=services.check_service, change=services.change_stateful_set, suspend=None
+        version="apps/v1", check=webhooks.check_service, change=webhooks.change_stateful_set, suspend=None
     ),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): JobKind(
         version="leaderworkerset.x-k8s.io/v1",
-        check=services.check_worker_set,
-        change=services.change_worker_set,
+        check=webhooks.check_worker_set,
+        change=webhooks.change_worker_set,
         suspend=None,
     ),
     ("ray.io", "RayJob"): JobKind(
-        version="ray.io/v1", check=groups.check_ray_job, change=groups.change_ray_job, takes_elastic=True
+        version="ray.io/v1", check=webhooks.check_ray_job, change=webhooks.change_ray_job, takes_elastic=True
     ),
     ("sparkoperator.k8s.io", "SparkApplication"): JobKind(
         version="sparkoperator.k8s.io/v1beta2",
@@ -98,9 +97,9 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
         check=applications.check_app_wrapper,
         change=applications.change_app_wrapper,
     ),
-    ("", "Pod"): JobKind(version="/v1", check=groups.check_pod, change=groups.change_pod),
+    ("", "Pod"): JobKind(version="/v1", check=webhooks.check_pod, change=webhooks.change_pod),
     ("ray.io", "RayCluster"): JobKind(
-        version="ray.io/v1", check=groups.check_ray_cluster, change=groups.change_ray_cluster, takes_elastic=True
+        version="ray.io/v1", check=webhooks.check_ray_cluster, change=webhooks.change_ray_cluster, takes_elastic=True
     ),
 }
 """(group, kind) → webhook settings."""

@@ -64,7 +64,7 @@ _INTEGRATED = {
     *(("kubeflow.org", replicas.kind) for replicas in ALL),
 }
 """(group, kind) of the job kinds that Kueue can manage."""
-_GROUP = ("spec", "leaderWorkerTemplate")
+_LEADER_WORKER_TEMPLATE = ("spec", "leaderWorkerTemplate")
 _ELASTIC_TEMPLATES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("ray.io", "RayCluster"): ("spec",),
     ("ray.io", "RayService"): ("spec", "rayClusterConfig"),
@@ -157,13 +157,13 @@ def _labelled(document: Document, template: tuple[str, ...]) -> Document:
 
 
 def _worker_set(document: Document, gates: Gates) -> Document:
-    led = at(document, *_GROUP, "leaderTemplate") is not None
+    led = at(document, *_LEADER_WORKER_TEMPLATE, "leaderTemplate") is not None
     for key in ("leaderTemplate", "workerTemplate") if led else ("workerTemplate",):
-        document = _labelled(document, (*_GROUP, key))
-        notes = _notes(*_GROUP, key)
+        document = _labelled(document, (*_LEADER_WORKER_TEMPLATE, key))
+        notes = _notes(*_LEADER_WORKER_TEMPLATE, key)
         document = edited(document, (*notes, PARENT), "leaderworkerset.x-k8s.io/leaderworkerset")
         document = edited(document, (*notes, SERVING), "true")
-    worker = _notes(*_GROUP, "workerTemplate")
+    worker = _notes(*_LEADER_WORKER_TEMPLATE, "workerTemplate")
     if led and enabled(gates, "TopologyAwareScheduling") and GROUP not in at(document, *worker):
         document = edited(document, (*worker, OFFSET), "1")
     return document
@@ -200,7 +200,6 @@ def _with_gate(document: Document, template: tuple[str, ...]) -> Document:
 
 MOST_GROUPS = 1_000_000
 _REPLICAS: Path = ("spec", "replicas")
-_LEADER_WORKER_TEMPLATE: Path = ("spec", "leaderWorkerTemplate")
 _SHAPE = (
     *("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints"),
     *("overhead", "resourceClaims"),
@@ -423,7 +422,6 @@ def _check_topology(document: Document, job: JobView, gates: Gates) -> Iterator[
         yield from check_bound(pods)
 
 
-_GATE = ELASTIC
 _MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
 _HEAD = "head"
 
@@ -570,16 +568,16 @@ def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldEr
         if scales:
             detail = (
                 "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "
-                f'ElasticJobsViaWorkloadSlices feature gate and set the "{_GATE}": "true" annotation'
+                f'ElasticJobsViaWorkloadSlices feature gate and set the "{ELASTIC}": "true" annotation'
             )
-            yield invalid(path, True, detail, f'write {_GATE}: "true", or enableInTreeAutoscaling: false')
+            yield invalid(path, True, detail, f'write {ELASTIC}: "true", or enableInTreeAutoscaling: false')
         return
     groups = [("workerGroupSpecs", n) for n in range(len(entries(spec, "workerGroupSpecs")))]
     for keys in (*groups, ("headGroupSpec",)):
         gated = entries(spec, *keys, "template", "spec", "schedulingGates")
-        if not any(at(gate, "name") == _GATE for gate in gated):
+        if not any(at(gate, "name") == ELASTIC for gate in gated):
             place: Path = ("spec", *keys, "template", "spec", "schedulingGates")
-            yield invalid(place, gated, "an elastic job must have the ElasticJobSchedulingGate", f"add {_GATE}")
+            yield invalid(place, gated, "an elastic job must have the ElasticJobSchedulingGate", f"add {ELASTIC}")
     if scales and at(spec, "managedBy") == _MULTI_KUEUE:
         yield forbidden(
             path,
