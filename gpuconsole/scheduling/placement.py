@@ -1,14 +1,12 @@
-"""Interface between the simulation and an engine that places pods: kube-scheduler's rules, Volcano's or KAI's.
+"""Interface between the simulation and an engine that places pods, and two such engines in one cluster.
 
-The simulation applies objects to the engine. The engine decides about pods and assumes its decisions, and the
-simulation carries them out.
+The simulation applies objects to a `PlacementEngine`: kube-scheduler's rules, Volcano's or KAI's. The engine decides
+about pods and assumes its decisions; the simulation carries them out. A `ScoreTable` shows one decision in detail: the
+result of every filter and every score for every node.
 
-The scheduling decision for a pod as a table: results of every filter and score for every node.
-
-Two schedulers in one cluster: each places the pods that name it and accounts for pods placed by the other. Mutates.
-
-Pods that do not name the second scheduler belong to the first one. Only one engine decides per pass; the other learns
-its decisions once they are carried out.
+`MultiScheduler` combines two engines. Each places the pods that name its scheduler and accounts for pods placed by the
+other; pods that do not name the second scheduler belong to the first one. Only one engine decides per pass; the other
+learns its decisions once they are carried out.
 """
 
 from collections.abc import Mapping
@@ -227,10 +225,11 @@ class SessionPlacement:
 
 
 MARK = "beside="
+"""Prefix of the second engine's lines in `MultiScheduler.memory`."""
 
 
 class MultiScheduler:
-    """Combines the default engine with one for pods whose schedulerName is `name`."""
+    """Combines the default engine with one for pods whose schedulerName is `name`. Mutates."""
 
     def __init__(self, first: PlacementEngine, second: PlacementEngine, name: str) -> None:
         self._first, self._second, self._name = first, second, name

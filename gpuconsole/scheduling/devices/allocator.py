@@ -1,18 +1,12 @@
-"""Kubernetes' structured allocator: the devices that a pod's ResourceClaims get on a node.
+"""Allocation of devices to a pod's ResourceClaims on a node: Kubernetes' structured allocator (1.35, DynamicResources).
 
-Allocation of devices to a pod's ResourceClaims on a node (Kubernetes 1.35, DynamicResources).
+`grant` finds them: an allocated claim keeps its devices, and a `DeviceSearch` looks for devices on the node that
+satisfy all other claims at once. Claims, their requests and the node's devices are tried in order, with backtracking;
+the first allocation that works is taken. Not supported: devices that several claims share by capacity
+(allowMultipleAllocations).
 
-An allocated claim keeps its devices; for the other claims, `search` looks for devices on the node.
-
-Depth-first search for devices on a node that satisfy all claims at once, as in Kubernetes' allocator (1.35).
-
-Claims, their requests and the node's devices are tried in order, with backtracking; the first allocation that works is
-taken. Not supported: devices that several claims share by capacity (allowMultipleAllocations).
-
-CEL device selectors: compiles them and checks whether a device matches.
-
-Expressions can use `device.driver`, and `device.attributes` and `device.capacity` by domain; a domain that the device
-does not have is empty (k8s.io/dynamic-resource-allocation/cel).
+Device selectors are CEL expressions over `device.driver`, and `device.attributes` and `device.capacity` by domain; a
+domain that the device does not have is empty (k8s.io/dynamic-resource-allocation/cel).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from gpuconsole.model.devices import Allocation, Device, DeviceClass, ResourceCl
 from gpuconsole.model.labels import NodeTerm
 
 MOST_USERS = 256
-"""Pods that may share a claim."""
+"""Limit of pods that may use a claim (ResourceClaimReservedForMaxSize)."""
 PoolKey = tuple[str, str]
 """(driver, name)."""
 Place = tuple[str, str, str]

@@ -1,13 +1,11 @@
 """The GPUs and MIG instances that a pod gets on a node.
 
-Topology-aware GPU selection: uses as few NVLink domains as possible, then PCIe switches, then NUMA nodes.
+Whole GPUs: the pod's GPUs span as few NVLink domains as possible, then PCIe switches, then NUMA nodes; ties go to the
+lowest indices. Topology Manager and the device plugin's preferred allocation aim at that too.
 
-Ties go to the lowest indices. Topology Manager and the device plugin's preferred allocation aim at that too.
-
-MIG instance assignment, and how many more pods fit on a node that creates MIG instances on demand.
-
-A new instance goes where it rules out the fewest of its GPU's maximal profile mixes; on ties to the first GPU, then to
-the first slice. Of existing instances the first free one is assigned.
+MIG instances: of existing instances the first free one is assigned. On a node that creates them on demand, a new one
+goes where it rules out the fewest of its GPU's maximal profile mixes; on ties to the first GPU, then to the first
+slice.
 """
 
 from collections import Counter

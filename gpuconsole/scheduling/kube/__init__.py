@@ -6,5 +6,5 @@ kube-scheduler breaks ties at random, the first node in the order of the search 
 plain text order, so `n10` comes before `n2`); pods of equal priority and age are ordered by key. Not simulated:
 extenders, capacity that CSI drivers publish, and deallocating unused devices for a pending pod.
 
-`policy` has the options, `session` is the entry point.
+`profile` has the options, `session` is the entry point.
 """

@@ -1,11 +1,10 @@
-"""Feasibility of every node for one class of pods, cached across passes and refreshed only where a node changed.
+"""Which nodes fit the pods of one class, cached across passes and evaluated again only where a node changed.
 
-Pods of the same class and priority share one cache. It holds the nodes that fit and the best of them, the number of
-pods that fit in all, the other nodes' reasons, and the preemption candidates. Mutates: a cache over the node cache.
+Pods of the same class and priority share one `FeasibilityCache` over the node cache. It holds the nodes that fit and
+the best of them, the number of pods that fit in all, the other nodes' reasons, and the preemption candidates.
 
-Classes of nodes with equal capacity and usage, which give equal filter results for a pod's requests. Mutates.
-
-Log of changed nodes, in order, so that caches re-evaluate only those. Mutates.
+Two helpers keep a refresh cheap: `ChangeLog` lists changed nodes in order, and `NodeClasses` numbers the nodes of equal
+capacity and usage, which give equal filter results for a pod's requests.
 """
 
 from collections import Counter
@@ -32,7 +31,7 @@ Amounts = tuple[tuple[str, int], ...]
 class NodeClasses:
     """Numbers of node classes; equal nodes get the same number while it is cached, and no number is reused.
 
-    Only a cache: forks share it, in other threads too.
+    Mutates, but only as a cache: forks share it, in other threads too.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ _MOST_CHANGES = 4_096
 
 
 class ChangeLog:
-    """Changes of nodes, by number; `count` says how many there have been."""
+    """Changes of nodes, by number; `count` says how many there have been. Mutates."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -128,7 +127,7 @@ ABSENT = NodeFeasibility(unresolvable=True)
 
 
 class FeasibilityCache:
-    """Results of all nodes for pods of one class and priority; `refresh` re-evaluates nodes that changed."""
+    """Results of all nodes for pods of one class and priority; `refresh` re-evaluates nodes that changed. Mutates."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""Node filters of kube-scheduler, in its order and with its reasons.
+"""kube-scheduler's filters that look at one node, and the messages about pods that fit no node.
 
-Messages of kube-scheduler, word for word, so that they match the output of `kubectl describe pod`.
+Messages about single pods are kube-scheduler's, word for word, so that they match `kubectl describe pod`. Messages
+about gangs are this program's own.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.mig_resources import Division
 from gpuconsole.model.labels import NodeTerm, Taint, Toleration
 from gpuconsole.model.resources import PODS
-from gpuconsole.scheduling.devices import gpu_allocation as slices_of
+from gpuconsole.scheduling.devices import gpu_allocation
 from gpuconsole.scheduling.kube.pod_classes import NodeState, PodClass, reserved_against
 
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -170,12 +171,14 @@ def _divisible(
     taken = state.taken
     for reservation in state.reserved if asked else ():
         if reservation.priority >= priority:
-            theirs = slices_of.choose_instances(division, taken, slices_of.wanted(division, reservation.shape.requests))
+            theirs = gpu_allocation.choose_instances(
+                division, taken, gpu_allocation.wanted(division, reservation.shape.requests)
+            )
             if theirs is None:
                 return dict.fromkeys(asked, 0)
             taken.update(theirs)
     most = max(0, min((left[name] // value for name, value in asked.items()), default=0))
-    pods = slices_of.room(division, taken, slices_of.wanted(division, asked), most)
+    pods = gpu_allocation.room(division, taken, gpu_allocation.wanted(division, asked), most)
     return {name: pods * value for name, value in asked.items()}
 
 

@@ -1,13 +1,11 @@
 """Plugins of a profile, prepared for one class of pods or for one pod (kube-scheduler framework/runtime).
 
-Plugins that look at one node at a time, prepared once per pod class for all nodes.
+`NodeLocalPlugins` look at one node at a time; `lens` prepares them once per pod class for all nodes.
+`PodContextPlugins` match pods on any node, or claims of the pod; `prefilter` prepares them for each pod.
 
-Plugins that match pods anywhere, prepared for one pod.
-
-Index of pods by class and node, for plugins that match pods anywhere. Mutates: a cache over nodes.
-
-Pods of the same namespace and labels with equal affinity terms form one class, so that each is matched once. It is
-built when the first pod needs it, and refreshed only where a node changed.
+They find those pods in a `PodIndex`, by class and node: pods of the same namespace and labels with equal affinity terms
+form one class, so that each class is matched once. The index is built when the first pod needs it, and refreshed only
+where a node changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +43,7 @@ MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
 
 
 class NodeLocalPlugins(Struct, frozen=True):
-    """Filters and scores by name, in the profile's order, without those that do not apply to the class."""
+    """Filters and scores for one pod class, in the profile's order, without those that do not apply to it."""
 
     rules: SchedulerProfile
     shape: PodClass
@@ -136,7 +134,7 @@ def kind_of(pod: Pod) -> Key:
 
 
 class PodIndex:
-    """Pods by class and node; `stale` names the nodes to read again."""
+    """Pods by class and node; `stale` has the numbers of the nodes to read again. Mutates, but only as a cache."""
 
     def __init__(self, states: list[NodeState], namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.namespaces = namespaces
@@ -214,7 +212,7 @@ class PodIndex:
 
 
 class PodContextPlugins(Struct, frozen=True):
-    """Filters and scores by name, in the profile's order, without those that do not apply to the pod."""
+    """Filters and scores for one pod, in the profile's order, without those that do not apply to it."""
 
     priority: int = 0
     trouble: str = ""

@@ -1,4 +1,8 @@
-"""InterPodAffinity: required and preferred affinity and anti-affinity between pods."""
+"""InterPodAffinity: required and preferred affinity and anti-affinity between pods (kube-scheduler's plugin).
+
+`nearness` counts matching pods by topology domain, and `refusal` checks a node against the counts; `preferred_weights`
+and `raw_scores` do the same for preferred terms. KAI and Volcano use them as well.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol

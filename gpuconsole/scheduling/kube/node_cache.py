@@ -1,8 +1,7 @@
-"""Cache of all nodes and the pods on them. Mutates; a trial restores everything.
+"""All nodes with the pods on them, and the feasibility caches that follow them.
 
 Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
-
-Zone-interleaved order in which kube-scheduler searches nodes (its node tree).
+With a profile, nodes are searched in the zone-interleaved order of kube-scheduler's node tree (`interleaved`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from itertools import chain, zip_longest
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import Resources
-from gpuconsole.scheduling.kube import pod_classes as books
+from gpuconsole.scheduling.kube import pod_classes
 from gpuconsole.scheduling.kube.feasibility import ChangeLog, FeasibilityCache, NodeClasses
 from gpuconsole.scheduling.kube.framework_runtime import (
     NOTHING,
@@ -61,14 +60,14 @@ _OUTLOOKS = 128
 
 
 class NodeCache:
-    """Nodes by number, and the feasibility caches that follow them."""
+    """Nodes by number, and the feasibility caches that follow them. Mutates; a trial restores everything."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.policy = policy
         self.rules = policy.rules
         self.nodes: list[NodeState] = []
         self.described = 0
-        """How many nodes have a Node object; pods and nominations may name others."""
+        """How many nodes have a Node object; pods and nominations may name nodes without one."""
         self._numbers: dict[str, int] = {}
         self._journal = ChangeLog()
         self._outlooks: dict[Kind, FeasibilityCache] = {}
@@ -123,29 +122,29 @@ class NodeCache:
         self.described += (node is not None) - (state.node is not None)
         self._order = None
         self._look_at_images(state.node, node)
-        self._set(number, books.describe(state, node))
+        self._set(number, pod_classes.describe(state, node))
         return True
 
     def seat(self, number: int, seat: AssignedPod) -> AssignedPod:
         """Assign a pod to a node; returns the assignment with its GPUs."""
-        self._set(number, books.seated(self.nodes[number], seat))
+        self._set(number, pod_classes.seated(self.nodes[number], seat))
         return self.nodes[number].seats[seat.pod]
 
     def unseat(self, number: int, pod: str) -> None:
         """Remove a pod from its node. Raises KeyError if it is not there."""
-        self._set(number, books.unseated(self.nodes[number], pod))
+        self._set(number, pod_classes.unseated(self.nodes[number], pod))
 
     def leave(self, number: int, pod: str) -> None:
         """Mark a pod as terminating."""
-        self._set(number, books.leaving(self.nodes[number], pod))
+        self._set(number, pod_classes.leaving(self.nodes[number], pod))
 
     def reserve(self, number: int, reservation: Reservation) -> None:
         """Reserve capacity of a node for a nominated pod."""
-        self._set(number, books.reserving(self.nodes[number], reservation))
+        self._set(number, pod_classes.reserving(self.nodes[number], reservation))
 
     def unreserve(self, number: int, pod: str) -> None:
         """Remove a pod's reservation, if it has one there."""
-        self._set(number, books.unreserving(self.nodes[number], pod))
+        self._set(number, pod_classes.unreserving(self.nodes[number], pod))
 
     def outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
         """The current feasibility cache for pods of this class and priority."""

@@ -1,6 +1,8 @@
 """Placement plans for one pod or one gang: found in a trial, carried out by the session.
 
-Node search one by one, for pods that depend on other pods and for profiles that sample nodes.
+`place` finds a node for a pod, and `claim` the node whose victims have the lowest rank; `place_gang` and `claim_gang`
+do so for the pods of a gang at once. `look` and `choose` search the nodes one by one, for pods that depend on other
+pods and for profiles that sample nodes. `refusal` and `gang_refusal` say why there is no plan.
 """
 
 from collections import Counter
@@ -10,7 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube import filters as messages
+from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
 from gpuconsole.scheduling.kube.framework_runtime import NOTHING, PodContextPlugins
 from gpuconsole.scheduling.kube.node_cache import NodeCache
@@ -260,15 +262,15 @@ def refusal(board: NodeCache, waiter: PendingPod, *, filled: bool = False) -> st
 def _refusal(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, never: bool, filled: bool) -> str:
     nodes = board.described
     if asking.trouble and nodes:
-        text, unhelpful = messages.nowhere(nodes, asking.trouble), nodes
+        text, unhelpful = filters.nowhere(nodes, asking.trouble), nodes
     else:
         others, final = refused(board, outlook, asking)
         # If other pods make some nodes unfit, those nodes have free resources, so they do not count as filled.
-        text = messages.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
+        text = filters.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
         unhelpful = nodes - outlook.resolvable + final
     if not board.policy.preempts or not nodes:
         return text
-    return f"{text} {messages.NEVER if never else messages.preemption(nodes, unhelpful)}"
+    return f"{text} {filters.NEVER if never else filters.preemption(nodes, unhelpful)}"
 
 
 def gang_refusal(board: NodeCache, gang: PodGang) -> str:
@@ -286,7 +288,7 @@ def gang_refusal(board: NodeCache, gang: PodGang) -> str:
     if not gang.needed:
         return refusal(board, last)
     fitting = min(fitting, gang.needed)
-    return messages.gang_waits(gang.name, fitting, gang.needed, refusal(board, last, filled=True))
+    return filters.gang_waits(gang.name, fitting, gang.needed, refusal(board, last, filled=True))
 
 
 def _enough(board: NodeCache, gang: PodGang, evicting: bool = False) -> bool:

@@ -1,6 +1,6 @@
-"""State of placement: nodes, placed pods, pending pods and nominations. Mutates.
+"""State of placement: the node cache and the queue of pods, kept consistent with each other and with the objects.
 
-Constraints of a pending pod beyond its class: other pods, host ports, and claims. Pure.
+The functions tell what a pending pod depends on beyond its class: other pods, host ports, and claims.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,10 @@ from gpuconsole.model.cluster import CompositePodGroup, Node, Pod, PodDisruption
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import framework_runtime as pod_index
-from gpuconsole.scheduling.kube import pod_groups
+from gpuconsole.scheduling.kube import framework_runtime, pod_groups
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.plugins import framework as ports
+from gpuconsole.scheduling.kube.plugins.framework import host_ports
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import siblings
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClasses, Reservation
 from gpuconsole.scheduling.kube.pod_groups import GroupTree, gang_of, group_of
@@ -28,13 +27,13 @@ from gpuconsole.scheduling.kube.scheduling_queue import Kind, PendingPod, PodBac
 
 def kind_of(pod: Pod) -> Kind:
     """Key that distinguishes pods of one class; a pod with claims has a key of its own."""
-    return (*pod_index.kind_of(pod), ports.host_ports(pod.template), pod.key if _claims(pod) else "")
+    return (*framework_runtime.kind_of(pod), host_ports(pod.template), pod.key if _claims(pod) else "")
 
 
 def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
     """True if scheduling the pod depends on other pods or on its claims."""
     template = pod.template
-    if template.spread or has_pod_affinity(pod) or _claims(pod) or ports.host_ports(template):
+    if template.spread or has_pod_affinity(pod) or _claims(pod) or host_ports(template):
         return True
     return bool(rules.spread is None or rules.spread) and siblings(pod) is not None
 
@@ -53,7 +52,7 @@ NEVER = "Never"
 
 
 class PlacementState:
-    """The node cache and the queue of pods, kept consistent with each other and with the objects."""
+    """Nodes, placed pods, pending pods and nominations. Mutates."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.board = NodeCache(policy)

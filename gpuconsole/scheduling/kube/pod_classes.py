@@ -1,6 +1,7 @@
-"""Classes of pods with equal scheduling requirements, so that placement evaluates each class once.
+"""Classes of pods with equal scheduling requirements, and the state of one node.
 
-State of one node: its pods, usage, GPU owners and reservations. Frozen.
+Placement evaluates each `PodClass` once for all its pods. A `NodeState` is frozen: the node's pods, usage, GPU owners
+and reservations; functions such as `seated` and `reserving` return the state after a change.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,7 @@ from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Toleration
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, EMPTY, HAMI_SHARES, MAX, MEMORY, PODS, Resources, gpus
-from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
-from gpuconsole.scheduling.devices import gpu_allocation as slices
+from gpuconsole.scheduling.devices import gpu_allocation
 from gpuconsole.scheduling.kube.profile import IMAGES, SchedulerProfile
 
 DEFAULT_CPU = 100
@@ -275,15 +275,15 @@ def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
     named = tuple(sorted(set(seat.gpus)))
     if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NO_OWNERS for i in named):
         return named
-    return gpu_topology.choose_gpus(state.node, state.free_gpus, wanted)
+    return gpu_allocation.choose_gpus(state.node, state.free_gpus, wanted)
 
 
 def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[MigInstance, ...]:
     """The MIG instances of an assignment: the named ones if available; `own` if the pod already holds them."""
     if state.division is None:
         return ()
-    names = slices.wanted(state.division, seat.shape.requests)
+    names = gpu_allocation.wanted(state.division, seat.shape.requests)
     taken = state.taken - set(seat.slices) if own else state.taken
-    if slices.can_have(state.division, taken, seat.slices, names):
+    if gpu_allocation.can_have(state.division, taken, seat.slices, names):
         return seat.slices
-    return slices.choose_instances(state.division, taken, names) or ()
+    return gpu_allocation.choose_instances(state.division, taken, names) or ()

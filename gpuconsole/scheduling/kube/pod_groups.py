@@ -1,11 +1,12 @@
-"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), referenced by a pod label, and of scheduling.k8s.io.
+"""Pod groups: PodGroups and CompositePodGroups of gangs, their placement in topology domains, and deadlocks.
 
-Placements of pod groups: sets of nodes, one for each domain of a topology key, tried one by one (KEP-5732).
+PodGroups are those of the Coscheduling plugin (scheduling.x-k8s.io), which pods name by a label, and of
+scheduling.k8s.io, which pods name in their spec. A group with a topology key has one placement, a set of nodes, for
+each domain of the key; they are tried one by one (KEP-5732). The rules are those of kube-scheduler's
+podGroupSchedulingPlacementAlgorithm with its plugins TopologyPlacement, PodGroupPodsCount and NodeResourcesFit. It
+chooses at random among equal scores; here the first by name is taken.
 
-The rules are those of kube-scheduler's podGroupSchedulingPlacementAlgorithm with its plugins TopologyPlacement,
-PodGroupPodsCount and NodeResourcesFit. It chooses at random among equal scores; here the first by name is taken.
-
-Detection of partially scheduled gangs that deadlock: each holds GPUs and needs more than is free.
+`find_deadlock` finds partially scheduled gangs that each hold GPUs and need more than is free.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +18,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import CompositePodGroup, Pod
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import filters as messages
+from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.placement_plans import Binding, place
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClass
@@ -94,7 +95,7 @@ def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) 
 def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
     """The message of a pending gang: how many of its pods fit in the best domain, or that too few child groups fit."""
     if tree.children:
-        return messages.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
+        return filters.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
     candidates = domains(board, tree)
     most = 0
     start = board.start
@@ -102,7 +103,7 @@ def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Tim
         with board.trial():
             most = max(most, len(_place_pods(board, gang, now, domain)))
         board.start = start
-    return messages.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
+    return filters.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
 
 
 def _place_inside(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None) -> list[Binding] | None:
@@ -211,11 +212,11 @@ def obstacle(
     if not any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values()):
         return ""
     if group is None:
-        return messages.group_missing(gang.name)
+        return filters.group_missing(gang.name)
     if parent := missing_parent(group, composites):
-        return messages.composite_missing(gang.name, parent)
+        return filters.composite_missing(gang.name, parent)
     short = board.lacking(group.min_resources) if group.min_resources and not gang.seated else ()
-    return messages.group_short(gang.name, short) if short else ""
+    return filters.group_short(gang.name, short) if short else ""
 
 
 def missing_parent(group: PodGroup | None, composites: Mapping[str, CompositePodGroup]) -> str:

@@ -4,9 +4,7 @@ On each node all pods of lower priority are removed in simulation; if the pod th
 reprieved, the most important first, and the rest are the victims. Terminating pods free their resources and are no
 victims. Pods whose eviction would violate a PodDisruptionBudget are reprieved first.
 
-Cached preemption candidates for one class of pods, computed on demand. Mutates.
-
-PodDisruptionBudgets in preemption: finds evictions that would violate a budget.
+`victims` does this for one node; `PreemptionCandidates` caches the results of all nodes for one class of pods.
 """
 
 from collections.abc import Iterable
@@ -72,6 +70,7 @@ _OFFSET = 2**31
 """Added to each priority of the sum, so that many victims of negative priority do not win against few."""
 
 Rank = tuple[int, int, int, int, int]
+"""Order of nodes by their victims; see `Victims.rank`."""
 
 
 class Victims(Struct, frozen=True):
@@ -195,7 +194,10 @@ def _rank(seats: tuple[AssignedPod, ...], broken: int = 0) -> Rank:
 
 
 class PreemptionCandidates:
-    """The victims by node, and how many pods would fit without all pods of lower priority."""
+    """Victims by node for pods of one class and priority, computed on demand. Mutates.
+
+    Also counts how many such pods would fit without all pods of lower priority.
+    """
 
     def __init__(self, shape: PodClass, priority: int, nodes: list[NodeState]) -> None:
         self._shape, self._priority, self._nodes = shape, priority, nodes

@@ -1,20 +1,12 @@
-"""Scheduler profiles: the plugins that filter and score nodes, with weights and arguments.
+"""Scheduler profiles: the plugins that filter and score nodes, with weights and arguments, and where they come from.
 
-The defaults are those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
+A `SchedulerProfile` is read from a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) or follows from a
+`PlacementPolicy`: how nodes are scored, whether gangs start all or nothing, whether pods preempt. The defaults are
+those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
 
-Placement options: how nodes are scored, whether gangs start all or nothing, whether pods preempt.
-
-Reader of a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): its profiles, and findings about errors.
-
-The text may be the file itself, or the ConfigMap that holds it. kube-scheduler enables its default plugins at every
-extension point at once (multiPoint); a profile's settings for a single point take precedence.
-
-Plugins that a profile enables at an extension point, in order: merges multiPoint with the point's own settings.
-
-As kube-scheduler merges them (framework/runtime expandMultiPointPlugins): first those of multiPoint that the point
-names as well, then the rest of multiPoint, then those that only the point names.
-
-Plugin arguments from a profile's pluginConfig, with kube-scheduler's defaults and validation.
+kube-scheduler enables its default plugins at every extension point at once (multiPoint); a profile's settings for a
+single point take precedence. The order of the enabled plugins is as in framework/runtime expandMultiPointPlugins: first
+those of multiPoint that the point names as well, then the rest of multiPoint, then those that only the point names.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,11 +62,13 @@ SYSTEM_CONSTRAINTS = (
 )
 """Default constraints of Deployment, StatefulSet and similar pods without their own (defaultingType System)."""
 
+Type = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+
 
 class ScoringStrategy(Struct, frozen=True, kw_only=True):
     """NodeResourcesFit's scoringStrategy."""
 
-    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    type: Type = "LeastAllocated"
     resources: Weights = CPU_AND_MEMORY
     shape: tuple[tuple[int, int], ...] = ()
     """(utilization 0 to 100, score 0 to 10), in order of rising utilization; only for RequestedToCapacityRatio."""
@@ -180,9 +174,7 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
         """
         if self.profile is not None:
             return self.profile
-        formula: Literal["LeastAllocated", "MostAllocated"] = (
-            "LeastAllocated" if self.score == "spread" else "MostAllocated"
-        )
+        formula: Type = "LeastAllocated" if self.score == "spread" else "MostAllocated"
         weights = ((TAINT_TOLERATION, self.taint_weight), (NODE_AFFINITY, self.affinity_weight), (FIT, self.fit_weight))
         return SchedulerProfile(
             filters=FILTERS,
@@ -212,7 +204,7 @@ POINTS = (
     *("reserve", "permit", "preBind", "bind", "postBind"),
 )
 OTHERS = ("SchedulingGates", "PrioritySort", "DefaultBinder", "Coscheduling", "GangScheduling")
-"""Known plugins that neither filter nor score; the queue and gang scheduling do their work."""
+"""Known plugins that neither filter nor score nodes; the queue and gang scheduling do their work."""
 KNOWN = (*FILTERS, BALANCED, IMAGES, PREEMPTION, *OTHERS)
 EVERY = "*"
 
@@ -268,7 +260,6 @@ def check(plugins: Reader) -> None:
                     one.report.warning(one.at("name"), f"there is no plugin {name} here", remedy, "unknown-plugin")
 
 
-Type = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 TYPES: tuple[Type, ...] = get_args(Type)
 DO_NOT, ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 
@@ -367,6 +358,7 @@ ARGUMENTS: Mapping[str, Callable[[SchedulerProfile, Reader], SchedulerProfile]] 
     NODE_AFFINITY: _node_affinity,
     PREEMPTION: _preemption,
 }
+"""Plugin → reader of its arguments, with kube-scheduler's defaults and validation."""
 
 
 KIND = "KubeSchedulerConfiguration"
@@ -394,7 +386,10 @@ class ParsedKubeSchedulerConfiguration(Struct, frozen=True):
 
 
 def read_configuration(text: str, name: str = "scheduler-config.yaml") -> ParsedKubeSchedulerConfiguration:
-    """Read a configuration; values that cannot be read take their defaults and cause a finding."""
+    """Read a configuration: the file itself, or the ConfigMap that holds it.
+
+    Values that cannot be read take their defaults and cause a finding.
+    """
     document, report = find_configuration(
         text,
         name,

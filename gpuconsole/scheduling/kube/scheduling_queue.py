@@ -1,15 +1,9 @@
-"""kube-scheduler's scheduling queue: pending pods and gangs, their order, and their back-off.
-
-Pending pods, batches of equal pods, and gangs: the units that placement tries. Batches and gangs mutate.
+"""kube-scheduler's scheduling queue: pending pods in batches and gangs, their order, and their back-off.
 
 A `PodBatch` holds equal pods that are placed one by one: a refusal of the first holds for the others. A `PodGang` is
-placed all or nothing. Both record whether they were refused since capacity was last freed.
-
-Queue of pending pods, ordered by priority, then creation, then key. Mutates.
-
-A refused pod, batch or gang is tried again only after capacity is freed or it gets a new pod.
-
-Back-off of refused pods before they are tried again (kube-scheduler's scheduling queue). Mutates.
+placed all or nothing. Both are ordered by priority, then creation, then key, and record whether they were refused since
+capacity was last freed: a refused one is tried again only after capacity is freed or it gets a new pod. A profile also
+delays the next try (`PodBackoff`).
 
 Not simulated: kube-scheduler's flush, which retries every unschedulable pod after five minutes.
 """
@@ -59,7 +53,7 @@ class PendingPod(Struct, frozen=True, kw_only=True):
 
 
 class PodBatch:
-    """Equal pods that are placed one by one."""
+    """Equal pods that are placed one by one. Mutates."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
@@ -98,7 +92,7 @@ class PodBatch:
 
 
 class PodGang:
-    """A gang: pods that start together or not at all."""
+    """A gang: pods that start together or not at all. Mutates."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -185,12 +179,13 @@ Unit = Union[PodBatch, PodGang]
 
 
 LineKey = tuple[PodClass, int, bool, str, Kind | None]
+"""(class, priority, preempts never, the pod itself if it is nominated, other constraints) that a batch's pods share."""
 
 
 class Queue:
-    """All pending pods, in batches of equal pods and in gangs. With `whole` False, pods of gangs are queued one by one.
+    """All pending pods, in batches of equal pods and in gangs. Mutates.
 
-    Forks share their gangs until one of them changes a gang.
+    With `whole` False, pods of gangs are queued one by one. Forks share their gangs until one of them changes a gang.
     """
 
     def __init__(self, whole: bool) -> None:
@@ -286,7 +281,7 @@ class Queue:
                 unit.refused_at = freed
 
     def untried(self, freed: int) -> Iterator[Unit]:
-        """Pending pods, batches and gangs that were not refused since capacity was last freed."""
+        """Batches and gangs that were not refused since capacity was last freed."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole and self._waiting:
             # The caller sorts the units by turns that are unique, so their order here decides nothing.
@@ -353,6 +348,7 @@ def _same(old: PendingPod, new: PendingPod) -> bool:
 
 
 MARK = "delay="
+"""Prefix of the lines of `PodBackoff.memory`."""
 Turn = tuple[int, Time, Time, str]
 """Sort key in the queue: (−priority, time since which it is queued, creation time, pod key)."""
 
@@ -363,7 +359,7 @@ def gang_key(gang: str) -> str:
 
 
 class PodBackoff:
-    """Back-off times by pod, or by gang where pods start together; without settings there is no back-off."""
+    """Back-off times by pod, or by gang where pods start together; without settings there is no back-off. Mutates."""
 
     def __init__(self, rule: BackoffSettings | None) -> None:
         self._rule = rule

@@ -1,13 +1,10 @@
-"""Node scores: kube-scheduler's integer arithmetic.
+"""Node scores in kube-scheduler's integer arithmetic, each 0 to 100; the total is their sum with the profile's weights.
 
-NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (preferred terms) and TaintToleration
-(PreferNoSchedule), each 0 to 100, summed with the profile's weights.
+NodeResourcesFit has three formulas. NodeAffinity (preferred terms) and TaintToleration (PreferNoSchedule) are
+normalised over the feasible nodes. `Images` scores nodes for ImageLocality.
 
-ImageLocality: prefers nodes that hold a pod's images, weighted by size and by the share of nodes that hold them.
-
-Packing policies as node scores of kube-scheduler: translates `NodeState` and `PodClass` into their inputs.
-
-GPUs are always whole here. FGD's typical pods are those of the cluster itself, running and pending.
+`Packing` replaces NodeResourcesFit's score by a packing policy: GPUs are always whole there, and FGD's typical pods are
+those of the cluster itself, running and pending.
 """
 
 import zlib
@@ -18,7 +15,7 @@ from itertools import pairwise
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import PreferredTerm
 from gpuconsole.model.prices import gpu_type
-from gpuconsole.model.resources import CPU, MEMORY, MIG_PREFIX, is_mig
+from gpuconsole.model.resources import CPU, MEMORY, is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
 from gpuconsole.scheduling.kube.packing.policies import (
     MILLI,
@@ -32,6 +29,7 @@ from gpuconsole.scheduling.kube.packing.policies import (
 )
 from gpuconsole.scheduling.kube.pod_classes import NO_OWNERS, NodeState, PodClass
 from gpuconsole.scheduling.kube.profile import (
+    ANY_MIG,
     NODE_AFFINITY,
     TAINT_TOLERATION,
     PlacementPolicy,
@@ -41,7 +39,7 @@ from gpuconsole.scheduling.kube.profile import (
 
 MAX_SCORE = 100
 SCALE = 10
-"""The scores of a `shape` are 0 to 10; times this they are 0 to 100."""
+"""The scores of `ScoringStrategy.shape` are 0 to 10; times this they are 0 to 100."""
 
 Scored = tuple[tuple[str, int, int], ...]
 """(resource, weight, the pod's request) of each resource that is scored for a pod class."""
@@ -66,7 +64,7 @@ def scored(resources: Weights, shape: PodClass) -> Scored:
     lines = [(name, weights.get(name, 0), shape.counted[name]) for name in (CPU, MEMORY)]
     for name, value in shape.requests.items():
         if name not in (CPU, MEMORY):
-            weight = weights.get(name, weights.get(MIG_PREFIX + "*", 0) if is_mig(name) else 0)
+            weight = weights.get(name, weights.get(ANY_MIG, 0) if is_mig(name) else 0)
             lines.append((name, weight, value))
     return tuple(line for line in lines if line[1])
 
@@ -173,7 +171,7 @@ MOST = 1000 * MEGABYTE
 
 
 class Images:
-    """Number of nodes that hold each image, for scoring single nodes."""
+    """ImageLocality: prefers nodes that hold a pod's images, by their size and the share of nodes that hold each."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         listed = list(nodes)

@@ -1,12 +1,8 @@
-"""kube-scheduler's placement engine: applies nodes, pods and priority classes, and decides about pods. Mutates.
+"""kube-scheduler's placement engine: applies objects, and decides about pods in passes.
 
-Decisions are assumed at once; applying the changed objects afterwards changes nothing more.
-
-Scheduling pass: tries every eligible pending pod in queue order and decides about it. Mutates.
-
-Decisions are assumed at once, so that later decisions take them into account.
-
-Filter and score table of one pod, computed without the caches that passes share.
+A `SchedulingPass` tries every eligible pending pod in queue order. Decisions are assumed at once, so that later ones
+take them into account; applying the changed objects afterwards changes nothing more. `score_table` shows the filters
+and scores of one pod, computed without the caches that passes share.
 """
 
 from collections import Counter
@@ -26,7 +22,7 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import filters as messages
+from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.framework_runtime import NodeLocalPlugins, PodContextPlugins, judge
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.placement_plans import (
@@ -248,7 +244,7 @@ class SchedulingPass:
         gang.refused_at = self._ledger.freed
         if len(gang.waiters) < gang.needed:
             pods = len(gang.waiters) + len(gang.seated)
-            self._refuse(gang, messages.gang_incomplete(gang.name, pods, gang.size), gang.name)
+            self._refuse(gang, filters.gang_incomplete(gang.name, pods, gang.size), gang.name)
             return False
         obstacle = self._ledger.obstacle(gang)
         if obstacle:
@@ -312,7 +308,7 @@ class SchedulingPass:
         node = self._board.nodes[claim.number].name
         for seat in claim.victims:
             self._ledger.leave(seat.pod)
-            self._said.append(EvictPod(seat.pod, claim.waiter.pod, node, messages.PREEMPTED))
+            self._said.append(EvictPod(seat.pod, claim.waiter.pod, node, filters.PREEMPTED))
         for held in self._board.nodes[claim.number].reserved:
             # Pods of lower priority lose their nomination to this node (getLowerPriorityNominatedPods).
             other = self._queue.waiters.get(held.pod)
@@ -341,12 +337,13 @@ class SchedulingPass:
 
 DEFAULT = PlacementPolicy()
 START = "start="
+"""Prefix of the line of `KubePlacement.memory` that has the start of the next search, and times."""
 _PREPARED = 32
 """Largest number of pod classes for which `prepare` fills the caches."""
 
 
 class KubePlacement:
-    """Placement by kube-scheduler's rules: holds nodes with their pods and GPU owners, and the pending pods."""
+    """Placement by kube-scheduler's rules: holds nodes with their pods and GPUs, and the pending pods. Mutates."""
 
     def __init__(self, policy: PlacementPolicy = DEFAULT) -> None:
         self.policy = policy

@@ -1,15 +1,12 @@
-"""VolumeBinding: finds nodes that reach a pod's volumes, and the volumes that its claims would get there.
+"""Volumes and devices that pods claim: the volume filters, and what one pass assumes for pods that it placed.
 
-Kubernetes 1.35 plugins/volumebinding, which Volcano 1.15 has a copy of. Not simulated: capacity that CSI drivers
-publish (CSIStorageCapacity), and inline volumes of pods.
+VolumeBinding (`trouble`, `plan`) finds the nodes that reach a pod's volumes, and the volumes that its claims would get
+there; VolumeZone, NodeVolumeLimits and VolumeRestrictions follow. `Storage` has the storage objects, and
+`ClaimsAndVolumes` these and the DRA objects, with what is assumed.
 
-Volume filters VolumeZone, NodeVolumeLimits and VolumeRestrictions.
-
-Kubernetes 1.35 plugins/volumezone, nodevolumelimits, volumerestrictions; Volcano 1.15 has the first two.
-
-Volumes and storage classes, volumes assumed for pods, and the claims of a pod.
-
-Volumes and devices that pods claim, and those that are assumed for pods of this pass. Mutates.
+The rules are those of Kubernetes 1.35 (plugins/volumebinding, volumezone, nodevolumelimits, volumerestrictions);
+Volcano 1.15 has a copy of the first three. Not simulated: capacity that CSI drivers publish (CSIStorageCapacity), and
+inline volumes of pods.
 """
 
 import heapq
@@ -33,7 +30,7 @@ from gpuconsole.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from gpuconsole.scheduling.devices import allocator as claims
+from gpuconsole.scheduling.devices import allocator
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.filters import term_matches
 
@@ -96,7 +93,7 @@ class Storage(Struct, kw_only=True):
     def free_of(self, kind: str, node: Node | None) -> Iterator[PersistentVolume]:
         """Unreserved volumes of a class, the smallest first.
 
-        With a node, volumes whose first label excludes it are left out; callers check the rest with `volumes.reaches`.
+        With a node, volumes whose first label excludes it are left out; callers check the rest with `reaches`.
         """
         known = self._by_owner()
         shelves = known.free.get(kind, {})
@@ -381,6 +378,7 @@ def use_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
 
 
 Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
+"""`Storage.held` and `chosen`, `Stock.given` and `users`."""
 
 
 class AssumedClaims(Struct, frozen=True):
@@ -395,7 +393,7 @@ NOTHING = AssumedClaims()
 
 
 class ClaimsAndVolumes:
-    """Storage and DRA objects by table; `storage` and `stock` show them with what one pass assumes."""
+    """Storage and DRA objects by table; `storage` and `stock` show them with what one pass assumes. Mutates."""
 
     TABLES = (
         *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
@@ -446,7 +444,7 @@ class ClaimsAndVolumes:
         if not pod.template.volumes and not pod.template.resource_claims:
             return NOTHING
         binding = plan(pod, node, self.storage)
-        grant = claims.grant(pod, node, self.stock)
+        grant = allocator.grant(pod, node, self.stock)
         self.storage.hold(binding)
         self.stock.hold(pod.key, grant.allocations, grant.shared)
         return AssumedClaims(binding.volumes, tuple(sorted(grant.allocations.items())))

@@ -1,8 +1,7 @@
 """Evaluation of a CEL expression tree over a set of variables.
 
-The functions, methods and operators that an expression may use, by name and by the types of their arguments.
-
-CEL value types besides strings and numbers: quantities and semantic versions.
+`FUNCTIONS` has the functions, methods and operators that an expression may use. Kubernetes adds two value types to
+those of CEL: `Quantity` and `Semver`.
 """
 
 import re
@@ -178,6 +177,7 @@ FUNCTIONS: Mapping[str, Mapping[tuple[type, ...], Function]] = {
     "minor": {(Semver,): lambda a: a.minor},
     "patch": {(Semver,): lambda a: a.patch},
 }
+"""Name → types of the arguments, for a method with its receiver first → function. `-x` and `!x` are unary."""
 
 
 def apply(name: str, arguments: list[Any]) -> Any:

@@ -1,10 +1,7 @@
-"""Recursive-descent parser for CEL: builds a tree from tokens and rejects unknown names and functions.
+"""Recursive-descent parser for CEL: splits an expression into tokens and builds a syntax tree from them.
 
-Tokenizer for CEL expressions.
-
-Syntax tree of a CEL expression.
-
-`&&` and `||` have a node type of their own, because they may absorb errors of their operands.
+Unknown names and functions are rejected, and so are expressions that are too long or nested too deep. `&&` and `||`
+have a node type of their own (`Either`), because they may absorb errors of their operands.
 """
 
 import re

@@ -1,25 +1,12 @@
 """Packing policies by name: how each scores a node's free capacity and chooses GPUs on the node.
 
-The policies that FGD is compared with, as scores: best-fit, dot-product, GPU packing, GPU clustering.
+The higher the score the better; call them only if the pod fits. Integer and floating-point steps follow the simulator's
+Go code.
 
-The higher the better; call them only if the pod fits. Integer and floating-point steps follow the simulator's Go code.
-
-Fragmentation Gradient Descent: places the pod where it adds least to GPU fragmentation.
-
-⌊100 · sigmoid((F before − F after) / 1000)⌋; a pod that shares a GPU is tried on each of them (fgd_score.go).
-
-GPU fragmentation as FGD measures it: how much of a node's idle GPU capacity typical pods cannot use.
-
-For one typical pod, all idle milli of a node is fragment if the pod has no GPU or the node does not fit it (model, cpu,
-or fewer GPUs with enough left than it requests); otherwise only what is left of GPUs with too little for it. F(n) is
-the mean over the typical pods, by frequency. Memory does not count.
-
-Typical pods: the most frequent demands of a workload's pods, with their number.
-
-As in the simulator's GetTypicalPods with the paper's settings: demands differ by cpu, GPUs, milli and models (not by
-memory), the most frequent are taken until they make up 95% of the pods, and pods without GPUs count.
-
-Free capacity of a node by GPU, and the demand of a pod: the inputs of every packing policy.
+FGD (Fragmentation Gradient Descent) places a pod where it adds least to GPU fragmentation: the part of a node's idle
+GPU capacity that typical pods cannot use. For one typical pod, all idle milli of a node is fragment if the pod has no
+GPU or the node does not fit it (model, cpu, or fewer GPUs with enough left than it requests); otherwise only what is
+left of GPUs with too little for it. F(n) is the mean over the typical pods, by frequency. Memory does not count.
 """
 
 from bisect import bisect_left, bisect_right
@@ -135,7 +122,11 @@ Typical: TypeAlias = tuple[tuple[PodDemand, int], ...]
 
 
 def typical(demands: Iterable[PodDemand] | Mapping[PodDemand, int]) -> Typical:
-    """The typical pods among these; a mapping gives the number of pods by demand."""
+    """The typical pods among these; a mapping gives the number of pods by demand.
+
+    As in the simulator's GetTypicalPods with the paper's settings: demands differ by cpu, GPUs, milli and models (not
+    by memory), the most frequent are taken until they make up 95% of the pods, and pods without GPUs count.
+    """
     counts: Counter[PodDemand] = Counter()
     for demand, count in Counter(demands).items():
         counts[replace(demand, memory=0)] += count
@@ -274,7 +265,10 @@ def gpu_clustering(room: FreeCapacity, demand: PodDemand) -> int:
 
 
 def fgd_score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> int:
-    """Score by the change of fragmentation that the pod causes: 50 for no change, more for a decrease."""
+    """Score by the change of fragmentation that the pod causes: 50 for no change, more for a decrease.
+
+    ⌊100 · sigmoid((F before − F after) / 1000)⌋; a pod that shares a GPU is tried on each of them (fgd_score.go).
+    """
     before = measure.amount(room.model, room.cpu, room.ordered)
     if demand.shared:
         return max(_descent(measure, before, after) for _, after in _trials(room, demand, measure))

@@ -2,22 +2,30 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.scheduling.kube.plugins import framework as dynamicresources
-from gpuconsole.scheduling.kube.plugins import framework as imagelocality
-from gpuconsole.scheduling.kube.plugins import framework as interpodaffinity
-from gpuconsole.scheduling.kube.plugins import framework as nodeaffinity
-from gpuconsole.scheduling.kube.plugins import framework as nodename
-from gpuconsole.scheduling.kube.plugins import framework as nodeports
-from gpuconsole.scheduling.kube.plugins import framework as noderesourcesbalancedallocation
-from gpuconsole.scheduling.kube.plugins import framework as noderesourcesfit
-from gpuconsole.scheduling.kube.plugins import framework as nodeunschedulable
-from gpuconsole.scheduling.kube.plugins import framework as nodevolumelimits
-from gpuconsole.scheduling.kube.plugins import framework as tainttoleration
-from gpuconsole.scheduling.kube.plugins import framework as volumebinding
-from gpuconsole.scheduling.kube.plugins import framework as volumerestrictions
-from gpuconsole.scheduling.kube.plugins import framework as volumezone
-from gpuconsole.scheduling.kube.plugins import pod_topology_spread as podtopologyspread
-from gpuconsole.scheduling.kube.plugins.framework import NodeLocalFilter, NodeUsageFilter, PodFilter, PodScore, Scoring
+from gpuconsole.scheduling.kube.plugins.framework import (
+    NodeLocalFilter,
+    NodeUsageFilter,
+    PodFilter,
+    PodScore,
+    Scoring,
+    balanced_allocation_score,
+    dynamic_resources_filter,
+    image_locality_score,
+    inter_pod_affinity_filter,
+    inter_pod_affinity_score,
+    node_affinity_filter,
+    node_name_filter,
+    node_ports_filter,
+    node_unschedulable_filter,
+    node_volume_limits_filter,
+    resources_fit_filter,
+    resources_fit_score,
+    taint_toleration_filter,
+    volume_binding_filter,
+    volume_restrictions_filter,
+    volume_zone_filter,
+)
+from gpuconsole.scheduling.kube.plugins.pod_topology_spread import topology_spread_filter, topology_spread_score
 from gpuconsole.scheduling.kube.profile import (
     BALANCED,
     CLAIMS,
@@ -37,31 +45,33 @@ from gpuconsole.scheduling.kube.profile import (
 )
 
 NODE_FILTERS: Mapping[str, NodeLocalFilter] = {
-    NODE_UNSCHEDULABLE: nodeunschedulable.node_unschedulable_filter,
-    NODE_NAME: nodename.node_name_filter,
-    TAINT_TOLERATION: tainttoleration.taint_toleration_filter,
-    NODE_AFFINITY: nodeaffinity.node_affinity_filter,
+    NODE_UNSCHEDULABLE: node_unschedulable_filter,
+    NODE_NAME: node_name_filter,
+    TAINT_TOLERATION: taint_toleration_filter,
+    NODE_AFFINITY: node_affinity_filter,
 }
 """Filters by the node alone."""
-NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: noderesourcesfit.resources_fit_filter}
+NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: resources_fit_filter}
 """Filters by the resource usage of the node."""
 MEETINGS: Mapping[str, PodFilter] = {
-    NODE_PORTS: nodeports.node_ports_filter,
-    VOLUME_RESTRICTIONS: volumerestrictions.volume_restrictions_filter,
-    NODE_VOLUME_LIMITS: nodevolumelimits.node_volume_limits_filter,
-    VOLUME_BINDING: volumebinding.volume_binding_filter,
-    VOLUME_ZONE: volumezone.volume_zone_filter,
-    SPREAD: podtopologyspread.topology_spread_filter,
-    POD_AFFINITY: interpodaffinity.inter_pod_affinity_filter,
-    CLAIMS: dynamicresources.dynamic_resources_filter,
+    NODE_PORTS: node_ports_filter,
+    VOLUME_RESTRICTIONS: volume_restrictions_filter,
+    NODE_VOLUME_LIMITS: node_volume_limits_filter,
+    VOLUME_BINDING: volume_binding_filter,
+    VOLUME_ZONE: volume_zone_filter,
+    SPREAD: topology_spread_filter,
+    POD_AFFINITY: inter_pod_affinity_filter,
+    CLAIMS: dynamic_resources_filter,
 }
 """Filters by pods anywhere, or by the volumes and devices that the pod claims."""
 NODE_USAGE_SCORES: Mapping[str, Scoring] = {
-    FIT: noderesourcesfit.resources_fit_score,
-    BALANCED: noderesourcesbalancedallocation.balanced_allocation_score,
-    IMAGES: imagelocality.image_locality_score,
+    FIT: resources_fit_score,
+    BALANCED: balanced_allocation_score,
+    IMAGES: image_locality_score,
 }
+"""Scores by the resource usage of the node, or its images; they are not normalised."""
 WISHES: Mapping[str, PodScore] = {
-    SPREAD: podtopologyspread.topology_spread_score,
-    POD_AFFINITY: interpodaffinity.inter_pod_affinity_score,
+    SPREAD: topology_spread_score,
+    POD_AFFINITY: inter_pod_affinity_score,
 }
+"""Scores by pods anywhere, which are normalised."""

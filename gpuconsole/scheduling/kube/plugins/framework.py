@@ -1,44 +1,12 @@
-"""Interfaces of scheduler plugins, and filter states that several plugins share.
+"""Interfaces of scheduler plugins, and all filter and score plugins except PodTopologySpread.
 
-Interfaces of scheduler plugins, for the entries of the plugin registry.
+Some plugins look at one node at a time: at the Node object (`NodeLocalFilter`) or at its resource usage
+(`NodeUsageFilter`, `Scoring`). They are prepared once per pod class. The others depend on pods of any node, or on the
+ports, volumes and devices that the pod claims (`PodFilter`, `PodScore`); they are prepared for each pod. Preparing a
+plugin returns None if it does not apply to the pod (Skip).
 
-Filter states for plugins that look at one node at a time: at the node and its pods, or at the node alone.
-
-Plugins that filter and score one node at a time, by the node and its resource usage.
-
-NodeUnschedulable: cordoned nodes accept only pods that tolerate the taint.
-
-NodeName: a pod that names its node fits no other node; pending pods name none.
-
-TaintToleration: rejects nodes with untolerated taints, and prefers nodes with fewer untolerated PreferNoSchedule
-taints.
-
-NodeAffinity: node labels that a pod, or the scheduler for every pod, requires and prefers.
-
-NodeResourcesFit: filters by free resources, and scores utilization by one of three strategies.
-
-NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in equal proportion.
-
-As in kube-scheduler up to 1.35: only the balance with the pod on the node counts. Later releases compare it with the
-balance without the pod (kubernetes pull request 135573).
-
-ImageLocality: scores nodes that already hold the pod's images.
-
-Plugins that filter by other pods, or by the ports, volumes and devices that a pod claims.
-
-NodePorts: filters nodes on which a host port of the pod is in use.
-
-VolumeBinding: filters nodes that cannot reach the pod's volumes or cannot get volumes for its claims.
-
-VolumeRestrictions: a ReadWriteOncePod claim can be used by one pod only.
-
-NodeVolumeLimits: limits the volumes that a CSI driver attaches to a node.
-
-VolumeZone: bound volumes restrict their pods to the volumes' zones.
-
-DynamicResources: filters nodes that cannot provide the devices claimed by the pod.
-
-InterPodAffinity: filter and score by required and preferred affinity between pods.
+The registry is `kube.plugins`; a profile enables plugins and sets their weights and arguments. `scores` has the
+arithmetic of node scores, and the scores of NodeAffinity and TaintToleration.
 """
 
 import math
@@ -51,10 +19,8 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.pod_template import HostPort, PodTemplate
 from gpuconsole.model.resources import CPU, MEMORY
-from gpuconsole.scheduling.devices import allocator as claims
+from gpuconsole.scheduling.devices import allocator
 from gpuconsole.scheduling.kube import filters, inter_pod_affinity, volumes
-from gpuconsole.scheduling.kube import filters as messages
-from gpuconsole.scheduling.kube import volumes as volume_filters
 from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, InterPodAffinityState, PodLister
 from gpuconsole.scheduling.kube.pod_classes import NodeState, PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
@@ -203,35 +169,35 @@ class Fixed(Struct, frozen=True):
 
 
 def node_unschedulable_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
-    """The filter for pods of a class."""
+    """NodeUnschedulable: a cordoned node accepts only pods that tolerate its taint."""
     return lambda node: filters.unschedulable(node, shape)
 
 
 def node_name_filter(rules: SchedulerProfile, shape: PodClass) -> None:
-    """No filter: a pod that names its node is already bound to it."""
+    """NodeName: no filter, as a pod that names its node is already bound to it."""
 
 
 def taint_toleration_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
-    """The filter for pods of a class."""
+    """TaintToleration: rejects nodes with untolerated NoSchedule and NoExecute taints; `scores` counts the others."""
     return lambda node: filters.tainted(node, shape)
 
 
 def node_affinity_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
-    """The filter for pods of a class; None if neither they nor the scheduler require any label."""
+    """NodeAffinity: node labels that the pod, or the scheduler for every pod, requires; None if neither does."""
     if rules.added_affinity is None and not shape.node_selector and shape.affinity is None:
         return None
     added = rules.added_affinity
 
     def refuse(node: Node) -> str:
         if added is not None and not any(filters.term_matches(term, node) for term in added):
-            return messages.NO_ADDED_AFFINITY
-        return "" if filters.affine(node, shape) else messages.NO_AFFINITY
+            return filters.NO_ADDED_AFFINITY
+        return "" if filters.affine(node, shape) else filters.NO_AFFINITY
 
     return refuse
 
 
 def resources_fit_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction:
-    """The filter for pods of a class; its reasons are the resources of which a node has too little."""
+    """NodeResourcesFit: rejects nodes with too little free; the reasons are the resources that are lacking."""
 
     def refuse(state: NodeState, priority: int) -> tuple[str, ...]:
         left = filters.room(state, shape, priority)
@@ -241,7 +207,7 @@ def resources_fit_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilte
 
 
 def resources_fit_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction:
-    """The score for pods of a class: LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
+    """NodeResourcesFit: scores utilization by LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
     strategy, lines = rules.strategy, scored(rules.strategy.resources, shape)
     if strategy.type == "RequestedToCapacityRatio":
         return ratio(strategy.shape, lines)
@@ -253,10 +219,12 @@ ALWAYS = (CPU, MEMORY, "ephemeral-storage")
 
 
 def balanced_allocation_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
-    """⌊(1 − standard deviation of the used fractions) · 100⌋; None for a pod that requests none of the balanced
-    resources.
+    """NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in equal proportion.
 
-    Actual requests count, without the defaults of other scores (balanced_allocation.go, useRequested).
+    ⌊(1 − standard deviation of the used fractions) · 100⌋; None for a pod that requests none of the balanced resources.
+    Actual requests count, without the defaults of other scores (balanced_allocation.go, useRequested). As in
+    kube-scheduler up to 1.35, only the balance with the pod on the node counts; later releases compare it with the
+    balance without the pod (kubernetes pull request 135573).
     """
     asked = [name for name, _ in rules.balanced if name in ALWAYS or name in shape.requests]
     if not any(name in shape.requests for name in asked):
@@ -282,7 +250,7 @@ def balance(parts: list[float]) -> int:
 
 
 def image_locality_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
-    """The score for pods of a class; None if all nodes would score 0, as none reports images."""
+    """ImageLocality: prefers nodes that hold the pod's images; None if no node reports images, so that all score 0."""
     if not shape.images or not images.known:
         return None
     return lambda state: 0 if state.node is None else images.rate(shape.images, state.node)
@@ -291,7 +259,7 @@ def image_locality_score(rules: SchedulerProfile, shape: PodClass, images: Image
 def volume_binding_filter(
     rules: SchedulerProfile, asker: PodContext, around: Nearby
 ) -> Fixed | PreFilterRejection | None:
-    """The filter for a pod, or the reason why it fits no node; None for a pod without volumes."""
+    """VolumeBinding: rejects nodes that cannot reach the pod's volumes or get volumes for its claims."""
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
@@ -300,30 +268,30 @@ def volume_binding_filter(
 
 
 def volume_restrictions_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
-    """The filter for a pod; None for a pod without volumes."""
+    """VolumeRestrictions: a ReadWriteOncePod claim can be used by one pod only."""
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
-    return Local(lambda node, others: volume_filters.use_refusal(asker.pod, others, storage), around.on)
+    return Local(lambda node, others: volumes.use_refusal(asker.pod, others, storage), around.on)
 
 
 def node_volume_limits_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
-    """The filter for a pod; None for a pod without volumes."""
+    """NodeVolumeLimits: limits the volumes that a CSI driver attaches to a node."""
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
-    return Local(lambda node, others: volume_filters.limit_refusal(asker.pod, node, others, storage), around.on)
+    return Local(lambda node, others: volumes.limit_refusal(asker.pod, node, others, storage), around.on)
 
 
 def volume_zone_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
-    """The filter for a pod, or the reason why it fits no node; None for a pod without volumes."""
+    """VolumeZone: bound volumes restrict their pods to the volumes' zones."""
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
-    text = volume_filters.zone_trouble(asker.pod, storage)
+    text = volumes.zone_trouble(asker.pod, storage)
 
     def ask(node: Node) -> tuple[str, ...]:
-        refusal = volume_filters.zone_refusal(asker.pod, node, storage)
+        refusal = volumes.zone_refusal(asker.pod, node, storage)
         return (refusal,) if refusal else ()
 
     return PreFilterRejection(text) if text else Fixed(ask)
@@ -332,21 +300,21 @@ def volume_zone_filter(rules: SchedulerProfile, asker: PodContext, around: Nearb
 def dynamic_resources_filter(
     rules: SchedulerProfile, asker: PodContext, around: Nearby
 ) -> Fixed | PreFilterRejection | None:
-    """The filter for a pod; None for a pod without resource claims."""
+    """DynamicResources: rejects nodes that cannot provide the devices that the pod claims."""
     if not asker.pod.template.resource_claims:
         return None
     stock = asker.means.stock
-    text = claims.trouble(asker.pod, stock)
+    text = allocator.trouble(asker.pod, stock)
 
     def ask(node: Node) -> tuple[str, ...]:
-        reason = claims.grant(asker.pod, node, stock).reason
+        reason = allocator.grant(asker.pod, node, stock).reason
         return (reason,) if reason else ()
 
     return PreFilterRejection(text) if text else Fixed(ask)
 
 
 class Near(Struct, frozen=True):
-    """PreFilter state of InterPodAffinity for one pod."""
+    """PreFilter state of InterPodAffinity for one pod: counts of matching pods by topology domain."""
 
     pod: Pod
     found: InterPodAffinityState
@@ -361,7 +329,7 @@ class Near(Struct, frozen=True):
 
 
 class InterPodAffinityScores(Struct, frozen=True):
-    """PreScore state for one pod: the weight of matching preferred terms by topology domain."""
+    """PreScore state of InterPodAffinity for one pod: the weight of matching preferred terms by topology domain."""
 
     found: Mapping[Domain, int]
 
@@ -373,7 +341,7 @@ class InterPodAffinityScores(Struct, frozen=True):
 
 
 def inter_pod_affinity_filter(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Near | None:
-    """The filter for a pod; None if it has no required terms and no existing pod's anti-affinity matches it."""
+    """InterPodAffinity: required terms; None if the pod has none and no existing pod's anti-affinity matches it."""
     found = inter_pod_affinity.nearness(asker.pod, around)
     template = asker.pod.template
     said = (template.pod_affinity, template.pod_anti_affinity)
@@ -385,7 +353,7 @@ def inter_pod_affinity_filter(rules: SchedulerProfile, asker: PodContext, around
 def inter_pod_affinity_score(
     rules: SchedulerProfile, asker: PodContext, around: PodLister
 ) -> InterPodAffinityScores | None:
-    """The score for a pod; None if no preferred term applies."""
+    """InterPodAffinity: preferred terms, of the pod and of existing pods; None if none applies."""
     found = inter_pod_affinity.preferred_weights(
         asker.pod, around, hard_weight=rules.hard_affinity_weight, ignore_theirs=rules.ignore_theirs
     )
@@ -417,7 +385,7 @@ def _clash(one: HostPort, other: HostPort) -> bool:
 
 
 def node_ports_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
-    """The filter for a pod; None for a pod without host ports."""
+    """NodePorts: rejects nodes on which a host port of the pod is in use; None for a pod without host ports."""
     if not host_ports(asker.pod.template):
         return None
     return Local(lambda node, others: host_port_conflict(asker.pod, others), around.on)

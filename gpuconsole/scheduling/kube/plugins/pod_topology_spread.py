@@ -1,6 +1,6 @@
-"""PodTopologySpread: spreads matching pods over the domains of a topology key.
+"""PodTopologySpread: spreads matching pods over the domains of a topology key (kube-scheduler's plugin).
 
-PodTopologySpread: spreads matching pods over the domains of a topology key.
+Hard constraints (DoNotSchedule) filter nodes, soft ones (ScheduleAnyway) score them. Volcano uses them as well.
 """
 
 import math
