@@ -1,12 +1,9 @@
-"""Available quota of queues, flavor by flavor, and the accelerators that a job can request.
+"""Available quota, flavor by flavor, for the queue picker and the submit form.
 
-Available quota of a ClusterQueue per flavor, and how much of it its pending workloads could use.
-
-Amounts of different flavors are never added up: a workload gets one flavor for each resource.
-
-Available quota of each LocalQueue, flavor by flavor, for the queue picker.
-
-Accelerators that a job can request, for the submit form: extended resources and DRA device classes.
+For a ClusterQueue: available quota, and how much of it its pending workloads could use (`usable_quota`). For
+LocalQueues: available quota for a new workload (`headroom`), of the accelerators that a job can request
+(`device_choices`): extended resources and DRA device classes. Amounts of different flavors are never added up, as a
+workload gets one flavor for each resource.
 """
 
 from collections.abc import Mapping

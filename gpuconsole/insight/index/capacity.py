@@ -1,12 +1,8 @@
-"""Kueue's quota tree with the usage of its workloads: lent quota and starved queues.
+"""Kueue's quota tree of a Snapshot, with usage, lent quota and starved queues.
 
-Kueue's quota tree of a Snapshot with the usage of its workloads, calculated as in the scheduler.
-
-Attribution of borrowed quota to the queues and cohorts that lend it.
-
-Starved queues: they have pending workloads and use less than their nominal quota while another queue borrows it.
-
-The dashboard, the queue tree and `loan_ledger` all use this definition.
+Usage and availability are calculated as in the scheduler, from the workloads. Two things are ours: the attribution of
+borrowed quota to the queues and cohorts that lend it (`lent`), and the definition of a starved queue: it has pending
+workloads and uses less than its nominal quota while another queue borrows it. All screens use these definitions.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -99,7 +95,10 @@ class QuotaCapacity:
         return self.tree.children[node] + self.tree.queue_children[node]
 
     def reach(self, node: int | None, pair: FlavorResource) -> QuotaHeadroom:
-        """Return the quota of a node, all zero if not in the tree; a cohort includes quota its members do not lend."""
+        """Return the quota of a node; all zero if it is not in the tree.
+
+        The maximum of a cohort includes quota that its members do not lend.
+        """
         column = self.tree.numbers.get(pair)
         if node is None or column is None:
             return QuotaHeadroom()

@@ -1,8 +1,6 @@
-"""Requests and held quota of workloads, and the accelerators that workloads and pods request and hold.
+"""Requests and held quota of workloads and pods, as plain numbers that are fast enough for 100,000 workloads.
 
-Requests and held quota of workloads as plain numbers, fast enough for 100,000 workloads.
-
-Accelerators that workloads and pods request and hold: GPUs, MIG instances, time-slicing replicas, DRA devices.
+Amounts are by resource, by (flavor, resource), or by unit: GPUs, MIG instances, time-slicing replicas, DRA devices.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

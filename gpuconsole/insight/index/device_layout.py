@@ -1,10 +1,7 @@
-"""Device layout of a node: GPUs with their links, MIG instances, replicas, and plans of MIG reconfigurations.
+"""Device layout of a node: GPUs with their links, MIG instances, replicas and DRA devices, each with its owner.
 
-Device layout of a node: GPUs with their links, MIG instances, time-slicing and MPS replicas.
-
-Bandwidth between the GPUs of a job: the slowest link between any two of them.
-
-Plan of a MIG reconfiguration: instances that are removed, and pods that must be evicted first.
+Also the bandwidth between the GPUs of a job (the slowest link between any two of them), and the changes of a MIG
+reconfiguration: instances that are removed, and pods that must be evicted first.
 """
 
 from collections import Counter
@@ -18,8 +15,8 @@ from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_map
 from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
-from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.mig_reconfiguration import Config as MigPartedConfig
 from gpuconsole.model.gpus.mig_reconfiguration import MigGpuChange, MigNodeChange, mig_node_changes
 from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.gpus.models import (
@@ -35,6 +32,25 @@ from gpuconsole.model.gpus.models import (
 from gpuconsole.model.gpus.sharing import STRATEGY, client, device, replicas
 from gpuconsole.model.resources import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
+
+__all__ = [
+    "NO_PLACE",
+    "WHOLE",
+    "GpuConnection",
+    "GpuUnit",
+    "Link",
+    "MigGpuChange",
+    "MigNodeChange",
+    "NodeDeviceUse",
+    "NodeGpus",
+    "PodGroupGpus",
+    "all_node_gpus",
+    "connection",
+    "guessed_uses",
+    "mig_changes",
+    "node_gpus",
+    "pod_group_gpus",
+]
 
 
 class Link(StrEnum):
@@ -339,13 +355,11 @@ def pod_group_gpus(snapshot: Snapshot, node: str) -> tuple[PodGroupGpus, ...]:
     return tuple(sorted(known, key=lambda team: (-team.connection.gpus, team.owner)))
 
 
-__all__ = ["MigGpuChange", "MigNodeChange", "mig_changes"]
-
-_NO_CONFIGS: Mapping[str, mig_parted.Config] = {}
+_NO_CONFIGS: Mapping[str, MigPartedConfig] = {}
 
 
 def mig_changes(
-    snapshot: Snapshot, name: str, configs: Mapping[str, mig_parted.Config] = _NO_CONFIGS
+    snapshot: Snapshot, name: str, configs: Mapping[str, MigPartedConfig] = _NO_CONFIGS
 ) -> tuple[MigNodeChange, ...]:
     """Compute the changes of a mig-parted configuration on every node with MIG, by node name.
 

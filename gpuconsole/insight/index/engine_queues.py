@@ -1,17 +1,9 @@
-"""Queues of Volcano and KAI with their usage and shares, as a quota tree.
+"""Queues of Volcano and KAI with their usage and shares, as a quota tree; namespaces in a cluster without queues.
 
-Quota trees of clusters without Kueue: queues of Volcano and KAI with their deserved amounts, else namespaces.
-
-Accelerators of all kinds are counted. A Volcano queue deserves what its manifest says, else its share by weight as
-in the plugin proportion. A KAI queue deserves its quota; a MIG instance counts as many GPUs as it has compute slices,
-and a DRA device one (KAI 0.13 `GetGpusQuota`).
-
-Used, pending and enqueued accelerators of the queues of Volcano and KAI, counted pod by pod.
-
-Amounts are by counted resource: ``""`` for GPUs (and replicas of them), the resource of MIG instances, CLAIMED for DRA
-devices.
-
-Shares of Volcano's and KAI's queues: usage relative to the deserved amount, and the order of service.
+Accelerators of all kinds are counted, pod by pod. Amounts are by counted resource: ``""`` for GPUs (and replicas of
+them), the resource of MIG instances, CLAIMED for DRA devices. A Volcano queue deserves what its manifest says, else its
+share by weight as in the plugin proportion. A KAI queue deserves its quota; a MIG instance counts as many GPUs as it
+has compute slices, and a DRA device one (KAI 0.13 `GetGpusQuota`).
 """
 
 from collections import Counter
@@ -196,7 +188,7 @@ class _Offer(Struct, frozen=True):
     """One kind of accelerator of a cluster."""
 
     counted: str
-    """Counted resource, as in `engine_uses`."""
+    """Counted resource; see the module."""
     total: int
     unit: DeviceUnit
 
@@ -481,7 +473,7 @@ class QueueShare(Struct, frozen=True, kw_only=True):
     """Set by its manifest, or by its weight."""
     used: int
     waiting: int
-    """Requests of unscheduled pods."""
+    """Requests of unscheduled pods, and of pods that do not exist yet."""
     share: float | None
     """used / deserved (Volcano: of the dominant unit); None if nothing is deserved."""
     words: str

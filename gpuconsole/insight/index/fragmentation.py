@@ -1,14 +1,9 @@
-"""Schedulable capacity of idle GPUs: slots that fit now, and the FGD fragmentation measure.
-
-Schedulable capacity of idle GPUs: slots that fit now, the largest gang, and the FGD fragmentation measure.
+"""Schedulable capacity of idle GPUs: slots that fit now, the largest gang, and the FGD fragmentation measure.
 
 A slot of N GPUs is one pod if a node has N GPUs, otherwise a gang of the largest pods that nodes allow. Idle GPUs are
 those that a new pod could get: on ready, schedulable nodes, and not reserved for a preemptor. Slots consider only GPUs;
-the FGD measure includes cpu and memory.
-
-Pods that request parts of GPUs (MIG instances or fractions), and the nodes that fit one more.
-
-KAI reads fractions from the pod annotations gpu-fraction and gpu-memory.
+the FGD measure includes cpu and memory. Pods that request parts of GPUs (MIG instances, or fractions as KAI reads them
+from the pod annotations gpu-fraction and gpu-memory) are typical pods, too, but not part of the measure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +84,7 @@ class Slots(Struct, frozen=True, kw_only=True, rename="camel"):
     gpus: int
     idle: int
     largest_pod: int
-    """Most idle GPUs on one node; for other units 1, since pods request one."""
+    """Most idle units on one node; at most 1 for replicas of shared GPUs, as more do not give a pod more compute."""
     slots: Mapping[int, int]
     """Size → number of slots of that size that fit, if nothing else is scheduled."""
 

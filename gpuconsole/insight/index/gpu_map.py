@@ -1,8 +1,7 @@
 """The GPU map: one cell for each GPU, MIG instance, replica of a GPU and DRA device, with its owner and state.
 
-The GPU map: one cell for each GPU, MIG instance, replica of a GPU and DRA device, with its owner and state.
-
-GPU indices of pods on their node: from the pod, from telemetry, or guessed.
+The GPU indices of a pod come from the pod, from telemetry, or are guessed. Rows are kept from Snapshot to Snapshot and
+drawn again only if their node changed.
 """
 
 from collections import Counter
@@ -34,7 +33,7 @@ GpuIndices = tuple[int, ...]
 
 
 def known_gpu_indices(pods: Iterable[Pod], reported: NodeTelemetry | None, gpus: int) -> Mapping[str, GpuIndices]:
-    """Map pods to the indices of their whole GPUs on a node with `gpus` GPUs; pods with unknown indices are left out.
+    """Map pods to the indices of their whole GPUs on a node with `gpus` GPUs; empty if the indices are unknown.
 
     The pod's own indices are used, unless they were guessed. Telemetry is used if it names as many GPUs as the pod has:
     a sample taken while a pod starts or ends may name fewer.
@@ -49,7 +48,7 @@ def known_gpu_indices(pods: Iterable[Pod], reported: NodeTelemetry | None, gpus:
 def _known(pod: Pod, reported: GpuIndices) -> GpuIndices:
     if pod.gpus and not pod.guessed:
         return pod.gpus
-    wanted = _gpu_assignment_wanted(pod)
+    wanted = _gpu_count(pod)
     return reported if wanted and len(reported) == wanted else ()
 
 
@@ -57,10 +56,11 @@ def guessed_gpu_indices(pod: Pod, free: Sequence[int]) -> GpuIndices:
     """Guess unknown indices of a pod: the previous guess, so that the pod does not move on the map, then the lowest
     free ones."""
     kept = [index for index in pod.gpus if index in free]
-    return tuple(sorted([*kept, *(index for index in free if index not in kept)][: _gpu_assignment_wanted(pod)]))
+    return tuple(sorted([*kept, *(index for index in free if index not in kept)][: _gpu_count(pod)]))
 
 
-def _gpu_assignment_wanted(pod: Pod) -> int:
+def _gpu_count(pod: Pod) -> int:
+    """Return the number of GPUs that a pod has, or requests if it has none yet."""
     return len(pod.gpus) or pod_gpus(pod.template)
 
 
@@ -75,6 +75,7 @@ def nodes_with_new_owners(old: TableView[NodeTelemetry], new: TableView[NodeTele
 
 
 CLAIMS = ("device_classes", "resource_claim_templates", "resource_claims")
+"""Tables of a Snapshot that the claims of pods depend on (DRA)."""
 MOST_CELLS = 1024
 """Maximum GPUs per node; a node that reports more is drawn with this many."""
 
@@ -89,7 +90,8 @@ class GpuState(StrEnum):
     IDLE = "idle"
     """Available to a new pod."""
     HELD = "held"
-    """Not used and not available: incomplete gang, nominated preemptor, or cordoned node."""
+    """Not used and not available: its pod is not running yet or its gang is incomplete, it is reserved for a nominated
+    pod, or its node is cordoned."""
     FAULT = "fault"
     """Its node is NotReady."""
     UNKNOWN = "unknown"
@@ -448,7 +450,7 @@ def _own_parts(snapshot: Snapshot) -> dict[tuple[str, str], int]:
 
 
 def _wanted(pod: Pod, name: str) -> int:
-    return dict(_mig_requests(pod)).get(name, 0) if name else len(pod.gpus) or pod_gpus(pod.template)
+    return dict(_mig_requests(pod)).get(name, 0) if name else _gpu_count(pod)
 
 
 def _mig_requests(pod: Pod) -> list[tuple[str, int]]:

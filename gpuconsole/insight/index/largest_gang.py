@@ -34,7 +34,7 @@ class GpuKind(Struct, frozen=True, order=True):
     """As `prices.gpu_type` names it; empty if unknown."""
     unit: DeviceUnit = WHOLE_GPU
     resource: str = ""
-    """As `device_demand.counted_as`."""
+    """Counted resource, as `demand.counted_as` names it."""
 
 
 class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):

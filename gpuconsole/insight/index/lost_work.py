@@ -1,17 +1,10 @@
-"""Work that an eviction would lose: GPU time of running pods since their start or their last checkpoint.
+"""GPU time: work that an eviction would lose, GPU-hours, and the GPUs that each pod holds.
 
-Work that an eviction would lose: GPU time of running pods since their start or their last checkpoint.
-
-The simulator's rule (`sim.controllers.work`), applied to the objects: independent pods work from their own start,
-others from the time when enough of them run.
-
-Allocated and available GPU-hours, and the GPU allocations of pods.
-
-Allocated and available GPU-hours, accumulated from events.
-
-MIG instances and replicas of shared GPUs count as fractions of a GPU, DRA devices as one GPU each.
-
-GPU allocations of pods by node, owner and queue, updated incrementally from Snapshot to Snapshot.
+Lost work is the GPU time of running pods since their start or their last checkpoint, by the simulator's rule
+(`sim.controllers.work`): independent pods work from their own start, others from the time when enough of them run.
+GPU-hours (`GpuTime`) are accumulated from events. In all of these, MIG instances and replicas of shared GPUs count as
+fractions of a GPU, and DRA devices as one GPU each. Allocations by node are kept from Snapshot to Snapshot, and updated
+only for nodes whose pods changed.
 """
 
 from collections import Counter
@@ -277,7 +270,7 @@ class GpuTime:
         return self._total_time / SHARES / HOUR
 
     def gpus(self, pod: Pod) -> float:
-        """Return the number of GPUs of a pod; shared GPUs count as whole."""
+        """Return the number of GPUs of a pod; a GPU that it shares with other pods counts as if it had it alone."""
         held = _held(pod, self._node(pod.node), self._counter)
         return (len(held.gpus) * held.each + held.own) / SHARES
 

@@ -1,10 +1,7 @@
-"""Pods by node and workload, phases of workloads, and pods that could not be created.
+"""Pods by node and by workload, running workloads by queue, and pods that could not be created.
 
-Pods by node and by workload, updated incrementally from Snapshot to Snapshot.
-
-Phase of workloads by Kueue's conditions and their pods, and counts of running workloads per queue.
-
-Pods that are missing because a ResourceQuota of their namespace prevents them from being created.
+The groups are updated from Snapshot to Snapshot, so that the cost depends on the changes. A workload runs by its
+conditions and its pods. Pods are missing if a ResourceQuota of their namespace refuses them.
 """
 
 from collections import Counter
@@ -166,19 +163,19 @@ class RunningIndex:
         """Number of running workloads per queue."""
 
 
-_phases_kept: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
+_kept_running: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
 
 
 def running(snapshot: Snapshot) -> RunningIndex:
     """Return the running workloads; only workloads that changed since the last call, or their pods, are checked."""
     # Replaced as one object, so that threads do the same work twice at worst.
-    known = _phases_kept[0]
+    known = _kept_running[0]
     rows, where, seen = snapshot.workloads.rows, pods_by_node(snapshot), snapshot.seen
     if known.rows is rows and known.where is where and known.seen == seen:
         return known
     if known.seen != seen:
         known = RunningIndex((), NO_PODS_BY_NODE, seen, {})
-    made = _phases_kept[0] = _carried_on(known, snapshot, where)
+    made = _kept_running[0] = _carried_on(known, snapshot, where)
     return made
 
 

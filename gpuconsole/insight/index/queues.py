@@ -1,21 +1,9 @@
-"""Workloads, usage and counts of each ClusterQueue and LocalQueue, compared with Kueue's own metrics.
+"""Workloads of each ClusterQueue and LocalQueue: usage, counts, positions, and pending admission checks.
 
-Usage, pending workloads and counts of each ClusterQueue, updated incrementally from Snapshot to Snapshot.
-
-Most workloads do not change between two Snapshots. An identity scan finds the changed ones, and only their LocalQueues
-are updated, so that the cost depends on the changes, not on the number of workloads.
-
-Workloads of one LocalQueue in one ClusterQueue, with their sums.
-
-Kueue's own metrics of a ClusterQueue, compared with our counts.
-
-Workloads with reserved quota that are not admitted: admission checks or topology assignment are pending.
-
-Positions of pending workloads in their queues, by Kueue's order and by its visibility API.
-
-Positions of pending workloads in their queues, by Kueue's order (§3.1), from a Snapshot alone.
-
-Queue positions from Kueue's visibility API, compared with our own.
+A `QueueIndex` has the sums of each queue. Most workloads do not change between two Snapshots: an identity scan finds
+those that did, and only their LocalQueues are updated, so that the cost depends on the changes. Positions follow
+Kueue's order (§3.1) from a Snapshot alone. Kueue's own metrics and the positions of its visibility API are compared
+with ours.
 """
 
 from collections import Counter
@@ -95,7 +83,7 @@ class LocalQueueIndex:
         self.codes: Counter[PendingReason] = Counter()
         """Reason codes of the pending workloads."""
         self.count = QueueCounts()
-        """All but `oldest`."""
+        """Its counts; `oldest` is not set, see `longest`."""
         self._since: dict[str, Time] = {}
         self._longest: tuple[Time, str] | None = None
         """The minimum of `_since`, if it was computed and is still pending."""
@@ -475,7 +463,7 @@ class Checking(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> str:
-        """Name the admission checks that are pending, or the topology assignment."""
+        """Names of the pending admission checks; `topology assignment` if there are none."""
         return ", ".join(check.name for check in self.open) or "topology assignment"
 
 
@@ -581,7 +569,7 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
 
 
 def position(snapshot: Snapshot, workload: str) -> Position | None:
-    """Return the position of a workload; None if it is not pending, or its queue is stopped or has no ClusterQueue.
+    """Return the position of a workload; None if it is not pending, or its LocalQueue is stopped or does not exist.
 
     Also None if not all workloads are visible.
     """

@@ -1,10 +1,8 @@
-"""Quota tree of a Snapshot: cohorts, ClusterQueues and LocalQueues, each with the sum of its members.
+"""Quota tree of a Snapshot: cohorts → ClusterQueues → LocalQueues, each with the sum of its members.
 
-Quota tree of a Snapshot: cohorts → ClusterQueues → LocalQueues, each with the sum of its members.
-
-Nodes of the quota tree as data: nominal, used, borrowed, lent and available quota of each cohort and queue.
-
-LocalQueues of a ClusterQueue: whether workloads can reach it, and from which namespaces.
+A `QuotaNode` has nominal, used, borrowed, lent and available quota, and counts of workloads; `engine_queues` makes the
+same nodes for queues of Volcano and KAI. Also why a ClusterQueue cannot admit workloads, such as LocalQueues in
+namespaces that it does not select.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +55,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     borrowed: int = 0
     """max(0, used − nominal) of a ClusterQueue in a cohort; at a cohort the sum of those below."""
     lent: int = 0
-    """Quota of it that others use (attributed by `insight.lending.lent`); at a cohort the sum."""
+    """Quota of it that others use (attributed by `capacity.lent`); at a cohort the sum."""
     borrowing_limit: int | None = None
     """None = no limit."""
     lending_limit: int | None = None
@@ -74,7 +72,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
 
 
 class QuotaNode(Struct, frozen=True, kw_only=True):
-    """A cohort, a ClusterQueue or a LocalQueue, a queue of Volcano or KAI, with everything below it."""
+    """A cohort, a queue of Kueue, Volcano or KAI, or a namespace (see `NodeKind`), with everything below it."""
 
     kind: NodeKind
     name: str
@@ -103,7 +101,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     oldest: Time | None = None
     """Start of the longest current wait."""
     policy: str = ""
-    """The preemption policies and the queueing strategy, abbreviated."""
+    """Preemption policies and queueing strategy, abbreviated; weight and other rules of a queue of Volcano or KAI."""
     stop: StopPolicy = StopPolicy.NONE
     declared: bool = True
     """False for an implicit cohort, which has no Cohort object."""
@@ -244,8 +242,6 @@ def no_start_reason(snapshot: Snapshot, queue: QuotaNode) -> str:
         return f"it is StrictFIFO and blocked by its head, {first.owner.partition('/')[2] or first.key}"
     return ""
 
-
-__all__ = ["NodeKind", "QuotaNode", "QuotaUse", "policy_text", "quota_tree"]
 
 NO_QUOTA = Quota()
 NO_USE = QuotaUse(resource="gpu")

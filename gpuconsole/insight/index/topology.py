@@ -1,10 +1,6 @@
-"""Topology trees of blocks, racks and hosts with used and idle GPUs.
+"""Topology trees of blocks, racks and hosts, with used and idle GPUs of each domain.
 
-Topology tree with used and idle GPUs, capacity and workloads of each domain.
-
-A domain without changed nodes is the same object as in the previous answer.
-
-Topology trees of blocks, racks and hosts, by Kueue's Topologies and Volcano's HyperNodes.
+The trees are those of Kueue's Topologies and Volcano's HyperNodes (`topology_trees`); `domains` adds usage.
 """
 
 from collections import Counter
@@ -125,10 +121,10 @@ class DomainUsage(Struct, frozen=True, eq=False, kw_only=True):
     level: str
     """A node label or a tier; `host` for a node, empty for a root."""
     slots: Slots
-    """GPUs, and the slots that fit on idle ones."""
+    """Counts of its first unit (GPUs if it has any), and the slots that fit on idle ones."""
     states: Mapping[GpuState, int]
     owners: Mapping[str, int]
-    """Workload, job or pod → its GPUs here, most first."""
+    """Workload, job or pod → its devices here, most first."""
     children: tuple["DomainUsage", ...] = ()
     host: GpuRow | None = None
     """The node, if the domain is a host."""
@@ -154,7 +150,7 @@ class DomainUsage(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def used(self) -> int:
-        """Used GPUs."""
+        """Devices that visible pods use."""
         return self.states[GpuState.OWN] + self.states[GpuState.BORROWED]
 
 
@@ -162,7 +158,7 @@ _kept: list[dict[tuple[str, ...], DomainUsage]] = [{}]
 
 
 def domains(snapshot: Snapshot) -> tuple[DomainUsage, ...]:
-    """Return the root domain of each topology tree."""
+    """Return the root domain of each topology tree; domains without changed nodes are the same objects as before."""
     rows = {row.node: row for row in gpu_rows(snapshot)}
     before, found = _kept[0], dict[tuple[str, ...], DomainUsage]()
     trees = topology_trees(snapshot)

@@ -1,15 +1,8 @@
-"""Fair shares of queues, and loans of quota between them.
+"""Fair shares of cohorts and queues, the admission order of the next cycle, and borrowed quota.
 
-Fair shares of queues and cohorts with their calculation, and the admission order of the next cycle.
-
-The shares are Kueue's dominant resource shares, in thousandths. They are computed even if fair sharing is off, but
-decide the order only if it is on.
-
-Borrowed quota: workloads on it, and loans between ClusterQueues.
-
-Workloads on borrowed quota: those that a reclaim would preempt first.
-
-Quota loans between ClusterQueues: lender, borrower, flavor and number of GPUs or other accelerators.
+Shares are Kueue's dominant resource shares, in thousandths. They are computed even if fair sharing is off, but decide
+the order only if it is on. Borrowed quota is attributed to workloads (those that a reclaim would preempt first) and to
+loans: lender, borrower, flavor, and number of GPUs or other accelerators.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -92,6 +85,7 @@ class ShareReport(Struct, frozen=True, kw_only=True):
     tree: tuple[NodeShare, ...]
     """Depth first from each root, siblings by descending share."""
     turns: tuple[CycleHead, ...]
+    """The heads in admission order."""
 
 
 def shares(session: KueueSession, now: Time) -> ShareReport:
@@ -294,7 +288,7 @@ class Loan(Struct, frozen=True, kw_only=True):
 def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
     """List the quota loans, the largest first.
 
-    Lent amounts are attributed as in `insight.lending`. The lender of a borrower's GPUs is attributed from the nearest
+    Lent amounts are attributed as in `capacity.lent`. The lender of a borrower's GPUs is attributed from the nearest
     common cohort upwards, in proportion to the borrowed amounts there.
     """
     found: list[Loan] = []

@@ -65,7 +65,10 @@ class StartableGangs(Struct, frozen=True, kw_only=True):
 
 
 def slots(snapshot: Snapshot, bound: IdleBound) -> tuple[Usefulness, tuple[StartableGangs, ...]]:
-    """Count gangs that fit on idle GPUs, and gangs that each queue could start; empty if objects are not visible."""
+    """Count gangs that fit on idle GPUs, and gangs that each queue could start.
+
+    The latter are empty if objects that admission depends on are not visible.
+    """
     useful = usefulness_at_most(snapshot) if bound is IdleBound.AT_MOST else usefulness(snapshot)
     return useful, () if missing_for_admission(snapshot) else starts(snapshot, bound)
 
@@ -143,7 +146,7 @@ def offers(row: GpuRow, node: Node, resource: str) -> bool:
 
 
 def unit_among(rows: Sequence[GpuRow], usual: DeviceUnit) -> DeviceUnit:
-    """Return the unit that these nodes have most often; `usual` if they have none."""
+    """Return `usual` if one of these nodes has it or all have none, else the unit that most of them offer as GPUs."""
     counts = Counter(unit for row in rows for unit in row.by_unit if unit == usual or row.unit == unit)
     return usual if not counts or counts[usual] else counts.most_common(1)[0][0]
 
