@@ -1,4 +1,4 @@
-"""The command line, which builds the object graph. Each command is a module, imported when it is used."""
+"""The command line: each command is a module of this package, and is imported only when it is used."""
 
 import os
 import select
@@ -38,6 +38,7 @@ COMMANDS = {
 }
 """Command (also the name of its module) → summary line, so that the help imports no command."""
 INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 _OWN = ("-h", "--help", "--version")
 
 

@@ -1,10 +1,12 @@
-"""The shared part of commands that answer a question: open the cluster, print the answer as text or JSON.
+"""Shared parts of the commands that answer a question about a cluster (`why`, `eta`, `whatif` and others).
+
+`answering` makes a click command of a function: it opens the cluster, calls the function, and prints its answer as text
+or JSON. `subject_named` and `whole_named` find the object of a name that the user typed, which may be any name that an
+answer shows.
 
 The JSON document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "unknown", "answer"}`.
 `version` grows when a field of the answer changes its meaning or is removed. `answer` is null where RBAC forbids
 reading what the answer depends on; `unknown` names that.
-
-Finds the workload, job or pod of a typed name, which is any name that an answer shows.
 """
 
 import time
@@ -80,7 +82,7 @@ class QuestionContext(Struct, frozen=True, kw_only=True):
 
     @property
     def seen(self) -> Visibility:
-        """The parts of the cluster that could be read."""
+        """The parts of the cluster that could be read; a live cluster's history may lack older events."""
         snapshot = self.simulation.snapshot()
         return with_truncated_history(snapshot.seen, snapshot.recent) if self.mode == "live" else snapshot.seen
 
@@ -98,7 +100,7 @@ class CommandAnswer(Struct, frozen=True, kw_only=True):
     lines: Sequence[str]
     version: int = 1
     status: int = 0
-    """Exit status."""
+    """Exit status of the command."""
     assumed: tuple[str, ...] = ()
     """Assumptions of the answer, besides those about the cluster."""
     unknown: tuple[str, ...] = ()
@@ -119,9 +121,10 @@ printing = click.option("-o", "--output", type=click.Choice(["text", "json"]), d
 
 
 def answering(function: Callable[..., CommandAnswer]) -> Callable[..., int]:
-    """Make a command of a function from `asked` (and its own options) to an Answer.
+    """Make a click command of a function that receives `asked` (a QuestionContext) and its own options.
 
-    The command takes the options of every source, `--until` to run the simulation on first, and `-o`.
+    The command also has the options that select the cluster, `--until` (simulate first) and `-o`. It prints the answer
+    and returns the exit status.
     """
 
     @clustered
@@ -169,7 +172,7 @@ def _age(origin: Origin) -> Span | None:
 
 
 def open_cluster(request: OpenRequest, until: Span = 0) -> QuestionContext:
-    """Open the requested cluster and advance it by `until`; notices go to stderr."""
+    """Open the requested cluster and simulate it for `until`; notices go to stderr. Raises as `open_simulation`."""
     began = time.monotonic()
     request, settings = configured(replace(request, traces_preemptions=True))
     opened = open_simulation(request, settings)
@@ -179,7 +182,7 @@ def open_cluster(request: OpenRequest, until: Span = 0) -> QuestionContext:
     return QuestionContext(
         simulation=opened.simulation,
         source=opened.about.source,
-        # What comes of running it on is a simulation's, whatever it went on from.
+        # After --until the state is simulated, also if the cluster was live or saved.
         mode="simulated" if until else mode_of(request),
         settings=settings,
         found=opened.found if not until else None,
@@ -197,14 +200,14 @@ def mode_of(request: OpenRequest) -> str:
 
 
 def lines_of(asked: QuestionContext) -> list[HistoryEvent]:
-    """Known events of the cluster, oldest first; drains the events of the simulation."""
+    """Known events of the cluster, oldest first. Call it once: the events of a simulation are drained."""
     if asked.found is not None:
         return list(asked.found.recent)
     return history_of(asked.simulation)
 
 
 def history_of(simulation: Simulation) -> list[HistoryEvent]:
-    """Drained events of a simulation, after the recent ones of its snapshot."""
+    """All known events of a simulation, oldest first; drains the new ones, which follow those of its snapshot."""
     events = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     before = events[0].time if events else simulation.now + 1
     return [line for line in simulation.snapshot().recent if line.time < before] + events
@@ -227,14 +230,15 @@ def document(origin: Origin, answer: CommandAnswer) -> dict[str, Any]:
 
 
 CLOSE = 3
-"""Number of similar names that are suggested for an unknown one."""
+"""Maximum number of similar names that are suggested for an unknown one."""
 _EMPTY = "with an empty name"
 
 
 def subject_named(snapshot: Snapshot, name: str, known: Collection[str] = ()) -> str:
-    """The key of one of `told` (which may be deleted), of a Workload, or else of a job or pod.
+    """The key of the object with this name: one of `known`, else a Workload, else a job or pod.
 
-    Raises UsageError.
+    `known` are keys that an answer has, of objects that may be deleted by now. Raises UsageError if no object or
+    several objects have the name.
     """
     found = [name] if name in known else [key for key in known if name in _names(key)]
     found = found or _workloads(snapshot, name) or _unqueued(snapshot, name)
@@ -242,9 +246,10 @@ def subject_named(snapshot: Snapshot, name: str, known: Collection[str] = ()) ->
 
 
 def whole_named(snapshot: Snapshot, name: str) -> str:
-    """The key of a Workload, or of a job or pod without one; a pod resolves to its workload or job.
+    """The key of the Workload with this name, or of the work without a Workload object: a job or a single pod.
 
-    Raises UsageError.
+    The name of a pod stands for its Workload or job, that of a job for the job that owns it. Raises UsageError, also
+    for a job without pods of its own, such as a CronJob.
     """
     key = subject_named(snapshot, name)
     pod = snapshot.pods.get(key) if key not in snapshot.workloads else None
@@ -269,6 +274,7 @@ def _workloads(snapshot: Snapshot, name: str) -> list[str]:
 
 
 def _names(key: str, owner: str = "") -> set[str]:
+    """All names that may stand for a key: the key, the shown name and the owner, with or without kind and namespace."""
     keys = {key, called(key), owner or key}
     return {*keys, *map(_plain, keys), *map(_bare, keys)}
 

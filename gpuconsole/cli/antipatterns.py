@@ -44,7 +44,7 @@ def command(asked: QuestionContext) -> CommandAnswer:
 
 
 def _measured(asked: QuestionContext) -> Snapshot:
-    """The cluster with simulated GPU metrics, if it is a simulation without metrics."""
+    """The cluster; a simulated one without GPU metrics gets simulated metrics."""
     snapshot = asked.standing().snapshot
     if asked.mode != "simulated" or len(snapshot.telemetry):
         return snapshot

@@ -1,4 +1,4 @@
-"""Switches the console between contexts of a kubeconfig."""
+"""Switches the console to another context of the kubeconfig while it runs."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -10,6 +10,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.workers.client import Worker
 
 Open = Callable[[OpenRequest, Worker | None], Console]
+"""Connects to a live cluster, with this worker process."""
 
 
 class KubeContexts:
@@ -21,10 +22,14 @@ class KubeContexts:
         self.namespaces: Collection[str] = request.namespace
 
     def names(self) -> Sequence[str]:
+        """All contexts of the kubeconfig. Raises UsageError."""
         return context_names(self._request.kubeconfig)
 
     def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
-        """Open a console that takes over the worker process: once the screen is drawn, no process can be started."""
+        """Open a console on another context; it takes over the worker process of the console that the user leaves.
+
+        Once the screen is drawn, no process can be started.
+        """
         request = replace(self._request, context=context, namespace=tuple(namespaces))
         console = self._open(request, leaving.answers.worker)
         self.namespaces = request.namespace

@@ -1,6 +1,7 @@
 """`gpuconsole drill`: runs scenarios and checks their expectations, or plays them with predicted victims.
 
-Results of drills as JUnit XML: one test suite per drill, one test case per expectation.
+`drill run` can write its results as JUnit XML: one test suite per drill, one test case per expectation. `drill play`
+opens the console of `drill_console`.
 """
 
 import os
@@ -46,12 +47,12 @@ class Suite(Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> int:
-        """Number of expectations that could not be checked."""
+        """Number of expectations that could not be checked, and of problems of the file."""
         return len(self.problems) + sum(result.verdict is ExpectationVerdict.PROBLEM for result in self.results)
 
 
 def as_junit(suites: Sequence[Suite]) -> bytes:
-    """The whole report. Characters that XML forbids are replaced."""
+    """The results as a JUnit report. Characters that XML forbids are replaced."""
     root = ElementTree.Element("testsuites", {"name": "gpuconsole drill run", **_counts(suites)})
     for suite in suites:
         facts = {"name": _safe(suite.name), "file": _safe(suite.file), **_counts([suite])}

@@ -1,4 +1,4 @@
-"""Builds the console for playing a drill; nothing of it is stored."""
+"""Builds the console for playing a drill, without a history or a worker process."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,10 @@ from gpuconsole.ui.drill_console import DrillApp
 
 
 def show(scenario: Scenario, seed: int | None, settings: Config) -> int:
-    """Play a drill until the user quits. The console behind it shows the cluster before the first step, paused."""
+    """Play a drill until the user quits; returns the exit status.
+
+    The console behind it shows the cluster before the first step, paused.
+    """
     log_to(settings.log_file, settings.log_level)
     simulation = build(replace(scenario, steps=()), seed=seed)
     about = status_of(simulation, scenario.name)

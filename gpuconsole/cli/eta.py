@@ -1,4 +1,4 @@
-"""The command `gpuconsole eta`: position and estimated start of a workload."""
+"""`gpuconsole eta`: position and estimated start of a workload."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -134,6 +134,7 @@ def _moment(start: Estimate, time: Time) -> str:
 
 
 def _body(answer: Eta) -> dict[str, Any]:
+    """The answer in the JSON document; times as RFC 3339, durations in seconds."""
     place, cohort, start, blocker = answer.position, answer.cohort, answer.start, answer.blocker
     return {
         "workload": answer.workload,

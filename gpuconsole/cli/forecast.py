@@ -1,6 +1,7 @@
-"""The command `gpuconsole forecast`: forecasts of Kueue's decisions, and a check of them.
+"""`gpuconsole forecast`: forecasts Kueue's next decisions; with --check, compares forecasts with Kueue's decisions.
 
-Text and JSON of a forecast and of its comparison with Kueue's decisions.
+A check forecasts each observation of the cluster and compares the next observation with it. The observations come from
+a live cluster, a simulation, or saved Snapshots; with --history, the comparison is that of recorded live sessions.
 """
 
 import time
@@ -46,12 +47,14 @@ CAUSES = {
     DifferenceCause.MEMORY: "the engine agrees if it assumes another state of Kueue's queues",
     DifferenceCause.DISAGREEMENT: "the engine decides differently from Kueue",
 }
+"""Cause of a difference → its explanation in the text output."""
 FATES = {
     ForecastAction.ADMITTED: "would be admitted",
     ForecastAction.AFTER_VICTIMS: "would preempt others",
     ForecastAction.PREEMPTED: "would be preempted",
     ForecastAction.WAITS: "would stay pending",
 }
+"""Forecast action → its words in the summary line."""
 
 
 def as_text(forecast: Forecast | None, said: ForecastDifferences | None) -> list[str]:
@@ -142,12 +145,14 @@ def _assumed(forecast: Forecast) -> list[str]:
 
 
 POLL = 0.02
+"""Seconds between two polls of a live cluster for watch events."""
 VERSION = 3
 KEPT = 200
+"""Maximum number of recorded differences that are listed."""
 
 
 class ClusterView(NamedTuple):
-    """One observation of a cluster, with Kueue's settings and the cluster's name."""
+    """One observation of a cluster, with the scheduler settings to forecast by, and the name of the source."""
 
     snapshot: Snapshot
     policy: SimPolicy
@@ -157,12 +162,14 @@ class ClusterView(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Times of the observations."""
+    """Times of the observations, in simulated time or, of a live cluster, in wall-clock time."""
 
     until: Span
     """Simulated time before the first observation."""
     lasting: Span
+    """Time from the first observation to the last; 0 for a single one."""
     every: Span
+    """Time from one observation to the next."""
 
 
 @click.command()
@@ -245,6 +252,7 @@ def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, requ
 def _checked(
     request: OpenRequest, settings: Config, against: tuple[Path, ...], moments: Moments
 ) -> tuple[ClusterView, Forecast, ForecastDifferences]:
+    """The last observation, its forecast, and all differences between earlier forecasts and Kueue's decisions."""
     observer, said, predicted = ForecastChecker(), ForecastDifferences(), Forecast()
     sight = ClusterView(EMPTY, SimPolicy(), "")
     with _sights(request, settings, against, moments) as sights:
@@ -319,6 +327,7 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[ClusterView]:
 
 
 def _recorded(settings: Config) -> ForecastDifferences:
+    """The comparison of all recorded live sessions. Raises HistoryError."""
     if not settings.history_file.exists():
         return ForecastDifferences()
     with earlier_sessions(settings.history_file) as db:

@@ -1,6 +1,7 @@
 """`gpuconsole lint`: errors and likely mistakes in the combination of manifests.
 
-Input of `lint`: the cluster of each scenario, or that of the manifests alone, with file positions.
+`gather` reads the files into clusters: one for each scenario, or else that of the manifests alone. The rules of
+`insight.linting` check each cluster; their findings get the file and line of the object that they are about.
 """
 
 import sys
@@ -16,14 +17,13 @@ from gpuconsole.cli.options import OpenRequest, policed, resolve
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.sources import catalogue_for, scenario_findings, unreported, wrong_expectations
 from gpuconsole.insight.linting import LintEngines, LintFacts, LintFinding, LintLevel, lint
-from gpuconsole.insight.linting import schedulers as comments
 from gpuconsole.insight.linting.facts import object_name, placed_by
+from gpuconsole.insight.linting.schedulers import lint_comments
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.findings import path_text
 from gpuconsole.model.documents.sources import SourceText, read_sources
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
-from gpuconsole.model.manifests import Finding as Unusable
 from gpuconsole.model.manifests.decoding import LoadedObject
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
@@ -34,8 +34,9 @@ from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 CONFIGURATION = "volcano-scheduler.conf"
+"""Usual name of Volcano's scheduler configuration."""
 OWN = ("cohort-cycle",)
-"""Codes of unusable manifests that lint reports itself."""
+"""Codes of errors of the manifests' loader that are left out, because a lint rule reports them."""
 Places = Mapping[str, LoadedObject]
 """Object name in findings → its position."""
 
@@ -61,7 +62,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
 
 
 def gather(files: Sequence[str], request: OpenRequest) -> Gathered:
-    """Read files, folders and `-`. Raises SourceError and FindingsError for a catalogue that cannot be read."""
+    """Read files, folders and `-` (stdin). Raises SourceError or FindingsError for an unreadable catalogue."""
     stdin = sys.stdin.read() if "-" in files else None
     sources = tuple(read_sources(files, stdin))
     schedulers = {source.name: read for source in sources if (read := _scheduler(source)) is not None}
@@ -155,10 +156,12 @@ def _engines(policy: SimPolicy, request: OpenRequest, origin: str) -> LintEngine
 
 
 def _places(entries: Sequence[LoadedObject], scope: str) -> dict[str, LoadedObject]:
+    """The objects of a scenario file (`scope`), or of no scenario (empty), by name."""
     return {object_name(entry.obj): entry for entry in entries if entry.scope == scope}
 
 
 FORMAT = 1
+"""Version of the JSON document."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -220,11 +223,11 @@ def _lines(gathered: Gathered) -> Iterator[LintLine]:
         for finding in lint(cluster.facts):
             yield _placed(finding, cluster)
     for source in gathered.sources:
-        for finding in comments.lint_comments(source.text, source.name):
+        for finding in lint_comments(source.text, source.name):
             yield _line(finding, source.name, finding.line, "")
 
 
-def _unusable(one: Unusable) -> LintLine:
+def _unusable(one: Finding) -> LintLine:
     return LintLine(
         code=one.code,
         level=LintLevel.ERROR,

@@ -1,6 +1,6 @@
-"""Opens a live cluster: its backend, and a single read of it for commands without a screen.
+"""Opens a live cluster: its backend with the configured telemetry sources.
 
-Telemetry sources of a live cluster, from command-line options and the configuration.
+The console keeps the backend open; commands without a screen are `connected` for a while and `look` once.
 """
 
 import time
@@ -31,7 +31,8 @@ from gpuconsole.sim.policy import SimPolicy
 def measure(backend: KubeBackend, request: OpenRequest, settings: TelemetrySettings) -> None:
     """Attach the configured sources of GPU telemetry and Kueue metrics to a backend.
 
-    Sends no request yet. Raises UsageError.
+    Options of the command line replace the GPU telemetry settings of the configuration. Sends no request yet. Raises
+    UsageError.
     """
     asked = bool(request.prometheus or request.dcgm)
     prometheus = (request.prometheus or "") if asked else settings.prometheus
@@ -75,6 +76,7 @@ def _ask(address: str, backend: KubeBackend, access: HttpAccess) -> HttpFetcher:
 PATIENCE = 120.0
 """Timeout for reading the whole cluster once, in seconds."""
 POLL = 0.02
+"""Seconds between two polls of the backend."""
 
 
 class LiveCluster(Struct, frozen=True, kw_only=True):

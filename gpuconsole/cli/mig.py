@@ -9,7 +9,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.index.device_layout import MigNodeChange, mig_changes
 from gpuconsole.insight.tables import table
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import mig_reconfiguration as mig_parted
+from gpuconsole.model.gpus.mig_reconfiguration import Config, read
 from gpuconsole.model.text import clean
 
 
@@ -39,10 +39,10 @@ def as_text(answer: tuple[MigNodeChange, ...]) -> list[str]:
     return [*lines, *(clean(f"{node.node}: {node.problem}") for node in answer if node.problem)]
 
 
-def _configs(file: Path) -> dict[str, mig_parted.Config]:
-    """Read the configurations of a file. Raises UsageError with one line per error."""
+def _configs(file: Path) -> dict[str, Config]:
+    """Read the mig-parted configurations of a file. Raises UsageError with one line per error."""
     source = read_file(file)
-    found, findings = mig_parted.read(source.text, str(file))
+    found, findings = read(source.text, str(file))
     lines = [f"{file}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles]
     lines += [f"{one.file}:{one.line}: {one.path}: {one.problem}; {one.remedy}" for one in findings]
     if lines:

@@ -1,10 +1,7 @@
-"""Options shared by all commands that open a cluster, bundled fixtures by name, and the text of findings.
+"""Options that commands share: the cluster to open (`FILES… | --live | --snapshot FILE`) and how to build it.
 
-Options shared by all commands that open a cluster: `FILES… | --live | --snapshot FILE`, and how to build it.
-
-Bundled fixtures by name: `simulate three-nodes` needs no path.
-
-Text form of findings about files.
+Also the names of bundled fixtures, so that `gpuconsole simulate three-nodes` needs no path, and the text form of
+findings about files.
 """
 
 import os
@@ -27,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class OpenRequest(Struct, frozen=True, kw_only=True):
-    """The cluster to open, as given on the command line. None = not given."""
+    """The cluster to open, as given on the command line; see `clustered` for the options. None = not given."""
 
     files: tuple[str, ...] = ()
     live: bool = False
@@ -57,7 +54,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def configured(request: OpenRequest, **options: Any) -> tuple[OpenRequest, Config]:
-    """Fill in settings from the environment and the configuration file. Raises ConfigError."""
+    """Fill in settings from the environment and the configuration file. Raises ConfigError.
+
+    `options` are settings of the command line by their names in `Config`; they take precedence.
+    """
     options["prices"] = None if request.prices is None else str(request.prices)
     simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": options.pop("speed", None)}
     settings = load({**options, "simulation": simulation}, os.environ)
@@ -80,7 +80,7 @@ def policed(function: Function) -> Function:
 
 
 def clustered(function: Function) -> Function:
-    """Add the options that select a cluster to a command, which receives them as one `request`."""
+    """Add the options that select and build a cluster to a command, which receives them as one `request`."""
     decorators = (
         click.argument("files", nargs=-1),
         click.option("--live", is_flag=True, help="Use the cluster of the current kubeconfig context."),
@@ -120,6 +120,7 @@ def clustered(function: Function) -> Function:
 DEFAULT = "default"
 """The fixture of a bare `gpuconsole`."""
 FOLDERS = ("scenarios", "drills", "clusters")
+"""Folders of `fixtures` whose files can be named."""
 
 
 def resolve(files: Sequence[str]) -> list[str]:

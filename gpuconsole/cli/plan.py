@@ -1,4 +1,4 @@
-"""The command `gpuconsole plan`: the cheapest change that lets workloads run within a target wait."""
+"""`gpuconsole plan`: the cheapest change that lets workloads run within a target wait."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,4 @@
-"""Configures the simulated Kueue: a Configuration file and feature gates override the scenario.
-
-Kueue's feature gates from the command line.
-"""
+"""Configures the simulated Kueue: a Configuration and feature gates from the command line override the scenario."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +12,10 @@ from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import KueueConfig, hami_transformations
+from gpuconsole.scheduling.kueue.config import parse as parse_gates
+from gpuconsole.scheduling.kueue.config import problems as gate_problems
+from gpuconsole.scheduling.kueue.config import resolve as resolve_gates
 from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.scheduling.kueue.configuration.loading import policy as policy_of
 from gpuconsole.scheduling.kueue.configuration.reading import read
@@ -24,14 +23,15 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def gates_of(text: str, named: Mapping[str, bool] | None = None) -> dict[str, bool]:
-    """Parse `--feature-gates`; `named` are those of a Configuration, which exclude the option in Kueue.
+    """The gates in the value of `--feature-gates` that differ from their defaults.
 
-    Raises UsageError for gates that are unknown to Kueue.
+    `named` are the gates of a Configuration: Kueue accepts them there or as the option, not both. Raises UsageError
+    with Kueue's errors.
     """
-    wrong = gates.problems(text, named)
+    wrong = gate_problems(text, named)
     if wrong:
         raise UsageError("\n".join(f"--feature-gates: {problem}" for problem in wrong))
-    return gates.resolve(gates.parse(text))
+    return resolve_gates(parse_gates(text))
 
 
 class PolicyError(InputError):
@@ -41,11 +41,12 @@ class PolicyError(InputError):
 def with_kueue(
     policy: SimPolicy, request: OpenRequest, configurations: Sequence[Reader] = (), objects: Iterable[Object] = ()
 ) -> SimPolicy:
-    """The policy with the requested Kueue configuration; `beside` are Configurations among the FILES.
+    """The policy with the requested Kueue configuration and feature gates.
 
-    Without any, quotas of `objects` that are useful only with Kueue's documented transformations of HAMi's vGPUs imply
-    these transformations, with a notice on stderr.
-    Raises PolicyError where the Configuration cannot be used, UsageError where there is no Kueue to configure.
+    `configurations` are the Configurations among the FILES; --kueue-config replaces them. Without any, quotas of
+    `objects` that are useful only with Kueue's documented transformations of HAMi's vGPUs imply these transformations,
+    with a notice on stderr. Raises PolicyError where the Configuration cannot be used, UsageError where there is no
+    Kueue to configure, or there are several Configurations or wrong feature gates.
     """
     config = _configured(request.kueue_config, configurations)
     if config is None and policy.kueue is not None and not policy.kueue.transformations:
@@ -111,7 +112,10 @@ def _refuse_errors(findings: Iterable[Finding]) -> None:
 
 
 def _gated(config: KueueConfig, text: str, named: bool) -> KueueConfig:
-    """The configuration with gates from the command line. Kueue accepts them from one source only."""
+    """The configuration with gates from the command line (`text`).
+
+    `named`: the configuration is a given one, so its own gates exclude the option, as in Kueue.
+    """
     if not text:
         return config
     return replace(config, gates={**config.gates, **gates_of(text, config.gates if named and config.gates else None)})

@@ -1,6 +1,7 @@
 """`gpuconsole preemptions`: preemption history with victim, preemptor, rule, candidates and lost work.
 
-Output of `gpuconsole preemptions`, as JSON and as text.
+The rows come from the history events of a cluster, or with --history from the last recorded session. `PreemptionEntry`
+is a row in the JSON document, from which the text is formatted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -47,7 +48,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries
-from gpuconsole.store import recorder as sessions
+from gpuconsole.store.recorder import newest as newest_session
 from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.names import called
 
@@ -65,7 +66,7 @@ class PreemptionEntry(Struct, frozen=True, kw_only=True):
     victim_queue: str
     victim_path: str
     victim_priority: int | None
-    """Null if unknown, like all other fields."""
+    """Null if unknown, as are the other nullable fields."""
     gpus: int | None
     unit: str
     """Unit of `gpus`."""
@@ -79,17 +80,23 @@ class PreemptionEntry(Struct, frozen=True, kw_only=True):
     """Null if unknown: it ran before it was observed."""
     cost: float | None
     freed_after_seconds: float | None
-    """Null before the release, or if unknown."""
+    """Time from the preemption until the victim released its quota; null before that, or if unknown."""
     freed_at_most: bool
     """The release was not observed: the time is an upper bound."""
     freed_unknown: bool
+    """It is unknown when the quota was released."""
     by_known: bool
     """False if only the preemptor's UID is known."""
     by_admitted: str | None
+    """Time at which the preemptor was admitted or scheduled; null if it was not, so far."""
     in_vain: bool
+    """The preemptor ended before it was scheduled."""
     nth: int
+    """Number of preemptions of this victim so far."""
     thrash: bool
+    """The victim was preempted at least three times within the hour that ends here."""
     chain: tuple[str, ...]
+    """The victim, its preemptor, the later preemptor of that one, and so on."""
     message: str
     choice: PreemptionTrace | None
     choice_as_of: str | None
@@ -269,6 +276,7 @@ def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
 
 VERSION = 5
 RECORDED = 10_000
+"""Maximum number of recorded preemptions that are read."""
 UNRECORDED = "no session has been recorded; the console records its history while it runs"
 
 
@@ -292,7 +300,10 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
 
 
 def _names(text: str, *, has_cluster: bool) -> bool:
-    """True for `namespace/name` that is not a file; also for a bare name if a cluster is given (`beside`)."""
+    """True if the first of FILES names a workload: `namespace/name` that is no path of a file.
+
+    With `has_cluster`, other arguments select the cluster, so a name without a namespace counts, too.
+    """
     path = Path(text)
     if not path.parts or path.is_absolute() or path.suffix or path.exists():
         return False
@@ -317,7 +328,7 @@ def command(asked: QuestionContext, workload: str) -> CommandAnswer:
 
 
 def _others(lacking: Iterable[str]) -> tuple[str, ...]:
-    """The parts of the answer that are unknown because of missing permissions."""
+    """What the answer does not have because of missing permissions, as sentences."""
     return tuple(f"other preemptions: {text}" for text in lacking)
 
 
@@ -347,7 +358,7 @@ def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
     if not settings.history_file.exists():
         raise UsageError(UNRECORDED)
     with earlier_sessions(settings.history_file) as db:
-        session = sessions.newest(db)
+        session = newest_session(db)
         if session is None:
             raise UsageError(UNRECORDED)
         lines = tuple(queries.preemptions(db, session.number, RECORDED).values())

@@ -1,4 +1,4 @@
-"""The command `gpuconsole risk`: preemption risk of running workloads."""
+"""`gpuconsole risk`: preemption risk of running workloads."""
 
 import time
 from collections.abc import Iterator
@@ -72,7 +72,10 @@ def command(asked: QuestionContext, runs: int | None, horizon: Span, chance: int
 
 
 def _last_answer(pieces: Iterator[EvictionRiskProgress], runs: int, began: float) -> Risk:
-    """The result of all runs; slow runs print the result so far to stderr."""
+    """The result of all runs. While they take long, the result so far is printed to stderr.
+
+    `began` is the start of the answer on the monotonic clock, in seconds.
+    """
     said, answer = began, None
     for piece in pieces:
         answer = piece.risk or answer

@@ -1,6 +1,7 @@
-"""`gpuconsole run`: opens the console on the terminal. Builds the whole object graph and closes it.
+"""`gpuconsole run`: opens the console on the terminal.
 
-Logging to a file only, as the terminal belongs to the console.
+Starts the worker process, connects the backend and the history, runs the app, and closes everything. Logging goes to a
+file only, as the terminal belongs to the console.
 """
 
 import logging
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 
 LARGEST = 5_000_000
+"""Bytes of a log file before it is rotated."""
 KEPT = 2
+"""Number of rotated log files."""
 
 
 class PrivateLog(RotatingFileHandler):
@@ -123,7 +126,10 @@ def _contexts(request: OpenRequest, settings: Config) -> "Contexts":
 
 
 def _simulated(request: OpenRequest, settings: Config) -> Console:
-    """Connect backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
+    """Open a simulation with its worker.
+
+    The worker starts first: once the app runs, no process can be spawned.
+    """
     from gpuconsole.backends.simulated import SimulatedBackend
     from gpuconsole.cli.sources import open_simulation
 
@@ -145,7 +151,7 @@ def _simulated(request: OpenRequest, settings: Config) -> Console:
 
 
 def _live(request: OpenRequest, settings: Config) -> Console:
-    """Connect a live cluster and its worker."""
+    """Open a live cluster with its worker."""
     worker = Worker(settings.log_file) if settings.worker else None
     try:
         return _connected(settings, request, worker)
@@ -156,6 +162,7 @@ def _live(request: OpenRequest, settings: Config) -> Console:
 
 
 def _import_screens() -> None:
+    """Import the screens ahead of `_show`, because it takes a while."""
     for module in ("app", "screens.dashboard"):
         import_module(f"gpuconsole.ui.{module}")
 
@@ -183,7 +190,7 @@ def _console(
     protected: str = "",
     prices: Prices = USUAL,
 ) -> Console:
-    """Create the console, with a history where one can be written."""
+    """Create the console; without a history, and with a notice that says so, if it cannot be written."""
     notices, recorder = list(notices), None
     try:
         recorder = _recorder(about, seed, settings)
@@ -222,7 +229,7 @@ def _wall() -> Time:
 
 
 def _show(console: Console, settings: Config, namespaces: Iterable[str], contexts: "Contexts | None") -> int:
-    """Run the app until the user quits; the screens are imported only here."""
+    """Run the app until the user quits; returns the exit status. Raises ConfigError for a bad theme."""
     from gpuconsole.ui.app import ConsoleApp
     from gpuconsole.ui.theme import ThemeError
 

@@ -1,6 +1,7 @@
 """`gpuconsole simulate`: runs the simulator headless and prints a report or the events.
 
-The report of `simulate`: event counts, a row per queue, a row per workload, and the events.
+The report has event counts, a row per queue and a row per workload; as JSON also the events, which `-o jsonl` prints
+alone. `--cycles` instead runs single scheduling cycles for conformance tests.
 """
 
 import json
@@ -44,6 +45,7 @@ _STATES = {
     HistoryEventKind.FAILED: "failed",
     HistoryEventKind.DELETED: "deleted",
 }
+"""Kind of event → state of its workload afterwards."""
 
 
 VERSION = 4
@@ -67,7 +69,7 @@ class EventRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Detail(EventRecord, frozen=True, kw_only=True, omit_defaults=True):
-    """An event of `-o json`, with its pod and the scheduler's message."""
+    """An event of `-o json`: also has its pod and the scheduler's message."""
 
     pod: str | None = None
     message: str | None = None
@@ -98,7 +100,7 @@ def _facts(line: HistoryEvent) -> dict[str, Any]:
 
 
 class QueueRow(Struct, rename="camel"):
-    """Totals of a ClusterQueue. Mutable while events are added up."""
+    """Totals of a queue. Mutable while events are added up."""
 
     queue: str
     admitted: int = 0
@@ -266,6 +268,7 @@ def _queues(lines: Iterable[HistoryEvent]) -> list[QueueRow]:
 
 
 def _at_first(before: Snapshot, workload: Workload) -> WorkloadTotals:
+    """The row of a workload at the start, before any event is added."""
     gpus, unit = amount_of(before, workload)
     began = workload.condition("Admitted")
     return WorkloadTotals(
@@ -392,6 +395,7 @@ def command(
 
 
 def _run_bare(lines: BinaryIO) -> int:
+    """Run the scheduling cycles of one scenario per line, and print a JSON result for each; 1 if one has an error."""
     failed = False
     for result in run_lines(lines, lines.name, misread_expectations):
         click.echo(json.dumps(result, separators=(",", ":")))

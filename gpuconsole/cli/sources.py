@@ -1,8 +1,7 @@
-"""Opens a simulation from manifests, a scenario, a saved snapshot, a live cluster or a bundled fixture.
+"""Opens a simulation from manifests, a scenario, a saved Snapshot, a live cluster or a bundled fixture.
 
-Reads saved Snapshot files, and explains what is wrong with an invalid one.
-
-Validation of scenarios: their objects and their problems, as findings with places.
+`open_simulation` is the main entry. The problems of scenarios become findings with file and line, as those of
+manifests; `saved_in` reads a saved Snapshot and explains what is wrong with an invalid one.
 """
 
 import re
@@ -43,10 +42,10 @@ from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.sim import run_times as latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation, policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError
@@ -57,6 +56,7 @@ LineOf = Callable[[FieldPath], int]
 """Field of a document → the line on which it stands."""
 _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 FILES = "files"
+"""Field of a scenario that names files with more objects."""
 
 
 def with_scenarios(loaded: LoadedManifests) -> LoadedManifests:
@@ -85,7 +85,10 @@ def unreported(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Fin
 
 
 def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:
-    """The problems of a single scenario or list of changes, each with its line."""
+    """The problems of a scenario or list of changes, one per line of text, with their lines in the file.
+
+    Without lines if several documents were read, as it is unknown which one has the problems.
+    """
     if len(lines) != 1:
         return str(error)
     return "\n".join(map(as_line, scenario_findings(error, origin, lines[0])))
@@ -198,7 +201,7 @@ def _document(data: bytes) -> Any:
 
 
 def _wrong(document: Any, problem: str) -> str:
-    """The error of a JSON document: not a Snapshot, or an invalid field."""
+    """Explain why a document is no Snapshot: it has other keys, or a field is invalid (`problem`, by msgspec)."""
     if not isinstance(document, dict):
         return f"not a snapshot, but {_kind_of(document)}; {REMEDY}"
     if document.get("format", FORMAT) != FORMAT:
@@ -275,7 +278,7 @@ class OpenedSimulation(Struct, frozen=True, kw_only=True):
 def open_simulation(request: OpenRequest, settings: Config | None = None) -> OpenedSimulation:
     """Open the requested cluster; `settings` limit how fast a live cluster is read.
 
-    Raises UsageError, or FindingsError where the input has errors.
+    Raises UsageError, FindingsError where the input has errors, or ClusterError.
     """
     if not request.live and (request.context or request.kubeconfig or request.namespace):
         raise UsageError("--context, --kubeconfig and --namespace need --live")
@@ -427,7 +430,7 @@ def _from_cluster(request: OpenRequest, settings: Config | None) -> OpenedSimula
 def _from_snapshot(file: Path, request: OpenRequest) -> OpenedSimulation:
     """Simulate from a saved snapshot, with its saved policy. Raises SourceError."""
     saved, known = saved_in(file)
-    policy = known or SimPolicy(prices=_prices(request), latencies=latencies.DEFAULT_LATENCIES)
+    policy = known or SimPolicy(prices=_prices(request), latencies=DEFAULT_LATENCIES)
     snapshot = ClusterState.from_file(with_overrides(saved, request)).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))

@@ -1,4 +1,4 @@
-"""`gpuconsole validate`: all problems of manifests, with places and remedies."""
+"""`gpuconsole validate`: all problems of manifests, with file, line and remedy."""
 
 import sys
 from collections import Counter

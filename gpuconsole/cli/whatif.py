@@ -1,8 +1,8 @@
-"""The command `gpuconsole whatif`: changes simulated in a fork, compared with the baseline.
+"""`gpuconsole whatif`: changes simulated in a fork, compared with the baseline; or an engine comparison.
 
-Text of a what-if: outcome of the requested work, victims, and baseline and changed numbers side by side.
-
-The option `gpuconsole whatif --engine`: the same jobs under Kueue and other schedulers, side by side.
+The outcome of changes (`as_text`, `as_body`) has the requested work, the victims, and the numbers of baseline and
+changed fork side by side. With --engine, the same jobs run under Kueue and other schedulers (`engines_as_text`,
+`engines_as_body`).
 """
 
 import time
@@ -48,6 +48,7 @@ from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
 
 NOTHING = "–"
+"""Shown for a number that is unknown or does not exist."""
 MOST = 50
 """Maximum lines per table; the JSON document has all."""
 
@@ -232,9 +233,12 @@ def _at(moment: Time | None, start: Time) -> str:
 
 
 KIND, ENGINES_VERSION = "EngineComparison", 1
+"""Of the JSON document of an engine comparison."""
 KUEUE = "kueue"
 ENGINES = (KUEUE, *(substitute.value for substitute in Substitute))
+"""Values of `--engine`."""
 HORIZON = 24 * HOUR
+"""Default horizon of an engine comparison."""
 
 
 def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> CommandAnswer:
@@ -254,6 +258,7 @@ def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None
 
 
 def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
+    """The scenario with the engine of this name; `conf` is Volcano's configuration."""
     return queued(scenario) if name == KUEUE else under(scenario, Substitute(name), conf)
 
 
@@ -276,18 +281,19 @@ def _conf(file: Path | None) -> str:
     return source.text
 
 
-_engine_comparison_SPANS = {"wait_median", "wait_p95", "wait_longest"}
-_MOMENTS = {"time", "horizon", "submitted", "started", "finished"}
+_ENGINE_SPANS = {"wait_median", "wait_p95", "wait_longest"}
+_ENGINE_TIMES = {"time", "horizon", "submitted", "started", "finished"}
+"""Fields with times; of totals and queues, `started` and `finished` are counts."""
 
 
 def engines_as_body(answer: EngineComparison) -> dict[str, Any]:
     """The comparison as plain values: times as RFC 3339, durations in seconds."""
     return {
-        **_engine_comparison_plain(answer),
+        **_engine_fields(answer),
         "engines": [_with_utilization(totals) for totals in answer.engines],
-        "queues": [_engine_comparison_plain(queue) for queue in answer.queues],
+        "queues": [_engine_fields(queue) for queue in answer.queues],
         "jobs": [
-            {**_engine_comparison_plain(job), "courses": [_engine_comparison_plain(course) for course in job.courses]}
+            {**_engine_fields(job), "courses": [_engine_fields(course) for course in job.courses]}
             for job in answer.jobs
         ],
     }
@@ -295,22 +301,22 @@ def engines_as_body(answer: EngineComparison) -> dict[str, Any]:
 
 def _with_utilization(totals: EngineTotals) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    for name, value in _engine_comparison_plain(totals).items():
+    for name, value in _engine_fields(totals).items():
         plain[name] = value
         if name == "capacity_hours":
             plain["utilization"] = totals.utilization
     return plain
 
 
-def _engine_comparison_plain(obj: Struct) -> dict[str, Any]:
-    return dict(_engine_comparison_field(obj, name, getattr(obj, name)) for name in obj.__struct_fields__)
+def _engine_fields(obj: Struct) -> dict[str, Any]:
+    return dict(_engine_field(obj, name, getattr(obj, name)) for name in obj.__struct_fields__)
 
 
-def _engine_comparison_field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
-    if name in _engine_comparison_SPANS:
+def _engine_field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
+    if name in _ENGINE_SPANS:
         spans = [None if span is None else span / SECOND for span in (value if isinstance(value, tuple) else (value,))]
         return f"{name}_seconds", spans if isinstance(value, tuple) else spans[0]
-    if name in _MOMENTS and not isinstance(obj, EngineTotals | ComparedQueue):
+    if name in _ENGINE_TIMES and not isinstance(obj, EngineTotals | ComparedQueue):
         return name, None if value is None else format_time(value)
     return name, msgspec.to_builtins(value)
 
@@ -321,24 +327,26 @@ def engines_as_text(answer: EngineComparison) -> Iterator[str]:
     yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
     yield ""
     names = [totals.engine.upper() for totals in answer.engines]
-    yield from table(("", *names), [(label, *map(cell, answer.engines)) for label, cell in _rows(len(answer.jobs))])
+    yield from table(
+        ("", *names), [(label, *map(cell, answer.engines)) for label, cell in _total_rows(len(answer.jobs))]
+    )
     if answer.queues:
         yield ""
-        yield from _engine_comparison_queues(answer, names)
+        yield from _engine_queues(answer, names)
     if answer.jobs:
         yield ""
-        yield from _jobs(answer, names)
+        yield from _engine_jobs(answer, names)
 
 
-def _rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
+def _total_rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
     return (
         ("jobs started", lambda totals: f"{totals.started:,}"),
         ("jobs finished", lambda totals: f"{totals.finished:,}"),
         ("jobs not started", lambda totals: f"{jobs - totals.started:,}"),
-        ("wait p50", lambda totals: _engine_comparison_span(totals.wait_median)),
-        ("wait p95", lambda totals: _engine_comparison_span(totals.wait_p95)),
-        ("wait max", lambda totals: _engine_comparison_span(totals.wait_longest)),
-        ("mean GPU utilization", lambda totals: _engine_comparison_percent(totals.utilization)),
+        ("wait p50", lambda totals: _span(totals.wait_median)),
+        ("wait p95", lambda totals: _span(totals.wait_p95)),
+        ("wait max", lambda totals: _span(totals.wait_longest)),
+        ("mean GPU utilization", lambda totals: _utilization(totals.utilization)),
         ("preemptions", lambda totals: f"{totals.preemptions:,}"),
         ("evictions", lambda totals: f"{totals.evictions:,}"),
         ("GPU-hours used", lambda totals: f"{totals.gpu_hours:,.1f}"),
@@ -347,13 +355,13 @@ def _rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
     )
 
 
-def _engine_comparison_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+def _engine_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
     rows = [
         (
             queue.queue,
             queue.jobs,
             *(
-                f"{started} started, {_engine_comparison_span(wait)} median wait, {hours:.1f} GPU-h"
+                f"{started} started, {_span(wait)} median wait, {hours:.1f} GPU-h"
                 for started, wait, hours in zip(queue.started, queue.wait_median, queue.gpu_hours, strict=True)
             ),
         )
@@ -362,38 +370,21 @@ def _engine_comparison_queues(answer: EngineComparison, names: Sequence[str]) ->
     return table(("QUEUE", "JOBS", *names), rows)
 
 
-def _jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+def _engine_jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
     """Table of the first jobs with their waits."""
-    rows = [
-        (
-            job.job,
-            job.queue,
-            job.gpus,
-            _engine_comparison_at(job.submitted, answer.time),
-            *_engine_comparison_starts(job),
-        )
-        for job in answer.jobs[:MOST]
-    ]
+    rows = [(job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_waits(job)) for job in answer.jobs[:MOST]]
     lines = table(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows)
-    more = len(answer.jobs) - MOST
-    return [*lines, f"… and {more:,} more (-o json has all)"] if more > 0 else lines
+    return [*lines, *_left(len(answer.jobs))]
 
 
-def _engine_comparison_starts(job: ComparedJob) -> Iterator[str]:
+def _waits(job: ComparedJob) -> Iterator[str]:
+    """The wait of a job under each engine, with its evictions."""
     for course in job.courses:
-        wait = "not started" if course.started is None else _engine_comparison_span(course.started - job.submitted)
+        wait = "not started" if course.started is None else _span(course.started - job.submitted)
         yield f"{wait}, evicted {course.evictions}×" if course.evictions else wait
 
 
-def _engine_comparison_at(time: Time, start: Time) -> str:
-    return f"+{format_seconds(time - start)}"
-
-
-def _engine_comparison_span(span: Span | None) -> str:
-    return NOTHING if span is None else format_seconds(span)
-
-
-def _engine_comparison_percent(part: float | None) -> str:
+def _utilization(part: float | None) -> str:
     return NOTHING if part is None else f"{100 * part:.1f}%"
 
 
@@ -417,7 +408,7 @@ _TIMES = {
 }
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
 _INSIDE = {"evictions", "evictions_without", "subjects", "only_work", "latency"}
-"""Fields that are not in the answer: sources of the eviction lists, and what the document has as `assumed`."""
+"""Fields that the document leaves out: sources of the eviction lists, and assumptions, which it has as `assumed`."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
 VERSION = 6
 OF_NODES = (
@@ -491,7 +482,7 @@ def command(
 def changes_in(file: Path, now: Time, snapshot: Snapshot = EMPTY) -> Changes:
     """Read a list of changes and the manifests in the same file. Raises FindingsError with every problem.
 
-    Objects with a generateName get names that no object of `beside` has.
+    Objects with a generateName get names that no object of `snapshot` has.
     """
     names = GeneratedNames(str(now), partial(is_name_taken, snapshot))
     loaded = load([str(file)], now=now, names=names)

@@ -75,4 +75,5 @@ def test_every_question_keeps_to_the_requests_that_the_configuration_allows(
 
     monkeypatch.setattr(live, "RateLimiter", granted)
     gpuconsole(*question, "--live", "--kubeconfig", cluster.kubeconfig)
-    assert [(budget.rate, budget.burst) for budget in allowed] == [(77, 99)]
+    # The second limit is that of the telemetry sources, by default.
+    assert [(budget.rate, budget.burst) for budget in allowed] == [(77, 99), (50, 50)]
