@@ -1,14 +1,10 @@
-"""Conversion of the cluster's objects to KAI's: pods to tasks, gangs and owners to pod groups, and nodes.
+"""Conversion of the cluster's objects to those of a session: tasks, jobs, nodes, queues and resource claims.
 
-KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper.
+KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper (jobs of gangs and
+owners), subgroup_info FromPodGroup (sub-groups), cache/cluster_info (queues).
 
-DRA claims in a session: the GPUs that they count as, and the devices that they get on a node.
-
-Devices come from the allocator that all engines share (devices/claims.py), as KAI uses Kubernetes' DRA plugin.
-
-Sub-group tree of a pod group in a session (KAI 0.13 subgroup_info FromPodGroup).
-
-The tree of KAI's queues, as a session has it (KAI 0.13 cache/cluster_info).
+DRA claims count as GPUs by the name of their device class. Their devices come from the allocator that all engines share
+(`devices.allocator`), as KAI uses Kubernetes' DRA plugin.
 """
 
 from collections.abc import Iterable, Mapping
@@ -145,7 +141,7 @@ class BadTree(ValueError):
 
 
 def root_of(group: KaiPodGroup) -> SubGroup:
-    """The tree with its pod sets; without sub-groups one pod set with the group's minimum.
+    """The group's tree of sub-groups; without sub-groups one pod set with the group's minimum.
 
     If the sub-groups do not form a tree, one pod set with a minimum of 1.
     """
@@ -154,7 +150,7 @@ def root_of(group: KaiPodGroup) -> SubGroup:
     except BadTree:
         return one_pod_set(1)
     if not root.all_pod_sets():
-        root.add(PodSetInfo("default", max(group.min_member, 1)))
+        root.add(PodSetInfo(DEFAULT_POD_SET, max(group.min_member, 1)))
     return root
 
 
@@ -200,10 +196,12 @@ FRACTION, GPU_MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED, PREFERRED = "kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement"
 DEFAULT_PRIORITY = 50
+"""Priority of jobs without a priority class, if the cluster has no default class."""
 NON_PREEMPTIBLE = 100
 """Jobs of this priority and above are not preemptible, unless they say otherwise."""
 NO_CLAIMS: Mapping[str, ResourceClaim] = {}
 NO_LIMIT_OF_PODS = 1_000_000
+"""Number of pods on a node that names no limit."""
 
 
 def note(pod: Pod, name: str) -> str:

@@ -1,8 +1,7 @@
-"""KAI's configuration: actions, tiers of plugins with their arguments, and options of the engine (KAI 0.13).
+"""KAI's configuration: actions, tiers of plugins with their arguments, and flags of the scheduler (KAI 0.13).
 
-KAI's scheduler configuration: actions, and tiers of plugins with their arguments (KAI 0.13).
-
-KAI options: scheduler configuration and flags, and whether past usage counts.
+A `KaiPolicy` holds all of it as the user writes it, and says whether past usage counts. `parse_configuration` reads the
+text of a scheduler configuration.
 """
 
 import re
@@ -116,6 +115,7 @@ DEFAULT_TIERS = (
 
 
 QUEUE_LABEL = "kai.scheduler/queue"
+"""The label by which pods name their queue, unless a flag names another."""
 POD_GROUP = "pod-group-name"
 """The annotation by which pods name their pod group."""
 
@@ -183,7 +183,7 @@ class UsagePolicy(Struct, frozen=True, kw_only=True):
 
 
 class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"):
-    """Pods are placed by KAI Scheduler."""
+    """Placement by KAI Scheduler: its configuration and flags, the default queue, and whether past usage counts."""
 
     conf: str = ""
     """Text of the scheduler configuration; empty means KAI's default."""

@@ -1,15 +1,14 @@
-"""Placement of a job's tasks, group by group, each on the best set of nodes (KAI 0.13 actions/common).
+"""Placement of a job's tasks, sub-group by sub-group, each on the best set of nodes (KAI 0.13 actions/common).
 
-Choice of shared GPUs on a node for a task (KAI 0.13 gpu_sharing).
+A task that requests part of a GPU gets GPUs that others share, or new ones (`choose_gpus`, KAI 0.13 gpu_sharing).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api import nodes as node_sharing
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, fits_shared_now
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
 from gpuconsole.scheduling.kai.messages import POD_ERRORS, JobError, TaskErrors
@@ -38,7 +37,7 @@ def choose_gpus(
             releasing = releasing or waiting or not node.fits_idle(task)
             groups.append(new_group())
         else:
-            now = node_sharing.fits_shared_now(node, task.request, gpu) and node.fits_idle(task)
+            now = fits_shared_now(node, task.request, gpu) and node.fits_idle(task)
             releasing = releasing or not now
             groups.append(gpu)
         if len(groups) == task.request.count:

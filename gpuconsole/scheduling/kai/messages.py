@@ -1,10 +1,7 @@
-"""Reasons why a job or a task does not fit, and messages about it, in KAI's wording (KAI 0.13).
+"""Messages of KAI 0.13, word for word, and the errors of jobs, tasks and nodes that they come from.
 
-Messages of KAI 0.13, word for word (api/unschedule_info).
-
-Reasons why a job or a task does not fit, in KAI's wording (KAI 0.13 api/common_info job_errors, pod_errors).
-
-Fit errors for insufficient node resources, in KAI's wording (KAI 0.13 NewFitErrorInsufficientResource).
+Upstream: api/unschedule_info (messages), api/common_info job_errors and pod_errors (`JobError`, `TaskErrors`),
+NewFitErrorInsufficientResource (`lacking`).
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
-"""Objects relevant to KAI, and GPU owners, from which every session is built. Mutates.
+"""Objects relevant to KAI, and GPU owners, from which every session is built.
 
-GPU owners by node and index; shared GPUs have several owners. Mutates.
-
-Opening and running of sessions: plugins by the configured tiers, then actions (KAI 0.13 framework).
+`KaiStore.session` converts the objects and opens a session: plugins of the configured tiers register their functions.
+`run_actions` runs it (KAI 0.13 framework).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,12 +16,10 @@ from gpuconsole.model.kai import NODE_POOL_LABEL, KaiPodGroup, KaiQueue, Schedul
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
-from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
-from gpuconsole.scheduling.devices.gpu_allocation import give
+from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus, give
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.actions import ACTIONS
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.jobs import TopologyInfo as Levels
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, TopologyInfo
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
@@ -36,7 +33,7 @@ from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 
 class KaiGpuOwners:
-    """GPUs of every node, and those of every placed pod."""
+    """GPUs of every node by index, and those of every placed pod; a shared GPU has several owners. Mutates."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
@@ -111,7 +108,7 @@ def run_actions(session: KaiSession) -> list[Decided]:
 
 
 class KaiStore:
-    """The objects that sessions need, by name, and the GPU owners."""
+    """The objects that sessions need, by name, and the GPU owners. Mutates."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -185,9 +182,7 @@ class KaiStore:
 
     def _closest(self, pod: Pod) -> tuple[int, ...]:
         request, _ = cluster_info.request_of(pod)
-        return gpu_topology.choose_gpus(
-            self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count
-        )
+        return choose_gpus(self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count)
 
     def delete(self, table: str, key: str) -> bool:
         """Apply the deletion of an object; True if it was known."""
@@ -253,7 +248,7 @@ class KaiStore:
             jobs=jobs,
             nodes=nodes.values(),
             queues=queues,
-            topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
+            topologies=[TopologyInfo(topology.name, topology.levels) for topology in self._topologies.values()],
             claims=InventoryClaimIndex(stock, self.nodes) if stock.claims else None,
             storage=storage,
             now=now,

@@ -1,4 +1,4 @@
-"""KAI's actions, in the order in which a session runs them."""
+"""KAI's actions by the names used in a scheduler configuration, in the default order."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,18 +1,9 @@
-"""The actions: allocate, consolidation, preempt, reclaim and stalegangeviction (KAI 0.13 actions).
+"""The actions of a session: allocate, consolidation, preempt, reclaim and stalegangeviction (KAI 0.13 actions).
 
-allocate action: places pending jobs on idle or releasing resources (KAI 0.13 actions/allocate).
-
-consolidation action: moves preemptible jobs so that a pending job fits; every moved job is placed again (KAI 0.13
-actions/consolidation).
-
-preempt action: evicts jobs of lower priority in the same queue (KAI 0.13 actions/preempt).
-
-reclaim action: reclaims resources that other queues hold above their fair share (KAI 0.13 actions/reclaim).
-
-stalegangeviction action: evicts gangs that run below their minimum for too long (KAI 0.13
-actions/stalegangeviction).
-
-Preselection of nodes for a job (KAI 0.13 actions/common feasible_nodes).
+allocate places pending jobs on idle or releasing resources. consolidation, preempt and reclaim try the pending jobs as
+well, and let a `Solver` look for victims: consolidation moves preemptible jobs, all of which are placed again; preempt
+evicts jobs of lower priority in the same queue; reclaim takes resources that other queues hold above their fair share.
+stalegangeviction evicts gangs that run below their minimum for too long.
 """
 
 from collections.abc import Iterator
@@ -70,10 +61,12 @@ def _expire(session: KaiSession, job: PodGroupInfo) -> None:
         return
     going = [task for task in job.tasks() if task.status in ACTIVE_ALLOCATED]
     for task in going:
-        session.evict(EvictedTask(task=task, message=_reason(job, task), action="stalegangeviction", gang=len(going)))
+        session.evict(
+            EvictedTask(task=task, message=_stale_message(job, task), action="stalegangeviction", gang=len(going))
+        )
 
 
-def _reason(job: PodGroupInfo, task: PodInfo) -> str:
+def _stale_message(job: PodGroupInfo, task: PodInfo) -> str:
     pod = f"{task.namespace}/{task.name}"
     if list(job.pod_sets) == [DEFAULT_POD_SET]:
         return messages.gang_evicted(pod, job.pod_sets[DEFAULT_POD_SET].minimum)
@@ -81,14 +74,14 @@ def _reason(job: PodGroupInfo, task: PodInfo) -> str:
 
 
 def feasible_nodes(nodes: list[KaiNodeInfo], job: PodGroupInfo) -> list[KaiNodeInfo]:
-    """All nodes; if every task of the job needs GPUs, only nodes with idle or releasing GPUs."""
+    """All nodes; if every task of the job needs GPUs, only nodes with idle or releasing GPUs (actions/common)."""
     if any(not task.needs_gpu for task in job.tasks()):
         return nodes
     return [node for node in nodes if node.idle_gpus() > 0 or node.releasing_gpus() > 0]
 
 
 def consolidate(session: KaiSession) -> None:
-    """Try every preemptible pending job for which the cluster has enough GPUs in total."""
+    """Try every preemptible pending job for which all nodes together have enough idle and releasing GPUs."""
     if session.parameters.max_consolidation_victims == 0:
         return
     jobs = pending_jobs(session, "consolidation", preemptible=True)
@@ -97,17 +90,17 @@ def consolidate(session: KaiSession) -> None:
         job = jobs.pop()
         if failures.would_fail(job):
             continue
-        if not _enough(session, job) or not _solve(session, job):
+        if not _enough_gpus(session, job) or not _solve_consolidation(session, job):
             failures.add(job)
 
 
-def _solve(session: KaiSession, job: PodGroupInfo) -> bool:
+def _solve_consolidation(session: KaiSession, job: PodGroupInfo) -> bool:
     solver = Solver(
         session,
         action="consolidation",
         nodes=feasible_nodes(list(session.nodes.values()), job),
         allowed=all_placed_again,
-        victims=lambda: _victims(session, job),
+        victims=lambda: _consolidation_victims(session, job),
     )
     return solver.carry_out(job)
 
@@ -117,7 +110,7 @@ def all_placed_again(scenario: SolverScenario) -> bool:
     return all(task.status is not KaiPodStatus.RELEASING for v in scenario.victims().values() for task in v.tasks)
 
 
-def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
+def _consolidation_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     return victim_queue(session, _movable(session, job))
 
 
@@ -132,8 +125,8 @@ def _movable(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
             yield other
 
 
-def _enough(session: KaiSession, job: PodGroupInfo) -> bool:
-    """True if all nodes together have the GPUs that the job requests."""
+def _enough_gpus(session: KaiSession, job: PodGroupInfo) -> bool:
+    """True if all ready nodes together have enough idle and releasing GPUs for the job's next tasks."""
     gpus, memory = gpus_of(session.choose(job, False))
     nodes = [node for node in session.nodes.values() if ready(node.node)]
     return (

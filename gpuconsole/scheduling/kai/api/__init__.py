@@ -1,1 +1,1 @@
-"""Data model of a KAI session: requests, tasks, pod sets, jobs, nodes with shared GPUs, queues."""
+"""Data model of a KAI session: requests, tasks, pod sets, jobs, and nodes with shared GPUs."""

@@ -1,10 +1,8 @@
-"""A pod group in a session: its tasks by status, its gang, and fit errors (KAI 0.13 api/podgroup_info).
+"""A job of a session: a pod group with its tasks by status, its gang, and fit errors (KAI 0.13 api/podgroup_info).
 
-Sub-groups of a gang: pod sets with a minimum each, in a tree with optional topology constraints (KAI 0.13).
-
-A topology: levels of the cluster as node labels, widest first (kai.scheduler/v1alpha1 Topology).
-
-Selection of the next tasks of a job to place or to evict (KAI 0.13 allocation_info, eviction_info).
+The gang is a tree of sub-groups whose leaves are pod sets, with a minimum each; sub-groups and pod sets may have a
+topology constraint. `tasks_to_allocate` and `tasks_to_evict` select the tasks that are placed or evicted next
+(allocation_info, eviction_info).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +78,7 @@ class PodSetInfo:
 
 
 class SubGroup:
-    """An inner group of sub-groups and pod sets; the root has an empty name."""
+    """An inner group of sub-groups and pod sets; the root has an empty name. Mutates."""
 
     def __init__(self, name: str = "", constraint: TopologyConstraint | None = None) -> None:
         self.name, self.constraint = name, constraint
@@ -262,7 +260,7 @@ def one_pod_set(minimum: int) -> SubGroup:
 
 
 class TopologyInfo(Struct, frozen=True):
-    """A topology, with the node labels of its levels, widest first."""
+    """A topology, with the node labels of its levels, widest first (kai.scheduler/v1alpha1 Topology)."""
 
     name: str
     levels: tuple[str, ...] = ()

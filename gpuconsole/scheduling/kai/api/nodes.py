@@ -1,10 +1,8 @@
-"""A node in a session: idle and releasing resources, and its tasks (KAI 0.13 api/node_info).
+"""A node of a session: idle, releasing and used resources, its tasks, and its shared GPUs (KAI 0.13 api/node_info).
 
-Accounting of shared GPUs on a node, and the check whether one fits another task (KAI 0.13 node_info).
-
-GPUs of a node that several tasks share, by memory in MiB (KAI 0.13 node_info gpu_sharing_node_info).
-
-Node matching by labels, taints and conditions, as in kube-scheduler.
+GPUs that several tasks share are accounted by memory in MiB (`SharedGpus`, gpu_sharing_node_info); `add_shared` and
+`remove_shared` keep them consistent with the node's whole GPUs. The last functions match nodes by labels, taints and
+conditions, as in kube-scheduler.
 """
 
 from __future__ import annotations
@@ -185,6 +183,7 @@ class SharedGpus:
 
 
 DEFAULT_GPU_MEMORY = 100
+"""MiB of a GPU on nodes without a readable label."""
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 MIG_ENABLED_LABEL = "node-role.kubernetes.io/mig-enabled"

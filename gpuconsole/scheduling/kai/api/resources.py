@@ -1,8 +1,7 @@
-"""Resource requirements of tasks, and resource amounts of nodes and jobs (KAI 0.13 api/resource_info).
+"""Resources of a session: requests of tasks, and amounts of nodes and jobs (KAI 0.13 api/resource_info).
 
-Resource amounts: free resources of a node, allocated resources of a job (KAI 0.13 api/resource_info Resource).
-
-Resource requirements of one task (KAI 0.13 api/resource_info ResourceRequirements and GpuResourceRequirement).
+`ResourceRequirements` is the request of one task. `ResourceAmounts` are the free resources of a node or the allocated
+resources of a job.
 """
 
 import math

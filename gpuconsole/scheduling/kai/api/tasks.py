@@ -1,8 +1,6 @@
-"""A pod in a session (KAI 0.13 api/pod_info).
+"""A task of a session: a pod with its request, status and node (KAI 0.13 api/pod_info, api/pod_status).
 
-Task statuses in a session, and which of them hold resources (KAI 0.13 api/pod_status).
-
-Resource claims in a session: the pods that they are reserved for, and their allocated devices. Mutates.
+`ClaimIndex` has the session's resource claims: the pods that they are reserved for, and their allocated devices.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -90,7 +88,7 @@ def gpu_class(name: str) -> bool:
 
 
 class ClaimIndex:
-    """Claims by `namespace/name`, and the devices of the nodes."""
+    """Claims by `namespace/name`, and the devices of the nodes. Mutates."""
 
     def __init__(
         self, claims: Sequence[ClaimInfo] = (), devices: Sequence[OfferedDevice] = (), classes: Sequence[str] = ()
@@ -123,6 +121,7 @@ class ClaimIndex:
 
 DEFAULT_POD_SET = "default"
 NO_OWNERS = Pod(name="")
+"""Stands for the Pod object of a task that was made without one."""
 
 
 class Sort(StrEnum):

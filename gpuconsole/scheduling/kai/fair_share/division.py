@@ -1,21 +1,12 @@
-"""Division of an amount over sibling queues: quotas first, then the surplus by weight and past usage.
+"""Fair shares of KAI's queues: the nodes' resources, divided down the queue tree (KAI 0.13 plugins/proportion).
 
-KAI 0.13 proportion/resource_division. Each resource is divided separately.
+Among siblings, quotas come first, then the surplus is divided by weight and past usage, resource by resource
+(proportion/resource_division). `QueueState` is a queue as configured (api/queue_info; scheduling.run.ai/v2 Queue), and
+`QueueShares` its quota, limit, fair share and usage by resource (proportion/resource_share). CPU is in milli, memory in
+bytes; -1 is unlimited.
 
-Division of the nodes' resources down the queue tree (KAI 0.13 plugins/proportion).
-
-Past usage of queues as a fraction of cluster capacity: the time-based part of the fair share. Mutates.
-
-KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; older usage counts less by
-the half-life.
-
-Quota, limit, fair share and usage of a queue by resource (KAI 0.13 proportion/resource_share).
-
-Quota, limit, fair share and usage of a queue by resource (KAI 0.13 proportion/resource_share).
-
-Amounts of the three resources that queues share; -1 is unlimited (KAI 0.13 proportion/resource_share).
-
-A queue in a session, and its configured quotas (KAI 0.13 api/queue_info; scheduling.run.ai/v2 Queue).
+`UsageHistory` is the time-based part (cache/usagedb): a queue's past usage is the sum of its allocation over the
+window, divided by the sum of capacity; older usage counts less by the half-life.
 """
 
 import math
@@ -46,7 +37,7 @@ NO_QUOTA = KaiQueueQuota()
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """A queue of jobs or of child queues."""
+    """A queue of jobs or of child queues, with its configured quotas."""
 
     uid: str
     name: str = ""
@@ -117,7 +108,7 @@ _NO_SHARE_PENALTY = 1000
 
 
 class ResourceShares:
-    """One resource of a queue. Mutates."""
+    """Quota, limit, fair share and usage of a queue for one resource. Mutates."""
 
     __slots__ = ("allocated", "deserved", "fair", "limit", "non_preemptible", "requested", "usage", "weight")
 
@@ -257,14 +248,14 @@ class QueueShares:
 
 
 def divide(total: Mapping[str, float], k: float, queues: Iterable[QueueShares]) -> None:
-    """Set the fair share of every queue for every resource."""
+    """Set the fair share of sibling queues for every resource; `k` is the strength of the correction by past usage."""
     siblings = sorted(queues, key=lambda queue: queue.uid)
     for name in RESOURCES:
         divide_resource(total.get(name, 0), k, siblings, name)
 
 
 def divide_resource(total: float, k: float, queues: Sequence[QueueShares], name: str) -> float:
-    """Divide one resource; returns what is left when no queue requests more."""
+    """Divide one resource over sibling queues; returns what is left when no queue requests more."""
     rest = _give_quotas(total, queues, name)
     if rest <= 0:
         return 0
@@ -440,7 +431,7 @@ class Stretch(Struct, frozen=True):
 
 
 class UsageHistory:
-    """Allocations of queues and cluster capacity over the window, interval by interval."""
+    """Allocations of queues and cluster capacity over the window, interval by interval. Mutates."""
 
     def __init__(self, window: Span, half_life: Span) -> None:
         self._window, self._half_life = window, half_life

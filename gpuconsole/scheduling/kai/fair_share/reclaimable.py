@@ -1,9 +1,8 @@
-"""Reclaim rules: whether a job may reclaim, and from which victims (KAI 0.13 proportion/reclaimable).
+"""Reclaim between queues, and the limits and quotas of a queue and its ancestors (KAI 0.13 plugins/proportion).
 
-Reclaim strategies: conditions under which a queue's resources may be reclaimed (KAI 0.13
-proportion/reclaimable/strategies).
-
-Checks of limits and quotas of a queue and its ancestors (KAI 0.13 proportion/capacity_policy).
+`may_reclaim` says whether a job may reclaim, and `may_take_from` from which victims (proportion/reclaimable, with the
+conditions of its strategies). `over_limit` and `over_quota` check the capacity of a queue and of those above it
+(proportion/capacity_policy).
 """
 
 import math
@@ -33,6 +32,8 @@ from gpuconsole.scheduling.kai.fair_share.division import (
 )
 from gpuconsole.scheduling.kai.messages import OVER_LIMIT, OVER_QUOTA
 
+SharesByQueue = Mapping[str, QueueShares]
+
 
 def maintains_fair_share(victim: QueueShares, left: Mapping[str, float]) -> bool:
     """True if the victim's queue still holds more than its allocatable share."""
@@ -53,9 +54,6 @@ def may_take(
     return maintains_fair_share(victim, left) or guarantees_quota(needed, reclaimer, victim, left)
 
 
-Queues = Mapping[str, QueueShares]
-
-
 class Reclaimer(Struct, frozen=True):
     """The reclaiming job: its queue, its request, and whether it is preemptible."""
 
@@ -64,7 +62,7 @@ class Reclaimer(Struct, frozen=True):
     preemptible: bool
 
 
-def may_reclaim(queues: Queues, reclaimer: Reclaimer) -> bool:
+def may_reclaim(queues: SharesByQueue, reclaimer: Reclaimer) -> bool:
     """True if the queue stays within its fair share, and within its quota if the job can never be preempted."""
     queue, needed = queues[reclaimer.queue], of_amounts(reclaimer.needed)
     if not within(plus(queue.allocated, needed), queue.fair):
@@ -73,7 +71,10 @@ def may_reclaim(queues: Queues, reclaimer: Reclaimer) -> bool:
 
 
 def may_take_from(
-    queues: Queues, reclaimer: Reclaimer, victims: Mapping[str, Sequence[ResourceAmounts]], multiplier: float = 1.0
+    queues: SharesByQueue,
+    reclaimer: Reclaimer,
+    victims: Mapping[str, Sequence[ResourceAmounts]],
+    multiplier: float = 1.0,
 ) -> bool:
     """True if every victim, in turn, may be reclaimed, and the queues above the reclaimer stay within bounds."""
     left: dict[str, Quantities] = {}
@@ -93,7 +94,7 @@ def may_take_from(
 
 
 def _stays_in_bounds(
-    queues: Queues,
+    queues: SharesByQueue,
     reclaimer: Reclaimer,
     left: dict[str, Quantities],
     touched: Mapping[str, set[str]],
@@ -120,7 +121,10 @@ def _stays_in_bounds(
 def _stays_below(
     name: str, held: Quantities, queue: QueueShares, left: Quantities, sibling: QueueShares, multiplier: float
 ) -> bool:
-    """False if the reclaiming queue is above its fair share and its saturation reaches the sibling's."""
+    """False if the reclaiming queue is above its fair share and not clearly less saturated than the sibling.
+
+    That is, if its saturation times `multiplier` reaches the sibling's.
+    """
     mine, theirs = queue.of[name].fair, sibling.of[name].fair
     if mine == UNLIMITED and theirs == UNLIMITED:
         return True
@@ -135,7 +139,7 @@ def saturation(held: float, fair: float) -> float:
     return 0 if fair == UNLIMITED else held / fair
 
 
-def ancestry(queues: Queues, uid: str) -> Iterator[QueueShares]:
+def ancestry(queues: SharesByQueue, uid: str) -> Iterator[QueueShares]:
     """A queue and those above it, upwards."""
     queue = queues.get(uid)
     while queue is not None:
@@ -143,7 +147,7 @@ def ancestry(queues: Queues, uid: str) -> Iterator[QueueShares]:
         queue = queues.get(queue.parent)
 
 
-def level_queues(queues: Queues, one: str, other: str) -> tuple[QueueShares, QueueShares]:
+def level_queues(queues: SharesByQueue, one: str, other: str) -> tuple[QueueShares, QueueShares]:
     """The two sibling ancestors below the lowest common one; the last of the shorter path if there are none."""
     pairs = list(zip([*ancestry(queues, one)][::-1], [*ancestry(queues, other)][::-1], strict=False))
     return next((pair for pair in pairs if pair[0].uid != pair[1].uid), pairs[-1])
@@ -157,9 +161,6 @@ def resources_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
         for name, value in ((CPU, item.cpu), (MEMORY, item.memory), (GPU, item.gpus))
         if value > 0
     }
-
-
-SharesByQueue = Mapping[str, QueueShares]
 
 
 class OverCapacity(Struct, frozen=True, kw_only=True):

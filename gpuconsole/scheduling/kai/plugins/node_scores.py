@@ -1,29 +1,12 @@
-"""Plugins that score nodes and GPUs, with the weights of their score bands (KAI 0.13 plugins).
+"""Plugins that score nodes, or the GPUs of a node (gpupack, gpuspread), and the score bands (KAI 0.13 plugins).
 
-Weights of the score bands: each band exceeds the sum of the lower ones (KAI 0.13 plugins/scores).
-
-gpupack and gpuspread plugins: prefer the fullest shared GPU, or unused GPUs and then the emptiest (KAI 0.13).
-
-gpusharingorder plugin: nodes with a shared GPU that fits the task come first (KAI 0.13).
-
-nodeavailability plugin: nodes where the task could start at once come first (KAI 0.13).
-
-nodeplacement plugin: binpack or spread by GPUs or, for tasks without GPUs, by CPU (KAI 0.13).
-
-nominatednode plugin: a pod's nominated node gets the highest score (KAI 0.13).
-
-podaffinity plugin: nodes near pods that the task prefers, or that prefer the task (KAI 0.13).
-
-Not one of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
-plugins; a required affinity of an existing pod counts as a preferred one.
-
-resourcetype plugin: tasks without GPUs prefer nodes without GPUs (KAI 0.13).
+The bands decide one after the other: each weight below exceeds the sum of the lower ones (plugins/scores). Scores of
+topology and podaffinity are multiples of their weight: up to ten times, and by the sum of the terms' weights.
 """
 
 from collections.abc import Hashable, Mapping
 
-from gpuconsole.scheduling.kai.api import nodes as node_sharing
-from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, fits_shared
 from gpuconsole.scheduling.kai.api.resources import CPU, GPU
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
@@ -42,7 +25,7 @@ NOMINATED = 1_000_000
 
 
 class GpuPack:
-    """Registers the GPU order of gpupack."""
+    """gpupack plugin: prefers the fullest shared GPU, and unused GPUs last."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -52,7 +35,7 @@ class GpuPack:
 
 
 class GpuSpread:
-    """Registers the GPU order of gpuspread."""
+    """gpuspread plugin: prefers unused GPUs, and then the emptiest shared GPU."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -79,7 +62,7 @@ def used_part(node: KaiNodeInfo, group: str) -> float:
 
 
 class GpuSharingOrder:
-    """Registers the node score."""
+    """gpusharingorder plugin: prefers nodes with a shared GPU that fits the task."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -90,12 +73,12 @@ class GpuSharingOrder:
 
 def shared_gpu_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`GPU_SHARING` if a shared GPU of the node fits the task, else 0."""
-    takes = any(node_sharing.fits_shared(node, task.request, group) for group in node.shared.used)
+    takes = any(fits_shared(node, task.request, group) for group in node.shared.used)
     return GPU_SHARING if takes else 0
 
 
 class NodeAvailability:
-    """Registers the node score."""
+    """nodeavailability plugin: prefers nodes where the task could start at once."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -113,7 +96,10 @@ SPREAD = "spread"
 
 
 class NodePlacement:
-    """Registers the node score; the arguments cpu and gpu are binpack (the default) or spread."""
+    """nodeplacement plugin: packs or spreads tasks by free GPUs or, for tasks without GPUs, by free CPU.
+
+    The arguments cpu and gpu are binpack (the default) or spread.
+    """
 
     plugin, band = "nodeplacement", DENSITY
 
@@ -162,7 +148,7 @@ def node_spread_score(node: KaiNodeInfo, name: str) -> float:
 
 
 class NominatedNode:
-    """Registers the node score."""
+    """nominatednode plugin: gives the pod's nominated node the highest score."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -177,7 +163,12 @@ def nominated_node_score(task: PodInfo, node: KaiNodeInfo) -> float:
 
 
 class PodAffinityPlugin:
-    """Registers the node score, and caches a task's weights by domain until a node changes. Mutates."""
+    """podaffinity plugin: prefers nodes near pods that the task prefers, or that prefer the task. Mutates.
+
+    Not one of KAI's default plugins. Its score is kube-scheduler's before it is normalised, in the band of Kubernetes'
+    plugins; a required affinity of an existing pod counts as a preferred one. Caches a task's weights by domain until a
+    node changes.
+    """
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self._counted: tuple[str, int] = ("", -1)
@@ -203,7 +194,7 @@ class PodAffinityPlugin:
 
 
 class ResourceType:
-    """Registers the node score."""
+    """resourcetype plugin: tasks without GPUs prefer nodes without GPUs."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass

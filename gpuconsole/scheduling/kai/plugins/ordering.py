@@ -1,16 +1,6 @@
-"""Plugins that order jobs, pod sets and tasks: elastic, priority, kubeflow, ray, subgrouporder, taskorder (KAI 0.13).
+"""Plugins that order jobs, pod sets and tasks, and minruntime, which protects running jobs (KAI 0.13 plugins).
 
-elastic plugin: jobs below their minimum come first, then those at it, then those above (KAI 0.13).
-
-priority plugin: jobs of higher priority come first (KAI 0.13 plugins/priority).
-
-kubeflow and ray plugins: the leader pod of a job comes first (KAI 0.13 plugins/kubeflow, plugins/ray).
-
-subgrouporder plugin: pod sets below their minimum come first, then those the least above it (KAI 0.13).
-
-taskorder plugin: orders tasks by the number in a label, highest first (KAI 0.13).
-
-minruntime plugin: protects jobs from eviction for their queue's minimum runtime (KAI 0.13 plugins/minruntime).
+An order is a function that compares two items: negative if the first comes first, 0 if the next plugin decides.
 """
 
 from collections import Counter
@@ -35,7 +25,7 @@ class Size(IntEnum):
 
 
 class Elastic:
-    """Registers the job order."""
+    """elastic plugin: jobs below their minimum come first, then those at it, then those above."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -58,7 +48,7 @@ def gang_size(job: PodGroupInfo) -> Size:
 
 
 class Priority:
-    """Registers the job order."""
+    """priority plugin: jobs of higher priority come first."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -78,7 +68,7 @@ def leads_by_ray(task: PodInfo) -> bool:
 
 
 class Kubeflow:
-    """Registers the task order of the kubeflow plugin."""
+    """kubeflow plugin: the master or launcher pod of a job comes first."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -88,7 +78,7 @@ class Kubeflow:
 
 
 class Ray:
-    """Registers the task order of the ray plugin."""
+    """ray plugin: the head pod of a cluster comes first."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -98,7 +88,7 @@ class Ray:
 
 
 class SubGroupOrder:
-    """Registers the order of pod sets."""
+    """subgrouporder plugin: pod sets below their minimum come first, then those the least above it."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -124,7 +114,7 @@ TASK_PRIORITY_LABEL = "kai.scheduler/task-priority"
 
 
 class TaskOrder:
-    """Registers the task order."""
+    """taskorder plugin: orders tasks by the number in a label, highest first."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -154,10 +144,14 @@ def _number(text: str) -> int | None:
 
 
 LCA, QUEUE = "lca", "queue"
+"""Methods by which reclaim finds the minimum runtime; see `reclaim_min_runtime`."""
 
 
 class MinRuntime:
-    """Registers the protection; elastic jobs may lose tasks above their minimum at any time."""
+    """minruntime plugin: protects jobs from eviction for their queue's minimum runtime.
+
+    Elastic jobs may lose tasks above their minimum at any time.
+    """
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.reclaim = arguments.span("defaultReclaimMinRuntime")

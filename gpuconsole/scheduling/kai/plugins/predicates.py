@@ -1,15 +1,7 @@
-"""predicates plugin: checks whether a node fits a task (KAI 0.13 plugins/predicates).
+"""predicates and dynamicresources plugins: which nodes fit a task, and the devices of its claims (KAI 0.13 plugins).
 
-Required pod affinity and anti-affinity: kube-scheduler's InterPodAffinity over the tasks of a session.
-
-Volumes of a session's tasks: kube-scheduler's VolumeBinding, and volumes assumed for placed tasks.
-
-KAI's binder binds claims after the session; here no other task of the session gets an assumed volume.
-
-dynamicresources plugin: allocates devices to claims as tasks are placed, and releases them on eviction (KAI
-0.13).
-
-Checks of a task's resource claims: errors, and nodes that have the devices (KAI 0.13, DRA).
+Pod affinity, volumes and host ports are checked by kube-scheduler's filters over the tasks of the session. KAI's binder
+binds volumes after the session; here no other task of the session gets a volume that is assumed for a placed task.
 """
 
 from collections.abc import Iterator
@@ -20,16 +12,17 @@ from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, conditions, node_ma
 from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import ClaimInfo, ClaimRef, PodInfo, Sort
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
+from gpuconsole.scheduling.kai.fair_share.division import GPU_WORKER_LABEL
 from gpuconsole.scheduling.kai.job_placement import choose_gpus
 from gpuconsole.scheduling.kai.messages import NodeError, digits, number
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, nearness
-from gpuconsole.scheduling.kube.plugins import framework as ports
+from gpuconsole.scheduling.kube.plugins.framework import host_port_conflict
 
 
 class Neighbours:
-    """Affinity state of a task, recomputed after any node changes. Mutates."""
+    """Required pod affinity and anti-affinity of a task; its counts are cached until a node changes. Mutates."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
@@ -91,12 +84,11 @@ PREDICATES = (
 )
 TOO_MANY_PODS = "node(s) pod number exceeded"
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
-GPU_WORKER_LABEL = "node-role.kubernetes.io/gpu-worker"
 CPU_WORKER_LABEL = "node-role.kubernetes.io/cpu-worker"
 
 
 class Predicates:
-    """Registers the checks, and the assumption of volumes for placed tasks. Mutates."""
+    """predicates plugin: checks whether a node fits a task, and assumes the volumes of placed tasks. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self._largest = ResourceAmounts()
@@ -158,7 +150,7 @@ class Predicates:
             yield "DynamicResources", NodeError(("cannot allocate all claims",))
         if reasons := volume_refusal(session, task, node):
             yield "VolumeBinding", NodeError(reasons)
-        if port := ports.host_port_conflict(
+        if port := host_port_conflict(
             task.spec.pod, (one.spec.pod for one in node.tasks.values() if one.uid != task.uid)
         ):
             yield "PodFitsHostPorts", NodeError((port,))
@@ -296,7 +288,7 @@ def claims_fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
 
 
 class DynamicResourcesPlugin:
-    """Registers the check of claims, and the allocation and release of their devices."""
+    """dynamicresources plugin: allocates devices to claims as tasks are placed, and releases them on eviction."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -341,7 +333,7 @@ def _wrong_queue(claim: ClaimInfo, reference: ClaimRef, job: PodGroupInfo, label
 
 
 def _allocate(session: KaiSession, task: PodInfo) -> None:
-    """Allocate devices of its node to the task's claims: earlier ones if it had any, else the first free ones."""
+    """Allocate devices of its node to the task's claims: those that it had, or else those that the index finds."""
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)
         if claim is None:

@@ -1,8 +1,7 @@
 """proportion plugin: fair shares of queues, and the rules based on them (KAI 0.13 plugins/proportion).
 
-Order of queues: compares two queues for which one is served first (KAI 0.13 proportion/queue_order).
-
-Victims' losses: tasks above a gang's minimum one by one, those within it together (KAI 0.13 proportion).
+`compare` orders two queues by which is served first (proportion/queue_order). `losses_by_queue` adds up what queues
+lose by a scenario's victims: tasks above a gang's minimum one by one, those within it together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -133,7 +132,7 @@ def _sum(tasks: list[PodInfo], ignore_placed: bool) -> Iterator[ResourceAmounts]
 
 
 class Proportion:
-    """Registers the rules, and tracks the allocation and fair share of every queue. Mutates."""
+    """proportion plugin: tracks the allocation and fair share of every queue, and registers the rules. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.k = max(0.0, _number(arguments, "kValue"))

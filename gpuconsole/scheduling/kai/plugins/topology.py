@@ -1,8 +1,7 @@
-"""topology plugin: keeps a sub-group's tasks in one domain of a level, or as close as possible (KAI 0.13).
+"""topology plugin: keeps a sub-group's tasks in one domain of a level, or as close as possible (KAI 0.13 plugins).
 
-Number of tasks that fit a topology domain, and why not all do (KAI 0.13 plugins/topology job_filtering).
-
-Tree of topology domains over the nodes of a session (KAI 0.13 plugins/topology).
+`TopologyTree` has the topology's domains over the nodes of a session. `Counting` counts the tasks that fit a domain,
+and `misfit` says why not all do (plugins/topology job_filtering).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, DEFAULT_POD_SE
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore, Scorer
 from gpuconsole.scheduling.kai.messages import POD_ERRORS, TOO_FEW, JobError, digits
-from gpuconsole.scheduling.kai.plugins import node_scores as scores
+from gpuconsole.scheduling.kai.plugins.node_scores import TOPOLOGY
 from gpuconsole.scheduling.kai.session import KaiSession
 
 ROOT = "root"
@@ -276,7 +275,7 @@ def _too_little(domain: TopologyDomainInfo, needs: ResourceAmounts, group: str) 
 
 
 class TopologyAware:
-    """Registers the choice of domains; keeps the session's trees, and node scores by preferred level. Mutates."""
+    """topology plugin: chooses domains; keeps the session's trees, and node scores by preferred level. Mutates."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.trees: dict[str, TopologyTree] = {}
@@ -288,7 +287,7 @@ class TopologyAware:
         self._session = session
         self.trees = {topology.name: TopologyTree(topology, session.nodes.values()) for topology in session.topologies}
         session.functions.subsets.append(self.subsets)
-        session.functions.node_order.append(Scorer("topology", 10 * scores.TOPOLOGY, self._score))
+        session.functions.node_order.append(Scorer("topology", 10 * TOPOLOGY, self._score))
         session.functions.standing.append(self._standing)
         session.functions.before_job.append(lambda job: self._scores.clear())
 
@@ -442,7 +441,7 @@ def node_scores(domain: TopologyDomainInfo, level: str) -> dict[str, float]:
     """Scores of the nodes by their domain of the level: the later it comes in the tree, the higher."""
     domains = list(of_level(domain, level))
     return {
-        name: math.floor(rank / len(domains) * 10) * scores.TOPOLOGY
+        name: math.floor(rank / len(domains) * 10) * TOPOLOGY
         for rank, found in enumerate(domains, start=1)
         for name in found.nodes
     }

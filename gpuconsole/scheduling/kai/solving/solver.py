@@ -1,20 +1,10 @@
 """Victim search for a job, task by task; victims of earlier tasks are kept (KAI 0.13 job_solver, by_pod_solver).
 
-Builder of scenarios with more and more victims, in the order of a victim queue (KAI 0.13 pod_scenario_builder).
-
-Eviction messages for victims (KAI 0.13 actions/utils GetMessageOfEviction).
-
-Failed jobs by scheduling constraints, to skip equivalent jobs that request no less (KAI 0.13).
-
-The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
-
-Scenarios of victims, and filters that reject hopeless ones: node affinity and free GPUs (KAI 0.13 solvers).
-
-A set of victims tried together for a job, by job and by node (KAI 0.13 solvers/scenario).
-
-Scenario filter by node affinity: rejects scenarios in which no candidate node matches a task (KAI 0.13).
-
-Scenario filters by GPU count, per node and per topology domain (KAI 0.13 scenario filters).
+`Scenarios` adds victims to a `GrowingScenario`, in the order of a victim queue (pod_scenario_builder), until its
+filters find that the job could fit: node affinity, and free GPUs per node and per topology domain. `Solver` tries such
+a scenario in a statement, and continues with more victims if the job does not fit. `FailedJobs` skips jobs that request
+no less than an equivalent job that failed (actions/common minimal_job_comparison over scheduling constraints
+signatures).
 """
 
 from __future__ import annotations
@@ -40,7 +30,10 @@ from gpuconsole.scheduling.kube.plugins.framework import host_ports
 
 
 class GrowingScenario:
-    """Recorded victims, needed by earlier tasks of the job, and potential ones. Mutates."""
+    """Victims that are tried together for a job, by job and by node (KAI 0.13 solvers/scenario). Mutates.
+
+    Earlier tasks of the job need the recorded victims; the potential ones are added step by step.
+    """
 
     def __init__(self, session: KaiSession, preemptor: PodGroupInfo, recorded: Sequence[PodGroupInfo]) -> None:
         self._session = session
@@ -386,7 +379,7 @@ class Scenarios:
 
 
 def eviction_message(session: KaiSession, action: str, victim: PodInfo, preemptor: PodGroupInfo) -> str:
-    """The message of the eviction; for a reclaim, with the usage and quota of both queues."""
+    """The message of the eviction (GetMessageOfEviction); for a reclaim, with the usage and quota of both queues."""
     pod, by = f"{victim.namespace}/{victim.name}", f"{preemptor.namespace}/{preemptor.name}"
     match action:
         case "preempt":
