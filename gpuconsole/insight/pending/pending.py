@@ -1,10 +1,8 @@
-"""Explanation of why a workload, job or pod is pending.
+"""Explanation of why a workload, job or pod is pending: headline, scheduler's message, arithmetic and remedies.
 
-Explanation of why a workload, job or pod is pending: headline, scheduler's message, arithmetic and remedies.
-
-Pod counts that are not a multiple of the slice size: Kueue 0.19 admits all pods, but places only whole slices.
-
-kueue#15277; the scheduling gate of the remaining pods is never removed.
+It is read from the objects and messages of a Snapshot (`explain`); `why` adds an attempt of the admission engine.
+`undivided` covers pod counts that are not a multiple of the slice size: Kueue 0.19 admits all pods, but places only
+whole slices, and the scheduling gate of the remaining pods is never removed (kueue#15277).
 """
 
 from collections.abc import Sequence
@@ -51,6 +49,17 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 
+__all__ = [
+    "EngineVerdict",
+    "PendingExplanation",
+    "Undivided",
+    "explain",
+    "explain_admitted",
+    "resource_groups",
+    "undivided",
+    "workload_of",
+]
+
 
 class Undivided(Struct, frozen=True):
     """A number of pods that is not a multiple of the slice size."""
@@ -75,8 +84,6 @@ def undivided(pod_set: PodSet, count: int) -> Undivided | None:
     size = pod_set.topology.slice_size if pod_set.topology is not None else None
     return Undivided(count, size) if size and count % size else None
 
-
-__all__ = ["EngineVerdict", "PendingExplanation", "explain", "workload_of"]
 
 _JUDGED = (
     *(

@@ -1,13 +1,8 @@
-"""Parser for Kueue's messages about pending workloads, with a reason code for each.
+"""Reason codes of pending workloads, jobs and pods, and the parser for Kueue's messages about pending workloads.
 
-Parser for Kueue's messages about pending workloads. An unknown message gives `PendingReason.OTHER`, no guess.
-
-Reason codes of pending workloads, jobs and pods.
-
-Patterns for Kueue's messages about pending workloads (0.6 to 0.19), each with its reason code.
-
-Read from flavorassigner.go, tas_flavorassigner.go, tas_flavor_snapshot.go, scheduler.go, workload_controller.go and the
-preemption package of each of these releases. The newest wording comes first, then older ones.
+The patterns were read from flavorassigner.go, tas_flavorassigner.go, tas_flavor_snapshot.go, scheduler.go,
+workload_controller.go and the preemption package of Kueue 0.6 to 0.19; the newest wording comes first. An unknown
+message gives `PendingReason.OTHER`, no guess.
 """
 
 import re
@@ -174,9 +169,6 @@ _WHOLE: tuple[tuple[PendingReason, str], ...] = (
 )
 WHOLE = tuple((code, re.compile(pattern)) for code, pattern in _WHOLE)
 
-
-__all__ = ["NO_GROUPS", "SEVERITY", "ParsedReason", "PendingReason", "code_of", "dominant", "read_kueue"]
-
 NO_GROUPS: Mapping[str, str] = {}
 
 
@@ -198,7 +190,7 @@ class ParsedReason(Struct, frozen=True, kw_only=True):
     count: int = 0
     """Number of victims, or of nodes that this reason excludes."""
     name: str = ""
-    """Name of the queue or the taint."""
+    """Name in the message: of a queue, taint, topology level or gate; of a preemptor, its UID."""
 
 
 def read_kueue(text: str) -> tuple[ParsedReason, ...]:
@@ -268,9 +260,10 @@ SEVERITY = {
 def dominant(reasons: Iterable[ParsedReason], group_of: Mapping[str, str] = NO_GROUPS) -> PendingReason:
     """Return the dominant code of all reasons of a message.
 
-    Preemption under way takes precedence. Otherwise Kueue's rule for its granular reasons applies (§5.9): a flavor is
-    as bad as its worst resource, a resource group as bad as its best flavor, a workload as bad as its worst group and
-    pod set. `group_of` maps flavors to their resource group; without it all flavors count as one group.
+    A preemption under way takes precedence, then contention. Otherwise Kueue's rule for its granular reasons applies
+    (§5.9): a flavor is as bad as its worst resource, a resource group as bad as its best flavor, a workload as bad as
+    its worst group and pod set. `group_of` maps flavors to their resource group; without it all flavors count as one
+    group.
     """
     worst: dict[tuple[str, str], dict[str, int]] = {}
     others: list[PendingReason] = []

@@ -1,11 +1,8 @@
 """Parsers for the messages of kube-scheduler, Volcano and KAI about pending pods.
 
-Parser for the messages of kube-scheduler (1.18 and later) and Volcano about nodes: nodes excluded by each reason.
-
-Parser for the messages of Volcano and KAI about pending pods and pod groups: source, kind, headline, remedy.
-
-The texts are those of Volcano 1.8 to 1.15 (conditions of PodGroups, FailedScheduling of pods) and of KAI 0.13. A text
-that is not recognized gives None, never a guess.
+`read_nodes` reads the nodes that each reason excludes, from messages of kube-scheduler (1.18 and later) and Volcano.
+`read_engine` reads messages of Volcano 1.8 to 1.15 (conditions of PodGroups, FailedScheduling of pods) and of KAI 0.13
+about pods and pod groups; a text that is not recognized gives None, never a guess.
 """
 
 import re
@@ -242,7 +239,10 @@ def read_engine(text: str) -> SchedulerText | None:
 
 
 def writer(text: str) -> str:
-    """Return the scheduler that wrote a pod's condition: Volcano and kube-scheduler differ in one word."""
+    """Return the scheduler that wrote a pod's condition; empty for kube-scheduler, or a message that is not recognized.
+
+    Volcano and kube-scheduler differ in one word: Volcano calls the nodes unavailable.
+    """
     parsed = read_engine(text)
     if parsed is not None:
         return parsed.source

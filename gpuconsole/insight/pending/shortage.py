@@ -1,10 +1,8 @@
-"""Quota shortage behind a refusal, and its explanation: headline, arithmetic and next step.
+"""Quota shortage behind a refusal, and the texts and data of an explanation.
 
-Quota shortage behind a refusal: needed, available, the workloads that hold the rest, and remedies.
-
-Headline, arithmetic and next step for each reason why a workload is pending.
-
-The explanation of why a workload, job or pod is pending, as data.
+`shortages` and `remedies` have the arithmetic: needed and available quota, the workloads that hold the rest, and
+changes that would free enough. `advise` has headline, arithmetic and next step for each reason code.
+`PendingExplanation` is the whole answer, for workloads, jobs and pods.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,7 +99,7 @@ def freed(workload: Workload, short: Iterable[str]) -> str:
 def shortages(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[ParsedReason]
 ) -> tuple[FlavorShortage, ...]:
-    """Return the quota reasons of a refusal with current numbers, the smallest shortage first.
+    """Return the quota reasons of a refusal with current numbers: accelerators first, then by increasing shortage.
 
     Each (flavor, resource) comes once, with the need of all pod sets up to the last one that was refused.
     """
@@ -252,7 +250,7 @@ def _priority(
 
 
 class Advice(Struct, frozen=True):
-    """Text of an explanation; `remedies` are those that need no arithmetic (see `shortage.remedies` for the others)."""
+    """Text of an explanation, with the remedies that need no arithmetic; the function `remedies` yields the others."""
 
     headline: str
     lines: tuple[str, ...] = ()
@@ -499,7 +497,7 @@ class PendingExplanation(Struct, frozen=True, kw_only=True):
     text: str = ""
     """The scheduler's message, verbatim; empty if it wrote none."""
     source: str = ""
-    """The component that wrote `text`: Kueue or a scheduler; empty if the answer comes from the objects themselves."""
+    """The component that wrote `text`, such as Kueue, a scheduler or kubelet; empty if only the objects are read."""
     queue: str = ""
     """ClusterQueue."""
     since: Time | None = None

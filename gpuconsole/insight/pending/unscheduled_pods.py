@@ -1,12 +1,8 @@
 """Explanation of why pods are not created or not scheduled.
 
-Explanation of why pods are not scheduled: their gang, the nodes, or a queue that does not admit them.
-
-Limits of Volcano queues that block a job: its gang exceeds the capability, or other jobs use it.
-
-Volcano Jobs that Volcano refuses: their queue does not exist or is not open, or pods cannot be created.
-
-Missing pods and Workloads that the API server refuses to create because of a ResourceQuota of their namespace.
+Pods are not scheduled because of their gang, the nodes, or a queue of Volcano or KAI (`explain_pods`). They are not
+created if Volcano refuses their job or does not enqueue its PodGroup (`explain_podless`), or if a ResourceQuota of
+their namespace refuses them, their ResourceClaims or their Workload (`explain_refused…`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -196,7 +192,7 @@ _BROKEN = (
 
 
 def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> PendingExplanation | None:
-    """Explain why scheduled pods do not run: an image or a container fails; None if they run."""
+    """Explain why scheduled pods do not run: an image or a container fails; None if none fails."""
     failing = [pod for pod in pods if pod.node and not pod.deleted and pod.reason in (*_IMAGE, *_BROKEN)]
     if not failing:
         return None
@@ -243,7 +239,8 @@ def _explain_engine_text(
 
 
 def explain_podless(snapshot: Snapshot, job: Job) -> PendingExplanation:
-    """Explain a job without pods: ended, suspended by Kueue, or its PodGroup is not enqueued yet."""
+    """Explain a job without pods: it has ended, creates other jobs, is suspended, or Volcano refuses it or has not
+    enqueued its PodGroup."""
     if job.ended:
         return not_waiting(job.key, "Finished." if job.phase is JobPhase.SUCCEEDED else "Failed.")
     if isinstance(job.rules, CronRules):

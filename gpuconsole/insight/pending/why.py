@@ -1,27 +1,14 @@
-"""Explanation of why a workload is pending, from the admission engine: reason, tried flavors, quota arithmetic.
+"""Explanation of why a workload is pending, from the admission engine: reason, tried flavors, arithmetic, evidence.
 
-Explanation of why a workload is pending: the dominant reason, the flavors that were tried, arithmetic and evidence.
-
-The engine tries to admit the workload on the current cluster as if it were the head of its queue. The answer also has
-Kueue's message, with its age. `insight.unblock` searches for changes that unblock it, as that takes longer.
-
-Flavors that the engine tried for a pending workload, with the result of each.
-
-Quota arithmetic of a flavor and a resource: needed, unused, available at each cohort level, and its users.
-
-Present state of a cluster with an admission engine that has not decided anything yet.
-
-A simulation that starts from a live or saved cluster has already run a cycle, whose decisions are not facts. Answers
-about the present use this state instead.
-
-Text of the explanation of why a workload is pending, shared by the command and the console.
-
-Text of the explanation of why a workload is pending, shared by the command and the console.
+The engine tries to admit the workload on the current cluster as if it were the head of its queue (`why`). The answer
+also has Kueue's message, with its age. `trying` adds changes that unblock it (`insight.unblock`), as that takes longer.
+The lines of text are shared by the command and the console. A simulation that starts from a live or saved cluster has
+already run a cycle, whose decisions are not facts: answers about the present use `view_on` instead.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +20,14 @@ from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of
 from gpuconsole.insight.pending.shortage import KUEUE, MOST_HOLDERS, PendingExplanation, holders
 from gpuconsole.insight.unblock.admission_changes import gaps
 from gpuconsole.insight.unblock.admission_trial import EmptyCluster, cause, dominant_blocker, examined
-from gpuconsole.insight.unblock.placement_trial import keeping_drained, kept_by_budget, placement_check
+from gpuconsole.insight.unblock.changes import in_words
+from gpuconsole.insight.unblock.placement_trial import (
+    PlacementResult,
+    PlacementStatus,
+    keeping_drained,
+    kept_by_budget,
+    placement_check,
+)
 from gpuconsole.insight.unblock.search import (
     SearchProgress,
     Suggestions,
@@ -41,7 +35,8 @@ from gpuconsole.insight.unblock.search import (
     placement_suggestion_steps,
     suggestion_steps,
 )
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Time, format_span
+from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
@@ -50,16 +45,10 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
+from gpuconsole.sim.policy import SimPolicy
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
-
-from gpuconsole.insight.unblock.changes import in_words
-from gpuconsole.insight.unblock.placement_trial import PlacementResult, PlacementStatus
-from gpuconsole.model.clock import format_span
-from gpuconsole.model.resources import format_quantity
-from gpuconsole.sim.policy import SimPolicy
 
 _MODES = {
     FlavorAssignmentMode.NO_FIT: "no fit",
@@ -117,8 +106,8 @@ class QuotaLevel(Struct, frozen=True, kw_only=True):
     quota: int
     """Its nominal quota and what its members lend to it."""
     used: int
-    unused: int
     """Usage of that quota."""
+    unused: int
     withheld: int
     """Part of its unused quota that lending limits keep from the levels above."""
     borrowing_limit: int | None

@@ -1,12 +1,8 @@
-"""Preemption history: victim, preemptor, rule, lost work, loops and chains.
+"""Preemption history: victim, preemptor, rule and lost work of each preemption, with statistics, chains and loops.
 
-Preemption history: victim, preemptor, rule, lost work, and repeated preemptions of the same workload.
-
-Preemption statistics: counts by workload and queue, preemptors, chains, and preemption loops.
-
-Text for how Kueue chose preemption victims: chosen, skipped, or not a candidate.
-
-Work lost by evictions: GPU-hours and USD by queue and workload.
+`rows` reads the preemptions from history lines, `preemption_stats` counts them by workload and queue. Also the texts
+for how Kueue chose its victims (chosen, skipped, or not a candidate), and the work lost by all evictions: GPU-hours and
+USD by queue and workload.
 """
 
 from collections import Counter
@@ -219,7 +215,7 @@ def rule_in_words(reason: str) -> str:
 
 
 LONGEST = 6
-"""Maximum length of a preemption chain."""
+"""Maximum number of preemptions in a chain."""
 
 
 class PreemptionCount(Struct, frozen=True):
@@ -286,7 +282,7 @@ class PreemptionStats(Struct, frozen=True):
 
 
 def preemption_stats(rows: Sequence[PreemptionRow]) -> PreemptionStats:
-    """Summarize preemptions (`preemptions.rows`)."""
+    """Summarize preemptions (see `rows`)."""
     lost = _lost(rows)
     return PreemptionStats(
         preemptions=len(rows),
@@ -422,6 +418,7 @@ WORDS = {
     CandidateVerdict.PRIORITY: "not a candidate: the policy requires a lower priority",
     CandidateVerdict.POLICY_NEVER: "not a candidate: the policy excludes its ClusterQueue",
 }
+"""Texts for the engine's verdicts on preemption candidates."""
 
 
 def shares(choice: PreemptionTrace) -> str:

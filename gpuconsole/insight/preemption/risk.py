@@ -1,14 +1,10 @@
-"""Preemption risk of running work, by Monte Carlo runs of the cluster.
-
-Preemption risk of running work, by Monte Carlo runs of the cluster, as for `eta`.
+"""Preemption risk of running work, by Monte Carlo runs of the cluster, as for `forecast.eta`.
 
 Each run draws arrivals (from the simulation's own arrival streams, else from recorded ones), run times, and
-interruptions of spot nodes. The total effort is bounded, so a large cluster gets fewer runs with a shorter horizon. The
-answer includes the preemption order if a lender reclaims its quota, by the engine's own search (see `loan_ledger`).
-
-Running work, queued by any system or not, and the work that an eviction now would lose.
-
-Rates of spot interruptions, from recorded interruptions or the instance-type catalogue.
+interruptions of spot nodes (recorded rates, or those of the instance-type catalogue). The total effort is bounded, so a
+large cluster gets fewer runs with a shorter horizon. The answer has the work that an eviction now would lose, for work
+with or without a Workload, and the preemption order if a lender reclaims its quota, by the engine's own search (see
+`sharing.ledger`).
 """
 
 from collections import Counter
@@ -268,6 +264,7 @@ class WorkloadRisk(Struct, frozen=True, kw_only=True):
     causes: tuple[EvictionCause, ...]
     """The most frequent first."""
     turns: tuple[ReclaimPosition, ...]
+    """Its ranks in the preemption orders of lenders."""
     lost_gpu_hours: float | None
     """Work that an eviction now would lose; None if unknown, as the cost."""
     cost: float | None

@@ -1,9 +1,4 @@
-"""Ledger of borrowed GPUs: loans, victims of a reclaim, and starved queues that do not reclaim.
-
-Ledger of borrowed GPUs: loans, the victims of a reclaim by each lender, and starved queues.
-
-Reasons why starved queues do not reclaim their nominal quota from the queues that borrow it.
-"""
+"""Ledger of borrowed GPUs: loans, victims of a reclaim by each lender, and starved queues that do not reclaim."""
 
 from collections.abc import Iterator
 
@@ -25,7 +20,7 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class Starving(Struct, frozen=True, kw_only=True):
-    """One resource of one flavor that a starved queue (see `starved`) does not reclaim, with the reason."""
+    """One resource of one flavor that a starved queue (see `starved_queues`) does not reclaim, with the reason."""
 
     queue: str
     workload: str

@@ -1,15 +1,8 @@
 """Search for the smallest change that gets a workload admitted: quota, priority, placement rules, nodes.
 
-Quota that a workload lacks, flavor by flavor, as the starting point of suggestions.
-
-Search for the smallest change that gives a workload more quota: end other workloads, or raise a quota or limit.
-
-Search for the smallest change to a pending workload, to the nodes, or to stopped objects that unblocks it.
-
-Each search yields nothing if no change of its kind works. See `quotas` for more quota, `pod_constraints` for placement
-rules.
-
-Search for changes of a workload's placement rules: tolerations, node selectors and topology levels.
+Each search is an iterator that yields no steps if no change of its kind works. `gaps` is the quota that the workload
+lacks, flavor by flavor: the starting point of `ends` and `raises`, which give it more quota. The other searches change
+the workload itself, the nodes, or stopped objects.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,7 +88,7 @@ def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -
 
 
 def amounts(session: KueueSession, entry: CycleEntry, gap: QuotaGap) -> list[Mapping[str, int]]:
-    """Yield amounts to try of each resource that is short, increasing and without duplicates.
+    """Return the amounts to try of each resource that is short, without duplicates.
 
     These are the shortage; the total request; that plus the requests before it in its queue; that plus all pending
     requests of its cohort tree, since other workloads may be admitted first.
@@ -292,7 +285,7 @@ def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) ->
 
 
 def priorities(trial: ChangeTrial) -> Iterator[Steps]:
-    """Try to find the lowest priority that is enough, and the lowest PriorityClass with at least that."""
+    """Try to find the lowest priority that is enough, and the lowest WorkloadPriorityClass with at least that."""
     step = _first_of_all(trial)
     least = trial.least((step,)) if step is not None else ()
     for found in least:

@@ -1,15 +1,9 @@
 """Trial admission of a workload in a fork: with a change, or on an empty cluster.
 
-Trial whether a change admits a workload, in a fork where admission cycles run until another would change nothing.
-
-Time does not pass: no workload ends, and evictions take effect at once. The number of trials is limited, not their
-time, so that results are the same on every machine.
-
-Reason code of a workload that the admission engine does not admit, from its decision instead of Kueue's messages.
-
-The engine tries the workload on the current cluster (`KueueSession.examine`); its entry has the result.
-
-Trial admission on an empty cluster, to find workloads that Kueue can never admit.
+`ChangeTrial` runs admission cycles until another would change nothing. Time does not pass: no workload ends, and
+evictions take effect at once. The number of cycles is limited, not their time, so that results are the same on every
+machine. `dominant_blocker` reads the reason code from the engine's entry (`KueueSession.examine`), not from a message.
+`EmptyCluster` finds workloads that Kueue can never admit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -151,7 +145,7 @@ class ChangeTrial:
         self.rehearsal = rehearsal
         self.key = key
         self.classes = tuple(classes)
-        """PriorityClasses to choose from."""
+        """WorkloadPriorityClasses to choose from."""
         self.tries = self.cycles = 0
         """Number of trials, and of cycles that were run for them."""
         self._most_cycles = most_cycles
@@ -163,11 +157,11 @@ class ChangeTrial:
         So a change that works may be missed, but a change that does not work never passes.
         """
         fork = self.changed(steps)
-        return _promises(fork, self.key) and self._gets_in(fork) and self._stays(fork)
+        return _promises(fork, self.key) and self._reserves(fork) and self._stays(fork)
 
     def fails(self, steps: Sequence[Step]) -> bool:
         """True if the workload does not reserve quota with these changes; such a trial never ends early."""
-        return not self._gets_in(self.changed(steps))
+        return not self._reserves(self.changed(steps))
 
     def changed(self, steps: Sequence[Step]) -> AdmissionSimulator:
         """Return a fork with these changes."""
@@ -181,7 +175,7 @@ class ChangeTrial:
         """Return the changes, each made as small as is still enough; see `minimal_changes`."""
         return minimal_changes(self, steps)
 
-    def _gets_in(self, fork: AdmissionSimulator) -> bool:
+    def _reserves(self, fork: AdmissionSimulator) -> bool:
         fork.wake()
         for _ in range(MOST_CYCLES):
             if not self._cycle(fork):

@@ -1,21 +1,8 @@
-"""Changes that may unblock a workload, as data and as text, and their reduction to the smallest sufficient size.
-
-Changes that may unblock a workload, as data; `apply_change` applies them.
+"""Changes that may unblock a workload: as data, as text, as commands, and reduced to the smallest sufficient size.
 
 A suggestion may have several steps, such as a limit for each of two resources. Steps have a size, in units of what they
-change: only the smallest size that is enough is suggested.
-
-Text of suggested changes, as shown to the user.
-
-Reduction of a change to its smallest sufficient size, step by step, verified as a whole.
-
-Application of suggested changes, to objects and as commands for forks.
-
-Application of suggested changes to the work itself and to the objects that it depends on.
-
-Both kinds of trial use this code: admission alone (`apply_change`), and the simulation (`change_commands`).
-
-Suggested changes as commands, for trials in forks and for what-ifs.
+change: only the smallest size that is enough is suggested (`minimal_changes`), verified as a whole. Trials apply the
+steps to the admission state alone (`apply_change`) or to a simulation (`change_commands`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,7 +85,7 @@ class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
 
 
 class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_defaults=True):
-    """The workload has another priority; with the lowest PriorityClass that was tried and admits it, too."""
+    """The workload has another priority; with the lowest WorkloadPriorityClass that is enough, if there is one."""
 
     priority: int
     was: int

@@ -1,43 +1,18 @@
-"""Trials of changes that get pending pods scheduled, in a fork of the simulation.
-
-Trial of whether a change gets pending pods scheduled, in a fork of the simulation that runs for one minute.
+"""Trials of changes that get pending pods scheduled, in a fork of the simulation that runs for one minute.
 
 A minute is enough for evicted pods to terminate and for another scheduling attempt. If the pods start within it without
 a change, no change is suggested. The number of trials is limited, not their time, so that results are the same on every
-machine.
-
-Search for the smallest change of each kind with which pending pods are scheduled, each tried in a fork.
-
-Trial whether a workload's pods are scheduled once a change admits it, as admission does not check nodes.
-
-The change is made in a fork of the simulation, which runs for one minute, as in `placement_trial`.
-
-PodDisruptionBudgets as the reason for pending pods, found by trying a looser budget.
-
-kube-scheduler preempts protected pods if there are no other victims, and Kueue suspends jobs without checking budgets;
-so a budget never delays what they schedule. Volcano's plugin `pdb` never preempts protected pods.
+machine. `placement_check` tries whether the pods of a workload that a change admits are scheduled, as admission does
+not check nodes. PodDisruptionBudgets delay only what Volcano schedules, as its plugin `pdb` never preempts protected
+pods: kube-scheduler preempts them if there are no other victims, and Kueue suspends jobs without checking budgets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-
-from gpuconsole.insight.unblock.changes import Step, Steps, TriedEnough, change_commands, minimal_changes
-from gpuconsole.model.clock import MINUTE, Span
-from gpuconsole.model.cluster import Pod
-from gpuconsole.model.job import JobPhase
-from gpuconsole.model.kai import KaiPodGroup
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.queue_names import group_key
-
-if TYPE_CHECKING:
-    from gpuconsole.sim.engine import Simulation
-from collections.abc import Callable, Generator, Iterator
-from enum import StrEnum
-from itertools import islice
-
 from msgspec.structs import replace
 
 from gpuconsole.insight.index.demand import pod_gpus
@@ -55,18 +30,31 @@ from gpuconsole.insight.unblock.changes import (
     LoosenBudget,
     LowerGang,
     Resume,
+    Step,
+    Steps,
     Tolerate,
+    TriedEnough,
+    change_commands,
     covered,
     in_words,
+    minimal_changes,
     size,
 )
-from gpuconsole.model.clock import Time, format_seconds
-from gpuconsole.model.cluster import Node, PodDisruptionBudget, PodPhase
+from gpuconsole.model.clock import MINUTE, Span, Time, format_seconds
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.devices import accelerators, is_counted
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.kai import KaiPodGroup
+from gpuconsole.model.labels import HOSTNAME
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.queue_names import group_key
 from gpuconsole.scheduling.volcano.jobs.states import tasks_of
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 HORIZON: Span = MINUTE
 MOST_TRIES = 150
@@ -168,7 +156,6 @@ MOST_KINDS = 4
 MOST_CORDONED = 8
 _GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "VolcanoJob")
 """Job kinds that have their own minimum of pods."""
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def ends(trial: PlacementTrial) -> Iterator[Steps]:
@@ -461,7 +448,7 @@ def _healthy(pod: Pod) -> bool:
 
 
 def keeping_drained(snapshot: Snapshot, key: str) -> Iterator[str]:
-    """Budgets that block the drain of cordoned nodes: they allow no eviction of the pods there."""
+    """Describe the budgets that block the drain of cordoned nodes: they allow no eviction of the pods there."""
     pods = pods_of(snapshot, key)
     shut = [pod for pod in pods if pod.node and (node := snapshot.nodes.get(pod.node)) and node.unschedulable]
     for budget in snapshot.pod_disruption_budgets.all() if shut else ():
