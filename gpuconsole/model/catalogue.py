@@ -83,7 +83,7 @@ class InstanceType(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Offering(Struct, frozen=True):
-    """One instance type in one zone, on demand or spot, at its price."""
+    """One instance type in one zone, on demand or spot, at its price in USD per hour."""
 
     type: InstanceType
     zone: str
@@ -139,7 +139,7 @@ def load(text: str, source: str = "catalogue") -> InstanceTypeCatalogue:
 
 
 def read(document: Any, report: DocumentFindings) -> InstanceTypeCatalogue:
-    """Read a catalogue from a document with `zones` and `types`; adds problems to the report."""
+    """Read a catalogue from a document with `zones`, `types` and `gpus`; adds problems to the report."""
     if not isinstance(document, dict):
         report.error((), "a catalogue is a mapping", "write zones: […] and types: {g5.xlarge: {…}}", "wrong-type")
         return InstanceTypeCatalogue()

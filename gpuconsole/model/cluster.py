@@ -236,7 +236,7 @@ class RuntimeClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
 
 class LimitRangeItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits and defaults for one type (Container or Pod)."""
+    """Limits and defaults for one type (Container, Pod or PersistentVolumeClaim)."""
 
     type: str = "Container"
     max: Resources = EMPTY

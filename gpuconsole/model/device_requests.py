@@ -202,7 +202,10 @@ def _of_pods(claims: Iterable[ResourceClaim], shares: Mapping[DevicePlace, float
 
 
 class DeviceCounter:
-    """Counts accelerators of workloads, pods and nodes for history events. Mutable: caches the offered units."""
+    """Counts accelerators of workloads, pods and nodes for history events.
+
+    Mutable: caches the units that nodes offer, and what each pod's DRA partitions are as fractions of a GPU.
+    """
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ Attribute = bool | int | str | Version | None
 
 
 class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Class of devices, selected by CEL expressions; an empty one stands for a selector that is not CEL."""
+    """Class of devices, selected by CEL expressions; an empty expression stands for a selector that is not CEL."""
 
     name: str
     uid: str = ""

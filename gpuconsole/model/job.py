@@ -109,6 +109,7 @@ class LaunchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="la
     """Rules of a job whose success some pod sets decide; the other pods are then removed."""
 
     deciders: tuple[str, ...] = ()
+    """Names of these pod sets; empty if all pods decide."""
     ttl: Span | None = None
     deadline: Span | None = None
 

@@ -85,6 +85,7 @@ KINDS = {
 OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels", "env", "parameters", "details")
 """Mappings whose keys and values are chosen by users."""
 TEXTS = ("message", "selectors")
+"""Fields with texts, in which names are replaced word by word."""
 KEPT = _words(
     """
     access_modes action admission_mode autoscaler capacity_type completed conditions consolidate_after
@@ -100,8 +101,11 @@ SILENT = ("description", "image", "command", "images", "hostname", "subdomain", 
 """Fields that are emptied."""
 NUMBERS = frozenset({int, float, bool})
 RESOURCE = "resource"
+"""Word for the pseudonyms of resources."""
 CHOSEN = re.compile(r"[-./]")
+"""Marks a name in Kueue's Configuration: its own words are CamelCase or have underscores."""
 PREFIXES = "exclude_resource_prefixes"
+"""Setting of Kueue with prefixes of resource names."""
 PUBLIC_MESSAGES = ("CheckState",)
 """Types whose messages are emptied, because unknown controllers write them."""
 
@@ -297,7 +301,6 @@ def _kueue_of(policy: msgspec.Raw) -> Any:
 
 def _collect_policy(tree: Any, pseudonyms: _Pseudonyms) -> None:
     for text in _texts(tree):
-        # Words of the Configuration itself are CamelCase or have underscores.
         if CHOSEN.search(text):
             pseudonyms.call(text, RESOURCE)
 

@@ -132,7 +132,7 @@ def capped(value: str | int | float) -> Fraction:
 
 
 Resources = Mapping[str, int]
-"""Resource name → amount in base units (see `quantity`). Treated as frozen: never edited in place."""
+"""Resource name → amount in base units (see `to_int`). Treated as frozen: never edited in place."""
 
 EMPTY: Resources = {}
 GPU_RESOURCES = (GPU, f"{GPU}.shared", "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
@@ -174,7 +174,7 @@ def scale(vector: Resources, count: int) -> dict[str, int]:
 
 
 def divide(vector: Resources, count: int) -> dict[str, int]:
-    """Divide by a number of pods, rounding towards zero; 0 for 0 pods."""
+    """Divide by a number of pods, rounding towards zero. Amounts of 0 pods must be 0, and stay 0."""
     return {name: (abs(value) // count * (1 if value > 0 else -1) if value else 0) for name, value in vector.items()}
 
 
@@ -212,7 +212,7 @@ def is_mig(resource: str) -> bool:
 
 
 def gpus(vector: Resources) -> int:
-    """Number of whole GPUs in a vector, without MIG instances."""
+    """Number of whole GPUs and of replicas of shared ones (see `is_gpu`) in a vector, without MIG instances."""
     return sum(vector.get(name, 0) for name in GPU_RESOURCES)
 
 

@@ -102,7 +102,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
         return not self.missing_reasons(*kinds, within=within)
 
     def is_unlisted(self, kind: type) -> bool:
-        """True if no object of a kind is loaded."""
+        """True if a kind may not be listed, so that none of its objects is loaded."""
         return any(gap.table == _TABLES[kind] and not (gap.namespaces or gap.partly) for gap in self.gaps)
 
     @property
@@ -301,7 +301,9 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     objects: tuple[Object, ...] = ()
     recent: tuple[HistoryEvent, ...] = ()
     policy: msgspec.Raw = NO_POLICY
-    """Settings of the simulation from which it was taken (`sim.files` reads them), or that would continue it."""
+    """Settings of the simulation from which it was taken (`sim.engine.policy_of_snapshot` decodes them), or that would
+    continue it.
+    """
     seed: int | None = None
     """Random seed of that simulation."""
     seen: Visibility = EVERYTHING

@@ -1,7 +1,7 @@
 """Mutable cluster state: applies events, and `freeze()` returns a Snapshot.
 
-Only this class changes tables. Freezing copies the row list of each table touched since the last freeze (a tenth of a
-millisecond for 100,000 rows) and nothing else.
+Only `ClusterState` changes tables. Freezing copies the row list of each table touched since the last freeze (a tenth of
+a millisecond for 100,000 rows) and nothing else.
 """
 
 from collections import deque

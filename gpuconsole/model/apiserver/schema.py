@@ -78,6 +78,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     default: Any = None
     """Default value; None if there is none."""
     words: tuple[str, ...] = ()
+    """Values of an enum; empty for other strings."""
     pattern: re.Pattern[str] | None = None
     least: int | None = None
     most: int | None = None

@@ -38,7 +38,10 @@ _MOST_CHARACTERS = 1_000_000
 
 
 def holds_manifest(text: str) -> bool:
-    """True if a document has apiVersion and kind, or is a scenario or Snapshot; unreadable ones if they look so."""
+    """True if a text has a manifest (apiVersion and kind), a scenario or a Snapshot.
+
+    Text that cannot be parsed counts as a manifest if it seems to have both fields.
+    """
     if all(key.search(text) for key in _TOP):
         return True
     try:

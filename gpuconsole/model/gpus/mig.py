@@ -60,7 +60,7 @@ class MigInstance(Struct, frozen=True, order=True):
     """One MIG instance of a node."""
 
     gpu: int
-    """Index of its GPU in the node's `Division`."""
+    """Index of its GPU in the node's `mig_resources.Division`."""
     profile: str
     start: int
     """First memory slice."""
@@ -234,7 +234,8 @@ def change(
 ) -> GeometryChange | None:
     """Return the cheapest change to instances of these profiles (None: MIG mode off); None if impossible.
 
-    Of the layouts with these profiles it has the one that removes the fewest busy instances, then the fewest instances.
+    Of the layouts with these profiles it results in the one that removes the fewest busy instances, then the fewest
+    instances.
     """
     if profiles is None:
         return GeometryChange(layout=None, removed=old or (), reset=old is not None)

@@ -206,7 +206,10 @@ class Wiring(Struct, frozen=True):
 
 
 def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Wiring | None:
-    """Return the interconnect of `gpus` GPUs on a node with these labels; None if unknown."""
+    """Return the interconnect of `gpus` GPUs on a node with these labels.
+
+    None for a single GPU, for more than 64, and for an unknown GPU model without the annotation `WIRING`.
+    """
     model = model_of(labels)
     said = annotations.get(WIRING, "")
     if not 1 < gpus <= _MOST or (model is None and not said):
@@ -215,14 +218,14 @@ def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, st
 
 
 def is_readable(text: str) -> bool:
-    """True if the annotation is valid."""
+    """True if a text is valid as the annotation `WIRING`."""
     words = text.split()
     found = [_GROUPS.fullmatch(word) for word in words]
     return bool(words) and all(match is not None and _read(match[2], 2) for match in found)
 
 
 def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
-    """Return GB/s by an annotation, or the default `usual`."""
+    """Return GB/s by the annotation `name`, or the default `usual`."""
     text = annotations.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) else usual
 

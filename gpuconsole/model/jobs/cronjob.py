@@ -30,6 +30,7 @@ _SUFFIX = "-29460000"
 _REPORTED_BY_READER = ("bad-schedule", "bad-time-zone")
 """Codes of errors that reading the schedule reports in more detail."""
 NEVER = "0 0 31 2 *"
+"""Schedule in place of an invalid one: there is no 31 February."""
 _FIELDS = (
     *("concurrencyPolicy", "failedJobsHistoryLimit", "jobTemplate", "schedule", "startingDeadlineSeconds"),
     *("successfulJobsHistoryLimit", "suspend", "timeZone"),

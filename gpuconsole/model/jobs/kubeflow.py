@@ -226,7 +226,10 @@ _TRAINER_FIELDS = ("args", "command", "env", "image", "numNodes", "numProcPerNod
 
 
 def train_job(reader: Reader, now: Time) -> Job:
-    """Read a TrainJob; it has pod sets only if it uses a runtime that the trainer ships, until its own is known."""
+    """Read a TrainJob. Only one whose runtime the trainer ships has pod sets.
+
+    Others get theirs by `with_runtime_pods`, once the runtime is loaded.
+    """
     spec = reader.mapping("spec")
     spec.only(*_FIELDS)
     reference, trainer = spec.mapping("runtimeRef"), spec.mapping("trainer")

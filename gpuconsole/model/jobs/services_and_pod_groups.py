@@ -185,7 +185,7 @@ def _role(pod: Job) -> str:
 
 
 def role_hash(template: PodTemplate) -> str:
-    """Return eight hex digits, equal for templates that differ only in labels, annotations and images."""
+    """Return eight hex digits, equal for templates that differ only in labels, annotations and containers' images."""
     bare = tuple(replace(container, image="") for container in template.containers)
     shape = replace(template, labels=NO_LABELS, annotations=NO_LABELS, containers=bare)
     return sha256(msgspec.json.encode(shape, order="deterministic")).hexdigest()[:ROLE_HASH]

@@ -20,6 +20,7 @@ from gpuconsole.model.text import MAX_NAME
 from gpuconsole.model.workloads import Workload
 
 HASH = 5
+"""Hex digits of the hash at the end of a Workload's name."""
 GROUPS = {
     "Job": "batch",
     "JobSet": "jobset.x-k8s.io",

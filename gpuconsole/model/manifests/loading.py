@@ -219,8 +219,8 @@ def load(
     `strict` makes refusals by the API server errors. `admit_all_namespaces` gives ClusterQueues without a
     namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults. `over` names
     manifests that exist already: they are not reported or returned, objects may refer to them, and objects of the same
-    name update them. `names` generates the names of objects with a generateName. Files that match a glob of `ignore`
-    are left out.
+    name update them. `keep_stored` also returns Kueue's objects as its API server would store them. `names` generates
+    the names of objects with a generateName. Files that match a glob of `ignore` are left out.
     """
     loading = _Loading(strict, now, gates, names)
     for source in read_sources(over, None):

@@ -168,7 +168,7 @@ class ApiServerValidator:
         self._before, self._stored, self._jobs = self._stored | self._jobs, {}, {}
 
     def stored(self) -> tuple[Document, ...]:
-        """Return the documents read since `begin`, as they would be stored."""
+        """Return the accepted objects of Kueue's API that were read since `begin`, as they would be stored."""
         return tuple(self._stored.values())
 
     def read(self, place: Reader, decoder: Decoder, now: Time, scope: str = "", *, anew: bool = False) -> Object:

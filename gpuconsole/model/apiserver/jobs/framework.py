@@ -75,6 +75,7 @@ class JobView(Struct, frozen=True):
     """As Go prints it: `batch/v1, Kind=Job`."""
     labels: Mapping[str, str]
     notes: Mapping[str, str]
+    """Annotations."""
     suspended: bool
     takes_elastic: bool
     """Kueue supports elastic jobs of this kind."""
@@ -152,7 +153,10 @@ def _check_limit(job: JobView) -> Iterator[FieldError]:
 
 
 def check_job_change(job: JobView, old: JobView, gates: Gates, *, default_queue: bool) -> Iterator[FieldError]:
-    """Validate immutable fields; `default_queue` means that the namespace has a default LocalQueue."""
+    """Validate an updated job against the old one: immutable fields, prebuilt Workload, admission gates.
+
+    `default_queue` means that the namespace has a default LocalQueue.
+    """
     yield from _check_queue(job, old, default_queue)
     yield from _check_prebuilt_change(job, old, gates)
     if not (job.suspended and old.suspended):

@@ -66,7 +66,7 @@ def order_of(dependencies: Mapping[str, Sequence[str]]) -> list[str] | None:
 
 
 TEXT, WHOLE, QUANTITY, ANYTHING = "text", "whole", "quantity", "anything"
-"""Types of a leaf."""
+"""Types of a leaf in the shapes below: the fields of each kind that a webhook reads, with their Go types."""
 AMOUNTS = {"*": QUANTITY}
 _TOPOLOGY = {"highestTierAllowed": WHOLE, "highestTierName": TEXT}
 _POLICIES = [{"action": TEXT, "event": TEXT, "events": [TEXT], "exitCode": WHOLE}]
@@ -128,7 +128,10 @@ _LARGEST = 10**18
 
 
 def fits(value: Any, shape: Any) -> bool:
-    """True if a value decodes into its type; an absent value always does. `*` matches any key of a map."""
+    """True if a value decodes into the Go types of a shape such as `JOB`; an absent value always does.
+
+    `*` in a shape matches any key of a map.
+    """
     if value is None or shape == ANYTHING:
         return True
     match shape:
@@ -312,7 +315,7 @@ def children_of(name: str, queues: Queues) -> list[Document]:
 
 
 def check_place(queue: Document, queues: Queues, most: int = MOST_LEVELS) -> Iterator[Objection]:
-    """Report the first error in a queue's parent: a cycle, the depth, a missing queue, or allocated pods."""
+    """Report the first error in a queue's parent: the queue itself, the depth, a missing queue, or allocated pods."""
     name, above = name_of(queue), parent_of(queue)
     if above in _TOPS:
         return
