@@ -1,8 +1,8 @@
-"""Takes over an existing cluster: groups its pods, and resumes running work, evictions, deadlines and other timers.
+"""Adopts an existing cluster: builds running groups from its pods, and resumes work, evictions, deadlines and timers.
 
-Builds running groups from existing pods: the index of each pod, missing pods, completed work.
-
-Indexes of pods within their job, from labels and names, or assigned. Pure.
+`begin_with` starts a cluster from objects, `take_over` continues one that is observed. `with_pod_indexes` finds the
+index of each pod within its job, from labels, names and the pod's own fields; `adopt_group` counts a group's pods, and
+sets the timers of the work that they do.
 """
 
 from collections import Counter
@@ -153,7 +153,7 @@ def _number(pod: Pod, mark: str) -> int | None:
 
 
 Owners: TypeAlias = tuple[Workload | None, Job | None, Job | None]
-"""The Workload of a group of pods, its job, and the job that its Workload stands for."""
+"""The Workload of a group of pods, the group's job, and the job that owns the Workload."""
 
 
 class GroupCounts(Struct, frozen=True):

@@ -1,20 +1,12 @@
-"""Runs a conformance scenario: Kueue's decisions cycle by cycle, and nothing else.
+"""Runs conformance scenarios, whose results are compared with those of Kueue itself.
 
-No controllers, pods or run times: the clock moves as the scenario says, admissions and evictions take effect at once,
-inadmissible workloads are requeued at once. Scenarios and results have the format of the conformance data.
+Scenarios have the format of `BareForm`. A result has an entry for each cycle, or each second with an event: decisions,
+and the active and inadmissible workloads of each ClusterQueue.
 
-Runs a conformance scenario with `seconds: true`: second by second, with Kueue's controllers and their timers.
-
-Scenarios and results have the format of the conformance data. A result has an entry for each second with a cycle or
-another event.
-
-Kueue's scheduler and controllers on a clock that the caller moves, without any other activity.
-
-Controllers reconcile until nothing changes (`settle`). The pods of an evicted workload terminate after the time in its
-annotation; admission checks and pods change state on request only. The conformance data with `seconds: true` was made
-this way.
-
-The format of conformance scenarios and their results, with and without seconds.
+`ConformanceRun` is admission alone, cycle by cycle: no controllers, pods or run times; admissions and evictions take
+effect at once, and inadmissible workloads are requeued at once. `TimedConformanceRun` (`seconds: true`) goes second by
+second, with Kueue's controllers and their timers: they reconcile until nothing changes (`settle`), the pods of an
+evicted workload terminate after the time in its annotation, and admission checks and pods change state on request only.
 """
 
 import json
@@ -612,7 +604,7 @@ class BareStepForm(StepForm, frozen=True, rename="camel"):
 class BareForm(ScenarioForm, frozen=True, rename="camel"):
     """The format of a conformance scenario. Keys of `ScenarioForm` that admission does not need have no effect.
 
-    With `seconds` Kueue's controllers take part, on a clock (`timed_conformance`).
+    With `seconds` Kueue's controllers take part, on a clock (`TimedConformanceRun`).
     """
 
     steps: tuple[BareStepForm, ...] = ()

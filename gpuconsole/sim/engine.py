@@ -1,11 +1,9 @@
 """The simulation of a cluster: advances on its own, takes commands, can be forked and saved.
 
-Forks that know only what an observer of the cluster can know about its future.
-
-Work under way ends when similar work ends, whatever the simulation has planned; nothing arrives except what is
-submitted to the fork, or what its arrival streams draw again; later steps of a scenario are omitted.
-
-Saves a simulation as a Snapshot file: its cluster at one moment, and its policy.
+`estimating_fork` makes forks that know only what an observer of the cluster can know about its future: work under way
+ends when similar work ends, whatever the simulation has planned; nothing arrives except what is submitted to the fork,
+or what its arrival streams draw again; later steps of a scenario are omitted. `write_snapshot` writes the cluster at
+one moment, with the policy, as a Snapshot file; `Simulation.save` keeps timers as well.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,8 @@
-"""Settings of a simulation: admission, placement, run times, capacity and prices.
+"""Settings of a simulation: admission, placement, run times, capacity, prices, and the GPU setup of nodes.
 
-GPU partitioning, sharing and interconnects of simulated nodes, as the device plugin and the MIG manager set them up.
-
-Applied to nodes as they join; links in a node's own annotations stay. Autoscalers know the resources of the nodes that
-they could provision, as from NodeOverlays and the template tags of groups.
+`apply_gpu_setup` partitions and shares GPUs and describes their interconnects, as the device plugin and the MIG manager
+do. It is applied to nodes as they join; links in a node's own annotations stay. Autoscalers know the resources of the
+nodes that they could provision, as from NodeOverlays and the template tags of groups.
 """
 
 from collections.abc import Mapping

@@ -1,23 +1,13 @@
-"""Run times estimated from similar past work: survival curves of a queue's and an owner's history.
+"""Run times of work, latencies of controllers, and arrivals of jobs, drawn at random by name.
 
-Unfinished work counts as well (Kaplan–Meier estimator), so that a queue whose long jobs have not ended yet does not
-seem to have short jobs only. Beyond the longest observation, work is expected to last as long again.
+Each draw has its own generator, seeded by the simulation's seed and the draw's name (`draw`). Draws do not depend on
+their order, so two forks of one cluster (with and without a submission, say) have the same arrivals and run times, and
+differ only by the effect of the submission.
 
-Random draws by name, and distributions of latencies and durations.
-
-Random numbers by name: each draw has its own generator, seeded by the simulation's seed and the draw's name.
-
-Draws do not depend on their order, so two futures of one cluster (with and without a submission, say) have the same
-arrivals and run times, and differ only by the effect of the submission.
-
-Latencies of the controllers' steps, as distributions measured on a real control plane.
-
-The batching of requeues is a separate rule, not a latency: `KueueConfig.requeue_interval`, `SimPolicy.wake_up_batch`.
-
-Random job arrivals: each stream models a team's submissions, and its n-th job is the same for the same seed.
-
-Arrivals are a Poisson process whose rate follows the hour of the day (UTC). Each job is drawn independently (see
-`random_streams`), so a stream can be continued from its number alone.
+Run times are drawn from survival curves of similar past work. Unfinished work counts as well (Kaplan–Meier estimator);
+beyond the longest observation, work is expected to last as long again. Latencies are distributions measured on a real
+control plane, without the batching of requeues (`KueueConfig.requeue_interval`, `SimPolicy.wake_up_batch`). Arrivals
+are a Poisson process whose rate follows the hour of the day (UTC); a stream continues from its last number alone.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Serializes simulations."""
+"""Serializes a simulation with its timers, so that it continues exactly from the saved state."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar

@@ -1,8 +1,7 @@
 """Scenarios: a cluster and the events in it, as one file; `build` makes the simulation.
 
-Generates nodes from quotas if the input has none, so that queues alone can be simulated.
-
-The same workload under another scheduler: rewrites a Kueue scenario for Volcano, KAI or kube-scheduler alone.
+Nodes are generated from quotas if the input has none (`complete`), so that queues alone can be simulated. `under` and
+`queued` rewrite a scenario for another scheduler: Volcano, KAI or kube-scheduler alone, or Kueue.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

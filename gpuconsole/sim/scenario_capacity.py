@@ -1,6 +1,7 @@
-"""Reads `engine.capacity` of a scenario: autoscaler, instance-type catalogue, spot interruptions.
+"""Reads `engine.capacity` and `engine.sharing` of a scenario.
 
-Reads `engine.sharing` and `engine.capacity.links` of a scenario: GPU partitioning, sharing, interconnects.
+The first has the autoscaler, the instance-type catalogue, spot interruptions and the GPU interconnects (`links`); the
+second has GPU partitioning and sharing.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,10 +1,8 @@
 """The scenario file as written: keys, defaults and their meaning. `scenario` turns it into a simulation.
 
-Durations are strings such as `90s`, `40m` or `1h30m`; objects are Kubernetes objects.
-
-The steps of a scenario: time, commands and expectations of each.
-
-Change lists as files: scenario steps without a cluster, read for a what-if and written by one.
+Durations are strings such as `90s`, `40m` or `1h30m`; objects are Kubernetes objects. `read_steps` reads the commands
+and expectations of each step. A change list is a file of such steps without a cluster, read for a what-if
+(`read_changes`) and written by one (`as_changes`):
 
 horizon: 2h              # how far to look ahead
 steps:
@@ -62,7 +60,7 @@ class ShapeForm(Struct, frozen=True, rename="camel"):
 
 
 class StreamForm(Struct, frozen=True, rename="camel"):
-    """A stream of job submissions; see `arrivals.ArrivalStream`."""
+    """A stream of job submissions; see `run_times.ArrivalStream`."""
 
     name: str
     namespace: str
@@ -185,7 +183,7 @@ class AutoscalerForm(Struct, frozen=True, rename="camel"):
 
 
 class QuantilesForm(Struct, frozen=True, rename="camel"):
-    """A latency as quantiles; see `latencies.LatencyDistribution`."""
+    """A latency as quantiles; see `run_times.LatencyDistribution`."""
 
     p5: str
     p50: str
@@ -195,7 +193,7 @@ class QuantilesForm(Struct, frozen=True, rename="camel"):
 
 
 class LatenciesForm(Struct, frozen=True, rename="camel"):
-    """Latencies of controller steps, see `latencies.Latencies`: constants, or quantiles.
+    """Latencies of controller steps, see `run_times.Latencies`: constants, or quantiles.
 
     Omitted steps have the measured latencies.
     """
@@ -315,7 +313,7 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     wake_up_batch: str = ""
     """Interval in which requeues of inadmissible workloads are batched; empty: as in Kueue."""
     latencies: Literal["measured", "none"] | LatenciesForm | None = None
-    """Latencies of controller steps; None: `latencies.DEFAULT_LATENCIES`, or none if a step has `expect`."""
+    """Latencies of controller steps; None: `run_times.DEFAULT_LATENCIES`, or none if a step has `expect`."""
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
     """Preemption strategies of fair sharing, in the order in which they are tried."""

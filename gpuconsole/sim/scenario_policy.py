@@ -1,8 +1,7 @@
 """The policy of a scenario: engines, prices, arrivals and durations, parsed from their strings.
 
-Reads `engine.kueueConfig` of a scenario: Kueue's Configuration, inline or in a separate file.
-
-Reads `engine.placement` of a scenario: the placement engine and its configuration.
+`engine.kueueConfig` is Kueue's Configuration, `engine.placement` names the placement engine and its configuration; both
+may be inline or in a file beside the scenario. Every function adds its errors to a list of problems and goes on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

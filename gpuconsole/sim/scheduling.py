@@ -1,6 +1,7 @@
 """Scheduling at one moment: admission cycles until they change nothing, then pod placement, with their consequences.
 
-Admission fair sharing: periodic samples of LocalQueue usage (Kueue: localqueue_controller).
+`proceed` runs one of the two. Between them are the timers of admission: batched requeues, requeue backoffs, and samples
+of LocalQueue usage for admission fair sharing (Kueue: localqueue_controller).
 """
 
 from typing import assert_never

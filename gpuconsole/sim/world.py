@@ -1,15 +1,9 @@
-"""The state of a simulation: objects, scheduler sessions, timers and bookkeeping, in one place.
+"""The state of a simulation: objects, scheduler sessions, timers and bookkeeping, in one place. Mutates.
 
-Mutates. Every change of an object passes through `put` or `drop`, which update the state, the sessions and the outbox
-together, so that the state always equals the emitted events.
-
-Worker clusters of a simulated MultiKueue manager: separate simulations on its clock.
-
-Usage of ResourceQuotas, updated with every created, changed or deleted object.
-
-Selects the placement engine of a simulation by its policy.
-
-Running groups: pods that work together, and the simulation's counts of them.
+Every change of an object passes through `put` or `drop`, which update the state, the sessions and the outbox together,
+so that the state always equals the emitted events. Beside the objects a `World` has the running groups (pods that work
+together, with counts), the worker clusters of a MultiKueue manager, which are separate simulations on its clock, and
+the usage of ResourceQuotas. The policy decides which placement engine it has.
 """
 
 from collections.abc import Iterable
@@ -601,7 +595,7 @@ class World:
             self.unclaimed = self.unprovided = True
 
     def withdraw(self, table: str, key: str) -> None:
-        """Remove an object from the schedulers; `table` as in `objects.TABLES`."""
+        """Remove an object from the schedulers; `table` as in `model.objects.TABLES`."""
         is_pod, is_workload = table == TABLES[Pod], table == TABLES[Workload]
         self.fleet.stirred = self.fleet.stirred or not is_workload
         if is_pod:
@@ -653,7 +647,7 @@ class World:
     def latency(self, *steps: Step, of: tuple[object, ...]) -> Span:
         """The total latency of these steps for the object `of`; 0 if the policy has no latencies.
 
-        Drawn by name, so that two futures of one cluster have the same latencies.
+        Drawn by name, so that two forks of one cluster have the same latencies.
         """
         latencies = self.policy.latencies
         if latencies is None:

@@ -1,19 +1,12 @@
 """The Cluster Autoscaler in the simulation: scales node groups up for unschedulable pods and removes unneeded nodes.
 
-It scans every ten seconds while anything may change: one group grows per scan; a node is removed after ten minutes of
-being unneeded, unless a group grew in the last ten. Machines take minutes to start; one that has not joined after
-fifteen is given up, and its group backs off for five minutes, doubled at each further failure, up to thirty.
-ProvisioningRequests are answered first: check-capacity by free capacity, best-effort-atomic-scale-up by nodes for all
-of its pods or none. (Cluster Autoscaler FAQ, core/static_autoscaler.go.)
-
-Scale-up of the Cluster Autoscaler: adds nodes to one group per scan, and gives up nodes that do not join in time.
-
-The Cluster Autoscaler's answers to ProvisioningRequests: by free capacity, or by nodes for all pods.
-
-Calculations of the Cluster Autoscaler: scale-up options, the choice among them, and unneeded nodes. Pure.
-
-Cluster Autoscaler FAQ and core: pods are packed on template nodes first-fit by decreasing size; the expander chooses
-among the groups that would help; a node is unneeded if less than half of it is requested and its pods fit elsewhere.
+It scans every ten seconds while anything may change. ProvisioningRequests are answered first: check-capacity by free
+capacity, best-effort-atomic-scale-up by nodes for all of its pods or none. Then one group may grow: pods are packed on
+template nodes first-fit by decreasing size, and the expander chooses among the groups that would help. A machine that
+has not joined after fifteen minutes is given up, and its group backs off for five minutes, doubled at each further
+failure, up to thirty. A node is unneeded if less than half of it is requested and its pods fit elsewhere; it is removed
+after ten minutes of that, unless a group grew in the last ten. Except the backoff's, these durations are defaults of
+`AutoscalerPolicy`. (Cluster Autoscaler FAQ, core/static_autoscaler.go.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,9 @@
 """Karpenter's disruption decisions: candidates, budgets, and whether a consolidation saves money. Pure.
 
-Karpenter 1.x disruption/{consolidation,multinodeconsolidation,balanced}.go: candidates are ordered by savings per
-disruption; several nodes may be replaced by one cheaper node or none, a single node may be removed or replaced by a
-cheaper one.
-
-The cluster as an autoscaler sees it in one scan: nodes with pods, starting machines, unschedulable pods.
+Candidates are ordered by savings per disruption; several nodes may be replaced by one cheaper node or none, a single
+node may be removed or replaced by a cheaper one. `AutoscalerView` is the cluster as an autoscaler sees it in one scan:
+nodes with pods, starting machines, unschedulable pods; the Cluster Autoscaler uses it, too. Prices and savings are USD
+an hour. (Karpenter 1.x disruption/{consolidation,multinodeconsolidation,balanced}.go.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence

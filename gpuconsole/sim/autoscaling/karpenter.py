@@ -1,11 +1,10 @@
 """Karpenter in the simulation: provisions nodes for batches of pods, and disrupts nodes that cost more than needed.
 
-A batch ends when no pod arrived for a second, after ten seconds at most. Every ten seconds nodes are evaluated in this
-order: Emptiness, Drift, multi-node, single-node consolidation; a consolidation is validated again after fifteen
-seconds. A disrupted node is tainted first, and drained when its replacement is ready. Expiry and spot interruption are
-forceful: they ignore budgets. (Karpenter 1.x; NodePools with replicas are ignored.)
-
-Karpenter's provisioning: batches unschedulable pods, plans nodes for them, and launches the machines.
+A batch ends when no pod arrived for a second, after ten seconds at most; then nodes are planned for its pods, and
+launched. Every ten seconds nodes are evaluated in this order: Emptiness, Drift, multi-node, single-node consolidation;
+a consolidation is validated again after fifteen seconds. A disrupted node is tainted first, and drained when its
+replacement is ready. Expiry and spot interruption are forceful: they ignore budgets. (Karpenter 1.x; NodePools with
+replicas are ignored.)
 """
 
 from collections.abc import Iterable, Sequence

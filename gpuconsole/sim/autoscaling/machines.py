@@ -1,12 +1,10 @@
-"""Lifecycle of machines: launched, joined as nodes, drained, removed; and their cost. Mutates the world.
+"""Machines of node pools and groups: launched, joined as nodes, drained, interrupted, removed; and their cost.
 
-Spot interruptions: two minutes' notice, then the machine is gone with everything on it.
-
-On notice the node is cordoned and drained at once, so that workloads can write a checkpoint while their replacement
-pods wait for another node. Karpenter deletes its node as soon as it is empty; any other node stays until the
-interruption. Critical work then gets on-demand machines only.
-
-Rules for evicting pods from a node: PodDisruptionBudgets, and annotations that forbid it. Pure.
+`Allowances` and `blocked` decide whether pods may be evicted from a node (PodDisruptionBudgets and annotations); the
+other functions change the world. A spot interruption has two minutes' notice, in which the node is cordoned and drained
+so that workloads can write a checkpoint; then the machine is gone with everything on it. Karpenter deletes its node as
+soon as it is empty; any other node stays until the interruption. Critical work gets on-demand machines only, once it
+has lost a spot node.
 """
 
 from collections.abc import Iterable, Mapping

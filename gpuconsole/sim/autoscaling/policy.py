@@ -1,6 +1,7 @@
-"""Configuration of capacity: fixed nodes, the Cluster Autoscaler or Karpenter; and spot interruptions.
+"""Settings of capacity and of spot interruptions, and the state of the autoscalers.
 
-State that autoscalers keep between two scans. Mutates; forked and saved with the simulation.
+Capacity is a fixed set of nodes, or provided by the Cluster Autoscaler or Karpenter. `AutoscalerState` is what
+autoscalers keep between two scans: it mutates, and is forked and saved with the simulation.
 """
 
 from collections.abc import Mapping

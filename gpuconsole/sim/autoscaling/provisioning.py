@@ -1,12 +1,9 @@
 """Karpenter's scheduling simulation: places pods on existing nodes, and plans nodes for the others. Pure.
 
 Pods with most cpu and memory come first; each goes on the first node with room, else on the emptiest planned one, else
-on a new one of the pool of highest weight. A planned node keeps every offering that still fits all its pods, and the
-cheapest of them is launched (Karpenter 1.x scheduler.go).
-
-Offerings that a NodePool can launch by its requirements, and the choice among them at launch.
-
-Free capacity of nodes, filled pod by pod to test where pods would fit. The nodes themselves do not change.
+on a new one of the pool of highest weight. A planned node keeps every offering that still fits all its pods;
+`choose_offering` takes one of them at launch. `NodeFit` is the free capacity of a node, filled pod by pod to test where
+pods would fit; the node itself does not change. (Karpenter 1.x scheduler.go.)
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Simulated controllers of the API server, Kueue and the kubelets, as functions on a World."""
+"""Simulated controllers of the API server, Kubernetes, Kueue, Volcano and the kubelets, as functions on a World."""

@@ -1,13 +1,9 @@
-"""Admission checks: the controllers that answer them, and whether checks are active.
-
-Admission checks in the simulation: the controllers that answer them, and the effect of their answers.
+"""Admission checks in the simulation: the controllers that answer them, and whether checks are active.
 
 A workload with quota waits for its checks. Kueue's ProvisioningRequest check asks for capacity, and the autoscaler
 answers: with fixed capacity by what fits now, the Cluster Autoscaler when it scans, Karpenter never. Checks of
-controllers that are not simulated pass at once, or wait for a command (`policy.Checks`). The workload controller
-(`lifecycle`) applies the answers.
-
-The Active condition of admission checks, set by Kueue; queues with inactive checks are inactive.
+controllers that are not simulated pass at once, or wait for a command (`policy.Checks`). `workload_controller` applies
+the answers. A ClusterQueue with an inactive check is inactive, too.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,12 +1,7 @@
 """Admission plugins of the API server: LimitRanger, RuntimeClass, Priority and ResourceQuota.
 
-ResourceQuotas: objects that the API server refuses, usage, and retries of controllers.
-
-Defaults that the API server sets in pods without requests (plugins LimitRanger and RuntimeClass).
-
-Priorities of workloads and pods from their priority classes.
-
-Results of commands that were not carried out.
+They set defaults and priorities in pods and workloads, and refuse objects that exceed a ResourceQuota; the controllers
+that were refused retry with backoff when usage decreases. `Refusal` is also the result of every command.
 """
 
 from collections.abc import Iterable, Sequence
@@ -186,7 +181,7 @@ def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
 def note_refusal(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
     """The running group, with the refusal of some pods noted, or cleared if none was `refused`.
 
-    It holds until usage decreases (`recount`); of repeated refusals the first time is kept.
+    It holds until usage decreases (`recount_quotas`); of repeated refusals the first time is kept.
     """
     if not refused:
         return replace(group, refused_since=None, refusal="") if group.refused_since is not None else group

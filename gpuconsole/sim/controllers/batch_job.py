@@ -1,13 +1,9 @@
-"""Progress of a batch/v1 Job: next completion indexes, failure counts, and when it is finished. Pure.
+"""Progress of batch/v1 Jobs (Kubernetes' Job controller), and the pods of Workloads and jobs.
 
-Progress of a batch/v1 Job: next completion indexes, failure counts, and when it is finished. Pure.
-
-Kubernetes' Job controller. A piece of work is the work of one pod; pieces are numbered like the indexes of an Indexed
-Job, also for non-indexed jobs.
-
-Pod specs of Workloads and jobs: names, templates and gangs. Reads the world, changes nothing.
-
-Removes scheduling gates of pods that have a topology assignment (Kueue: topology ungater).
+A piece of work is the work of one pod; pieces are numbered like the indexes of an Indexed Job, also for non-indexed
+jobs. `next_pieces`, `failed` and `verdict` are pure. `started_pods` and `job_pods` make pods with their names,
+templates and gangs, and change nothing. `ungate` removes the scheduling gates of pods that have a topology assignment
+(Kueue: topology ungater).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -190,7 +186,7 @@ def ungate(world: World, workload: Workload) -> None:
 
 
 def placed_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
-    """The pods, with ungated ones bound to their domains; others are the same objects."""
+    """The pods; those that have an assignment now lose their gate and select its domain, the others are unchanged."""
     places = _places(workload, pods)
     return [_bound(pod, places) if pod.key in places else pod for pod in pods]
 

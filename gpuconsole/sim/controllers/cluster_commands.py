@@ -1,9 +1,4 @@
-"""Commands on nodes, queue quotas and single pods. Each returns why it was refused, or nothing.
-
-Commands on queues, nodes and single pods. Each returns why it was refused, or nothing.
-
-Commands that add, taint or repartition nodes. Each returns why it was refused, or nothing.
-"""
+"""Commands on nodes, queue quotas, stop policies and single pods. Each returns why it was refused, or nothing."""
 
 from itertools import count
 
@@ -134,7 +129,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     """Add or remove a taint. NoExecute evicts the pods that do not tolerate it."""
     node = world.node(command.node)
     if node is None:
-        return _unknown_node(command.node)
+        return _no_node(command.node)
     taint = Taint(command.key, command.value, command.effect)
     if not command.removed and (problem := taint_problem(taint)):
         return problem
@@ -160,7 +155,7 @@ def add_nodes(world: World, like: str, number: int) -> Refusal:
     """
     node = world.node(like)
     if node is None:
-        return _unknown_node(like)
+        return _no_node(like)
     if not 0 < number <= MAX_NEW_NODES:
         return f"{number} nodes cannot join; 1 to {MAX_NEW_NODES:,} can"
     names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
@@ -185,7 +180,7 @@ def divide_gpus(world: World, command: Divide) -> Refusal:
     """Change a node's MIG partitioning. Pods on GPUs that are reset, or whose instances are deleted, fail."""
     node = world.node(command.node)
     if node is None:
-        return _unknown_node(command.node)
+        return _no_node(command.node)
     model = model_of(node.labels)
     if model is None or model.mig is None:
         return f"node {node.name} has no GPUs with MIG"
@@ -224,7 +219,3 @@ def _whole(node: Node) -> Node:
 
 def _undivided(resources: Resources, gpus: int) -> Resources:
     return {**{name: amount for name, amount in resources.items() if not is_mig(name)}, GPU: gpus}
-
-
-def _unknown_node(name: str) -> Refusal:
-    return f"there is no node {name}"

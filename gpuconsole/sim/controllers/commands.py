@@ -1,6 +1,6 @@
 """Dispatch of commands: each is carried out, or refused with the reason and the valid alternatives.
 
-Changes of Kueue's or the scheduler's configuration: it restarts, and keeps only what the cluster's objects show.
+`reconfigure` is carried out here: Kueue or the scheduler restarts, and keeps only what the cluster's objects show.
 """
 
 from typing import assert_never

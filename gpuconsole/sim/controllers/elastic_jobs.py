@@ -1,8 +1,7 @@
-"""Scaling of jobs by command, and workload slices of elastic jobs (Kueue job reconciler).
+"""Scaling of jobs by command, and the workload slices of elastic jobs.
 
-Scaling of jobs by command: services at once, elastic jobs by workload slices, Volcano's by its controller.
-
-Elastic jobs: their workload slices when the job grows, shrinks or is evicted (Kueue job reconciler).
+Services are scaled at once, elastic jobs by workload slices, Volcano Jobs by Volcano's controller. A slice is the
+Workload of an elastic job at one size: a larger one replaces it when it is admitted (Kueue: job reconciler).
 """
 
 from msgspec.structs import replace

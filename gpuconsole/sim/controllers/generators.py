@@ -1,8 +1,7 @@
-"""Jobs and pod groups created by other objects: replicas, LeaderWorkerSets, CronJobs and JobFlows.
+"""Jobs that create jobs: queued Deployments, LeaderWorkerSets, CronJobs, and Volcano's JobFlows.
 
-Child jobs: replicas that Kueue admits one by one, groups of leaders and workers, CronJobs, JobFlows.
-
-JobFlows: the Jobs of their templates, in the order of their dependencies (Volcano 1.15 controllers/jobflow).
+The children are replicas that Kueue admits one by one, groups of a leader and its workers, the Job of each scheduled
+time, and the Jobs of a flow's templates in the order of their dependencies (Volcano 1.15 controllers/jobflow).
 """
 
 from collections.abc import Iterator, Sequence

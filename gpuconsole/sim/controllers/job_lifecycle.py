@@ -1,10 +1,6 @@
 """A job's phase, its active deadline, and its removal after it finished.
 
-Time limits of jobs: timers of activeDeadlineSeconds, and the value of ttlSecondsAfterFinished.
-
-Removal of finished objects, after the policy's `keep_finished` or the job's ttlSecondsAfterFinished.
-
-The phase in a job's status: suspended, pending, running, finished.
+A finished job is removed with its Workload and pods, after its ttlSecondsAfterFinished or the policy's `keep_finished`.
 """
 
 from collections.abc import Iterable

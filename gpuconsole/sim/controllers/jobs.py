@@ -1,10 +1,8 @@
 """Arrival of jobs and pods: with a queue name they get a Workload, without one their pods are created at once.
 
-Rewrites jobs of Kueue's queues for a scheduler that replaces Kueue.
-
-CronJobs: a Job at each scheduled time (Kubernetes' CronJob controller; the Spark operator's for its kind).
-
-TrainJobs with their runtimes (Kubeflow trainer's webhook and controller).
+Before that, a TrainJob gets the pods of its runtime (Kubeflow trainer), and a job of Kueue's queues is rewritten for
+the scheduler that replaces Kueue, if any (`rerouted`). The functions on CronJobs decide when one creates a Job
+(Kubernetes' CronJob controller; the Spark operator's for its kind); `generators` creates it.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""MultiKueue: the manager dispatches workloads to worker clusters and mirrors their status.
-
-MultiKueue in the simulation: the manager dispatches workloads to worker clusters and mirrors their status.
+"""MultiKueue in the simulation: the manager dispatches workloads to worker clusters and mirrors their status.
 
 The workers are separate simulations on the manager's clock. A workload's copy there is a Workload without a job that
 runs as long as the manager's job; the manager creates no pods for it.

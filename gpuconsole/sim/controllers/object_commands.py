@@ -1,12 +1,8 @@
 """Creation, copying and deletion of objects, by commands and by arrival streams.
 
-Creation of objects, and replacement of configuration objects.
-
-Resubmits an existing job, workload or pod under another name.
-
-Deletion of objects with their dependents; objects in use are not deleted.
-
-Runs arrival streams: each arrival submits its job and sets the timer of the next one.
+`create` treats jobs, Workloads and pods as new work, and replaces other objects as `kubectl apply` does. `copy`
+resubmits existing work under another name. `delete` deletes an object with its dependents, unless it is in use. Each
+arrival of a stream submits its job and sets the timer of the next one.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Lifecycle of pods: created, bound, terminating, deleted, failed. Keeps the counts of their running groups.
 
-PodGroups created for pods: of a Workload's pod groups (scheduling.k8s.io/v1alpha1), and as by KubeRay's operator.
-
-kube-scheduler 1.35 has no such objects: each pod group, and each replica of it, is a gang of its own.
+It also creates the PodGroups that pods name: those of a Workload (scheduling.k8s.io/v1alpha1), and that of a RayCluster
+or RayJob (KubeRay). kube-scheduler 1.35 has no such objects: there each pod group of a Workload, and each replica of
+it, is a gang of its own.
 """
 
 from collections.abc import Collection, Iterable, Sequence

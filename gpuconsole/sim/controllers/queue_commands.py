@@ -1,8 +1,7 @@
 """Queues: commands on weights, cohorts and preemption policies, and the effect of changes on workloads.
 
-Commands that change weights, cohorts and preemption policies. Each returns why it was refused, or nothing.
-
-Queues: changes of stop policy and quota, and their effect on workloads.
+Each command returns why it was refused, or nothing. `set_stop_policy` and `resize_quota` change a queue without any
+check: `cluster_commands` has the commands.
 """
 
 from collections.abc import Callable, Iterable

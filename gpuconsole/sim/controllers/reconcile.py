@@ -1,10 +1,8 @@
-"""Reconciles running groups: starts work, recreates missing pods, and releases what is no longer needed.
+"""Reconciles what changed: running groups above all, which start work, recreate missing pods, and release quota.
 
-Reconciles a job whose pods work independently: creates pods, updates its status, finishes it.
-
-Pods that fail by themselves or are rejected by the kubelet.
-
-Their job counts the failure and recreates the pod after a backoff.
+`settle` is the loop over everything that is due at one moment, `reconcile_batch_job` handles jobs whose pods work
+independently. A pod that fails by itself, or is rejected by the kubelet, counts as a failure of its job, which
+recreates it after a backoff.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Topology-aware scheduling: failed nodes, and the second scheduling pass (Kueue: TAS controllers).
 
-Failed and tainted nodes under workloads placed by topology (Kueue: TAS node controller).
-
-The second scheduling pass: topology assignments for workloads with quota, late or after a node failure.
+`look` examines a failed or tainted node under workloads placed by topology. The second pass finds topology assignments
+for workloads that have quota already: later than the quota, or again after a node failure.
 """
 
 from msgspec.structs import replace
@@ -81,9 +80,10 @@ NODE_REPLACED = "NodeReplaced"
 
 
 def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
-    """Record the topology assignment of a workload with quota; False if it has no quota, so that it is admitted.
+    """Record the topology assignment that a second pass found; False if the workload has no quota yet.
 
-    Running pods stay where they are; those lost with a node are recreated in the new domains.
+    In that case the decision is a first admission, which the caller has to carry out. Running pods stay where they are;
+    those lost with a node are recreated in the new domains.
     """
     workload = world.workload(decision.workload)
     if workload is None or not workload.reserved:
@@ -102,7 +102,7 @@ def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
 
 
 def retry_second_pass(world: World, decision: KeepWaiting) -> None:
-    """Record that a second pass found no assignment, and try again."""
+    """Record that a second pass found no assignment; the scheduler tries again by itself."""
     workload = world.workload(decision.workload)
     if workload is not None:
         workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)

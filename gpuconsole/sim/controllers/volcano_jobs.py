@@ -1,20 +1,9 @@
 """Volcano's job controller: changes of pods and PodGroups become requests, requests become actions.
 
-Actions of Volcano's job controller: run at once or after a timeout, and applied to pods and status.
-
-Claims of Volcano Jobs: created and deleted with their job; a job whose claim is missing waits for it.
-
-Watches of Volcano's job controller: changes of its jobs' pods and PodGroups become requests.
-
-Pods of a Volcano Job and the counts of their running group: pods come and go while the job lives.
-
-Effects of a Volcano Job's new phase: history, the simulated job's status, cleanup.
-
-Volcano's queues, and the PodGroups of Volcano Jobs.
-
-Volcano's queues: opened, closing, and closed when their last PodGroup is deleted.
-
-The PodGroup of a Volcano Job: created and updated with the job, deleted when its pods are killed.
+`request_about` turns a change into a request, `proceed` handles one request, and `execute` runs its action, at once or
+after the timeout of the job's policy: it creates or deletes pods, PodGroup and claims, and writes the job's status.
+`reach_phase` carries out the effects of a new phase. Volcano's queues are opened and closed here as well; a closing
+queue is closed when its last PodGroup is deleted. The rules are in `scheduling.volcano.jobs`.
 """
 
 import hashlib

@@ -1,12 +1,8 @@
 """PersistentVolumeClaims and ResourceClaims of pods: created, bound or allocated, released.
 
-PersistentVolumeClaims: bound at once, or on the node of the first pod that uses them; deleted with their pods.
-
-As in Kubernetes' volume controllers and the drivers' provisioners. Provisioning takes no time and never fails.
-
-ResourceClaims: created from templates, allocated when their pod is bound, released when it ends.
-
-As in Kubernetes' resource claim controller and the scheduler's PreBind.
+A PersistentVolumeClaim is bound at once, or on the node of the first pod that uses it, as in Kubernetes' volume
+controllers; provisioning takes no time and never fails. A ResourceClaim is created from its template, allocated when
+its pod is bound, and released when the pod ends (resource claim controller; the scheduler's PreBind).
 """
 
 from collections.abc import Iterable, Mapping

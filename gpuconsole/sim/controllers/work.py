@@ -1,9 +1,8 @@
 """Work of running groups: when it begins, what an interruption loses, when it ends.
 
 A group works while the pods that it needs run (`RunningGroup.need`). A checkpoint limits lost work: what was done since
-the last one is repeated later. Work done and work lost add up to the time that the group ran.
-
-Start of bound pods; end and failure of pods that work independently.
+the last one is repeated later. Work done and work lost add up to the time that the group ran. Where pods work
+independently, each has its own work, end and failures (`begin_pod`, `end_pod`, `count_failure`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,7 @@
-"""Commands on one workload or job. Each returns its refusal, or nothing.
+"""Commands on one workload or job: stop, resume, requeue, set the priority, move, finish.
 
-Commands on one workload: stop, resume, requeue, prioritise, move, finish. Each returns its refusal, or nothing.
-
-Suspension of jobs without a Workload, by their own field (spec.suspend).
-
-Commands on a Volcano Job: scale a task, abort and resume by a Command of bus.volcano.sh.
+Each returns why it was refused, or nothing. Jobs without a Workload are suspended by their own field (spec.suspend),
+Volcano Jobs by a Command of bus.volcano.sh.
 """
 
 from collections.abc import Iterable

@@ -1,13 +1,9 @@
 """Kueue's workload controller: admitted and finished workloads, and concurrent-admission variants.
 
-Kueue's workload controller: the effect of queues, time and pods on admitted and finished workloads.
-
-The rules are in `scheduling.kueue.controller`; this module applies them until nothing is left to do.
-
-Concurrent-admission variants of Workloads: created, activated, stopped, and followed by their parent's job.
-
-A variant has no pods: those are created when its parent is admitted, and an evicted variant keeps its quota until the
-parent's pods are gone (Kueue 0.19 pkg/controller/concurrentadmission).
+`look` applies the rules of `scheduling.kueue.workload_controller` until nothing is left to do: the effect of queues,
+time and pods on workloads that hold quota or are finished. `reconcile_family` creates, activates and stops the variants
+of a workload. A variant has no pods: those are created when its parent is admitted, and an evicted variant keeps its
+quota until the parent's pods are gone (Kueue 0.19 pkg/controller/concurrentadmission).
 """
 
 from msgspec.structs import replace

@@ -1,8 +1,7 @@
 """Lifecycle of Workloads: queued, admitted, pods created, finished (Kueue: workload controller, job reconciler).
 
-A Workload's ClusterQueue, and the obstacles that keep it from being tried at all.
-
-Requeue timers of Kueue's workload controller: one per workload, at its next relevant moment.
+`record_obstacle` records what keeps a pending Workload from being tried at all. `watch_requeue` sets the timer of the
+workload controller: one per workload, at its next relevant moment.
 """
 
 from msgspec.structs import replace
@@ -97,7 +96,7 @@ def watch_requeue(world: World, workload: Workload, looked: ReconcileResult | No
 
 
 def time_until_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
-    """The time until its next change by time alone: 0 = now; None = never. `looked` as for `watch`."""
+    """The time until a workload's next change by time alone: 0 = now; None = never. `looked` as for `watch_requeue`."""
     session = world.session
     if session is None:
         return None
