@@ -74,6 +74,7 @@ class NodeCache:
         self._own: set[Kind] = set()
         """Keys of the feasibility caches that no fork shares."""
         self._undo: list[tuple[int, NodeState, int]] | None = None
+        """(node number, replaced state, its version) of each change in the current trial; None outside of trials."""
         self._packing = packing(policy)
         self._node_classes = NodeClasses()
         self.means = ClaimsAndVolumes()
@@ -85,6 +86,7 @@ class NodeCache:
         self.budgets: Callable[[], tuple[DisruptionAllowance, ...]] = tuple
         """Returns the allowed disruptions of every PodDisruptionBudget now; set by `PlacementState`."""
         self._census: PodIndex | None = None
+        """None until the first pod needs it."""
         self._images: Images | None = None
         self._order: tuple[int, ...] | None = None
 

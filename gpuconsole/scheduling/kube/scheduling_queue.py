@@ -399,7 +399,7 @@ class PodBackoff:
         return priority, self._queued(pod, created), created, pod
 
     def due(self, unit: Unit) -> Time:
-        """When the first pod of the unit may be tried; 0 if at once."""
+        """When the first pod of the unit may be tried, perhaps in the past; 0 if it has no back-off."""
         if isinstance(unit, PodGang):
             return self.until(gang_key(unit.name))
         return min(self.until(pod) for pod in unit.pods)

@@ -254,9 +254,10 @@ def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage)
 def match(
     claim: PersistentVolumeClaim, node: Node | None, storage: Storage, taken: Iterable[str] = ()
 ) -> PersistentVolume | None:
-    """The volume reserved for the claim, else the smallest that matches it (FindMatchingVolume); None if none does.
+    """The volume reserved for the claim, without one the smallest that matches it (FindMatchingVolume).
 
-    Without a node, volumes count wherever they are.
+    None if none matches, or if the reserved one cannot be used on the node. Without a node, volumes count wherever they
+    are.
     """
     for volume in storage.kept_for(claim.key):
         if volume.name not in taken and not volume.deleted and _holds(volume, claim):

@@ -309,7 +309,7 @@ def _gpus_of(group: SubGroup) -> float:
 
 
 def victim_queue(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
-    """The jobs in victim order, without those whose live tasks are all on nodes outside the session."""
+    """The jobs in victim order; only those with a live task that has no node or one of the session's."""
     seated = (job for job in jobs if any(_seated(session, job)))
     return JobsByQueue(session, Wanted(victims=True), seated)
 
