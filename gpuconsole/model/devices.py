@@ -322,6 +322,7 @@ def order_of(unit: DeviceUnit) -> tuple[int, str]:
 
 
 MOST_UNITS = 3
+"""Most units that `described` lists one by one."""
 
 
 def counted_units(count: int, unit: DeviceUnit) -> str:

@@ -29,7 +29,7 @@ from gpuconsole.model.apiserver.schema import (
 from gpuconsole.model.documents.findings import FieldError, MapKey, Path, label, label_key, label_value, subdomain
 
 Gates = Mapping[str, bool]
-"""Gates that differ from their defaults, by name."""
+"""Kueue's feature gates that differ from their defaults, by name."""
 
 NO_GATES: Gates = {}
 DEFAULTS: Gates = {
@@ -48,6 +48,7 @@ DEFAULTS: Gates = {
     "WorkloadValidateResourcesAreNonNegative": True,
     "WorkloadValidationForPodSetMetadata": True,
 }
+"""Kueue's feature gates that change what its API accepts, with their defaults."""
 
 
 def enabled(gates: Gates, name: str) -> bool:
@@ -209,12 +210,12 @@ _PATH: Path = ("metadata", "annotations", MapKey(ADMISSION_GATED_BY))
 
 
 def gates_of(text: str) -> list[str]:
-    """Split a comma-separated list of gates."""
+    """Split the annotation admission-gated-by, a comma-separated list of admission gates."""
     return [gate.strip() for gate in text.split(",")] if text.strip() else []
 
 
 def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Validate that each gate is a unique domain-prefixed path of at most 63 characters."""
+    """Validate that each admission gate is a unique domain-prefixed path of at most 63 characters."""
     text = annotations.get(ADMISSION_GATED_BY, "")
     seen: set[str] = set()
     for gate in gates_of(text):
@@ -231,7 +232,7 @@ def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def check_gates_change(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
-    """Validate that gates are only removed."""
+    """Validate that admission gates are only removed."""
     text, old = annotations.get(ADMISSION_GATED_BY, ""), before.get(ADMISSION_GATED_BY, "")
     if text and not old:
         yield forbidden(_PATH, "cannot add admission gate after creation", "name its gates when you create it")

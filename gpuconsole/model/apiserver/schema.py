@@ -303,7 +303,7 @@ LONGEST_LABEL = 63
 
 
 def domain_path(text: str) -> Iterator[tuple[str, str]]:
-    """Yield errors in a controller name, each with the part it is about (IsDomainPrefixedPath)."""
+    """Yield errors in a path such as `example.com/gate`, each with the part it is about (IsDomainPrefixedPath)."""
     if not text:
         yield text, "must not be empty"
         return
@@ -440,6 +440,7 @@ def _no_quantity(value: str | int | float, path: Path) -> FieldError | None:
 
 
 Say = Callable[[FieldError], None]
+"""Callback for each error."""
 
 _REMEDIES = {
     SUBDOMAIN: "use lower-case letters, digits, '-' and '.', at most 253 of them",

@@ -127,6 +127,7 @@ def matches(file: str, folder: str, patterns: Sequence[str]) -> bool:
 
 
 LONGEST_HEAD = 1000
+"""Most characters of a line that may begin a block."""
 _HEAD = re.compile(r"([ \t]*)(apiVersion|kind):[ \t]+[\w./\"'-]+[ \t]*(#.*)?")
 _FRAGMENT = re.compile(
     r"([ \t]*)(spec|metadata|status|template|containers|resources|tolerations|affinity|nodeSelector|taints|limits"

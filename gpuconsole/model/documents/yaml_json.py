@@ -31,7 +31,7 @@ Scalar = str | int | float | bool | None
 
 
 def resolve(text: str) -> Scalar:
-    """Return the value of a plain scalar. A number that is too long stays a string."""
+    """Return the value of a plain YAML scalar. A number that is too long stays a string."""
     if not text:
         return None
     if text[0] in _FIRST:
@@ -73,6 +73,7 @@ def key_text(value: Scalar) -> str:
 
 MOST_DEPTH = 100
 MOST_NODES = 1_000_000
+"""Most values of a YAML document."""
 MOST_ALIASED = 100_000
 """Most values that aliases may repeat: they use no memory, but each is visited."""
 MERGE = "<<"
@@ -339,6 +340,7 @@ def _section(lines: list[str], start: int, end: int) -> Iterator[tuple[str, int]
 
 
 MOST_VALUES = 4_000_000
+"""Most values of a JSON text."""
 
 
 class LazyPlace(YamlPosition):

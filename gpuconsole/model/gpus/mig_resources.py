@@ -79,7 +79,7 @@ def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
 
 
 def written(gpus: Iterable[Layout | None]) -> str:
-    """Return the annotation for GPUs with these layouts; None stands for MIG mode off."""
+    """Return the annotation `LAYOUT` for GPUs with these layouts; None stands for MIG mode off."""
     return " | ".join("-" if layout is None else " ".join(map(str, layout)) for layout in gpus)
 
 

@@ -21,7 +21,7 @@ Interval = tuple[int, int]
 
 
 def parse_intervals(text: str) -> list[Interval]:
-    """Parse the intervals of a text; invalid or descending ones are left out."""
+    """Parse a set such as `0-3,7` into its intervals; invalid or descending ones are left out."""
     return [found for part in text.split(",") if (found := _interval(part)) is not None]
 
 
@@ -64,7 +64,7 @@ def shared(one: str, other: str, limit: int) -> int:
 
 
 def added(text: str, number: int) -> str:
-    """Return the set with one more number."""
+    """Return the text of a set with one more number."""
     merged: list[Interval] = []
     for low, high in sorted([*parse_intervals(text), (number, number)]):
         if merged and low <= merged[-1][1] + 1:

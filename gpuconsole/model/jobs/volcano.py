@@ -251,14 +251,14 @@ def job_parts(place: Reader, name: str = "") -> tuple[tuple[PodSet, ...], Volcan
         own = (objection for objection in check_job(value) if objection.code not in _REPORTED_BY_READER)
         report(place.report, place.path, own)
     volcano = volcano_spec(spec, tasks)
-    if tasks and not _minds_failures(volcano):
+    if tasks and not _handles_failures(volcano):
         problem = "no policy says what to do when a pod fails: it is not recreated, and the others wait for it"
         remedy = "add the policy {event: PodFailed, action: RestartJob}, or RestartTask or RestartPod"
         spec.report.note(spec.at("policies"), problem, remedy, "no-failure-policy")
     return with_priority_class(tasks, volcano.priority_class), volcano
 
 
-def _minds_failures(volcano: VolcanoSpec) -> bool:
+def _handles_failures(volcano: VolcanoSpec) -> bool:
     policies = [*volcano.policies, *(policy for task in volcano.tasks for policy in task.policies)]
     return any(_FAILURES.intersection(policy.events) or policy.exit_code is not None for policy in policies)
 

@@ -73,6 +73,7 @@ def _say_cycle(members: list[str], entries: Mapping[str, LoadedObject], field: s
 
 
 Names = Mapping[str, Mapping[str, LoadedObject]]
+"""Table → key → object."""
 
 
 def check_kai_queue(queue: KaiQueue, place: Reader, names: Names) -> None:
@@ -102,7 +103,7 @@ def check_kai_group(group: KaiPodGroup, place: Reader, names: Names) -> None:
 
 
 def check_queue_for_jobs(name: str, place: Reader, path: Path, names: Names) -> None:
-    """Report a queue that is missing or has child queues: only leaf queues take jobs."""
+    """Report a KAI queue that is missing or has child queues: only leaf queues take jobs."""
     queues = names.get("kai_queues", {})
     if not queues and name:
         # The queues may be defined elsewhere.
@@ -126,7 +127,7 @@ BUILT_IN: Mapping[str, Document] = {
 
 
 def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:
-    """Return the input's queues and the built-in ones, as Volcano's controller initializes them: open unless they
+    """Return Volcano's queues in the input and its built-in ones, as its controller initializes them: open unless they
     state otherwise.
     """
     found = dict(BUILT_IN)
@@ -139,7 +140,7 @@ def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:
 
 
 def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
-    """Report errors in a queue's annotations, parent, depth and amounts; if its parent is missing, only in its
+    """Report errors in a Volcano Queue's annotations, parent, depth and amounts; if its parent is missing, only in its
     annotations.
     """
     document = place.value
@@ -151,13 +152,13 @@ def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
 
 
 def check_queue_of_job(place: Reader, queues: Mapping[str, Document]) -> None:
-    """Report a job's queue that is missing, not open, or has child queues."""
+    """Report a Volcano Job's queue that is missing, not open, or has child queues."""
     spec = {"queue": "default", **place.mapping("spec").value}
     report(place.report, place.path, jobs.check_queue({"spec": spec}, queues))
 
 
 def check_queue_of_group(place: Reader, queues: Mapping[str, Document]) -> None:
-    """Report a PodGroup's queue that is missing or not open."""
+    """Report the queue of a Volcano PodGroup that is missing or not open."""
     report(place.report, place.path, check_group_queue({"spec": place.mapping("spec").value}, queues))
 
 

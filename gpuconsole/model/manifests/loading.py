@@ -98,14 +98,14 @@ def is_same_file(one: str, other: str) -> bool:
 
 
 def admitting_all(obj: Object) -> Object:
-    """Return the object; a ClusterQueue without selector gets the empty one, which selects all namespaces."""
+    """Return the object; a ClusterQueue without namespaceSelector gets the empty one, which selects all namespaces."""
     if isinstance(obj, ClusterQueue) and obj.namespace_selector is None:
         return replace(obj, namespace_selector=LabelSelector())
     return obj
 
 
 def noted(finding: Finding) -> Finding:
-    """Return the finding; a missing selector becomes a note, because the option handles it."""
+    """Return the finding; a missing namespaceSelector becomes a note, because --admit-all-namespaces replaces it."""
     if finding.code != NO_SELECTOR:
         return finding
     problem = "it has no namespaceSelector; --admit-all-namespaces lets it admit from every namespace"
@@ -114,6 +114,7 @@ def noted(finding: Finding) -> Finding:
 
 GROUP = "config.ray.io"
 OPERATOR = (GROUP, "Configuration")
+"""(group, kind) of the configuration of KubeRay's operator."""
 _CHART = "kuberay-operator"
 _IMAGE = "kuberay/operator"
 _NAME, _LEGACY = "--batch-scheduler", "--enable-batch-scheduler"
@@ -197,6 +198,7 @@ def _checked(place: Reader, name: object, legacy: object, key: str, rank: int) -
 
 
 CONFIGURATION = ("config.kueue.x-k8s.io", "Configuration")
+"""(group, kind) of Kueue's configuration."""
 NO_MANIFEST = "no-manifest"
 """Code of the finding about a file without a document."""
 

@@ -32,6 +32,7 @@ from gpuconsole.model.jobs.kubeflow import REPLICA_INDEX
 
 WrapperDocument = Mapping[str, Any]
 MOST_POD_SETS = 8
+"""Most pod sets of an AppWrapper."""
 _ROOT = "template"
 _STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
 SERVICES = (("apps", "Deployment"), ("apps", "StatefulSet"), ("ray.io", "RayCluster"))
@@ -43,7 +44,7 @@ class PathError(ValueError):
 
 
 class WrappedPods(Struct, frozen=True):
-    """A pod set of a component."""
+    """A pod set of an AppWrapper's component."""
 
     path: str
     """Path from the component, such as `template.spec.template`."""
@@ -216,7 +217,7 @@ def check_app_wrapper(document: Document, job: JobView, gates: Gates) -> Iterato
     components = [one for one in entries(document, *_COMPONENTS) if isinstance(one, dict)]
     count = 0
     for place, component in enumerate(components):
-        known, refusals = _look(component, at(document, "metadata", "namespace"), (*_COMPONENTS, place))
+        known, refusals = _check_component(component, at(document, "metadata", "namespace"), (*_COMPONENTS, place))
         count += known
         yield from refusals
     if not count:
@@ -227,7 +228,7 @@ def check_app_wrapper(document: Document, job: JobView, gates: Gates) -> Iterato
     yield from check_job(job, gates)
 
 
-def _look(component: dict[str, Any], namespace: object, path: Path) -> tuple[int, list[FieldError]]:
+def _check_component(component: dict[str, Any], namespace: object, path: Path) -> tuple[int, list[FieldError]]:
     """Count the pod sets of a component, and list its errors."""
     template, own = (*path, "template"), declared(component)
     found: list[FieldError] = []
@@ -238,7 +239,9 @@ def _look(component: dict[str, Any], namespace: object, path: Path) -> tuple[int
         where = (*template, "metadata", "namespace")
         found.append(forbidden(where, "AppWrappers cannot create objects in other namespaces", "drop the namespace"))
     found += [
-        error for place, pods in enumerate(own) for error in _path(component, pods.path, (*path, "podSets", place))
+        error
+        for place, pods in enumerate(own)
+        for error in _check_path(component, pods.path, (*path, "podSets", place))
     ]
     try:
         known = inferred(component)
@@ -251,7 +254,7 @@ def _look(component: dict[str, Any], namespace: object, path: Path) -> tuple[int
     return max(len(own), len(known)), found
 
 
-def _path(component: dict[str, Any], path: str, place: Path) -> Iterator[FieldError]:
+def _check_path(component: dict[str, Any], path: str, place: Path) -> Iterator[FieldError]:
     where = (*place, "path")
     if not path:
         yield required(where, "podspec must specify path", "write it as template.spec.template")

@@ -218,6 +218,7 @@ def labels_of(document: Mapping[str, Any], key: str) -> Mapping[str, str]:
 
 
 Notes = Mapping[str, str]
+"""Annotations."""
 _CODE = "bad-topology"
 _LEVEL = "name a level of the flavor's topology"
 _ONE = "drop one of them"
@@ -380,7 +381,7 @@ def _check_pair(name: str, one: Pods, other: Pods) -> Iterator[FieldError]:
         )
         for pods in (one, other):
             yield invalid((*pods.path, MapKey(GROUP)), name, detail, "give one of them a single pod", _CODE)
-    if _wish(one) != _wish(other):
+    if _topology_level(one) != _topology_level(other):
         for pods, fellow in ((one, other), (other, one)):
             detail = (
                 f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{path_text(fellow.path)}' in "
@@ -389,7 +390,7 @@ def _check_pair(name: str, one: Pods, other: Pods) -> Iterator[FieldError]:
             yield invalid(pods.path, {}, detail, "ask for the same level in both", _CODE)
 
 
-def _wish(pods: Pods) -> tuple[str, str]:
+def _topology_level(pods: Pods) -> tuple[str, str]:
     """Return a pod set's effective topology annotation and level."""
     key = REQUIRED if REQUIRED in pods.notes else PREFERRED
     return key, pods.notes[key]

@@ -209,14 +209,14 @@ _NO_RESIZING = "scale it to 0 first, or leave it"
 
 def check_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
     """Validate a new Deployment or StatefulSet, except a StatefulSet that another integration manages."""
-    if _is_left(document):
+    if _is_managed_elsewhere(document):
         return
     yield from _check_labels(job, gates)
     if enabled(gates, "AdmissionGatedBy"):
         yield from check_gates(job.notes)
 
 
-def _is_left(document: Document) -> bool:
+def _is_managed_elsewhere(document: Document) -> bool:
     parent = at(document, "spec", "template", "metadata", "annotations", PARENT)
     return at(document, "kind") == "StatefulSet" and parent not in (None, "statefulset")
 
@@ -233,7 +233,7 @@ def change_stateful_set(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
     """Validate the update of a StatefulSet: one with a queue scales only to zero and back."""
-    if _is_left(document):
+    if _is_managed_elsewhere(document):
         return
     yield from change_deployment(document, job, old, before, gates, default_queue=default_queue)
     if not is_managed(document):
@@ -345,7 +345,7 @@ _SYNC: Path = (*_NOTES, MapKey(SYNC_COMPLETIONS))
 
 
 def check(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """Validate a new Job."""
+    """Validate a new Job of batch/v1."""
     yield from check_job(job, gates)
     yield from _check_minimum(document, job, gates)
     yield from _check_sync(document, job)
@@ -355,7 +355,7 @@ def check(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError
 def check_change(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """Validate a Job that replaces `old`."""
+    """Validate the update of a Job of batch/v1."""
     yield from check_job(job, gates)
     if job.notes.get(MIN_PARALLELISM) != before.notes.get(MIN_PARALLELISM):
         yield from _check_minimum(document, job, gates)
@@ -514,7 +514,7 @@ def change_ray_service(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
     """Validate the update of a RayService."""
-    if _minded(job, before, gates):
+    if _is_update_validated(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_service(document, job, gates)
 
@@ -557,7 +557,7 @@ def change_ray_cluster(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
     """Validate the update of a RayCluster."""
-    if _minded(job, before, gates):
+    if _is_update_validated(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_cluster(document, job, gates)
 
@@ -586,7 +586,7 @@ def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldEr
         )
 
 
-def _minded(job: JobView, before: JobView, gates: Gates) -> bool:
+def _is_update_validated(job: JobView, before: JobView, gates: Gates) -> bool:
     """True if Kueue validates the update of a Ray job: it manages, or managed, the job."""
     return bool(job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")))
 
@@ -603,7 +603,7 @@ def change_ray_job(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
     """Validate the update of a RayJob."""
-    if _minded(job, before, gates):
+    if _is_update_validated(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_job(document, job, gates)
 

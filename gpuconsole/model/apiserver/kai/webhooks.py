@@ -15,7 +15,7 @@ _GROUPS = ("spec", "subGroups")
 
 
 def check_pod_group(group: Document) -> Iterator[Objection]:
-    """Report the first error: a duplicate name, a missing parent, or a cycle of parents."""
+    """Report the first error in the sub-groups of a pod group: a duplicate name, a missing parent, or a cycle."""
     groups = list(entries(group, *_GROUPS))
     names = [str(at(found, "name") or "") for found in groups]
     for n, name in enumerate(names):
@@ -56,7 +56,10 @@ _WHOLE = re.compile(r"\d+")
 
 
 def check_gpu_request(pod: Document, *, sharing: bool = True) -> Iterator[Objection]:
-    """Report the first error; without `sharing` no pod may request a fraction."""
+    """Report the first error in a pod's annotations for GPU sharing.
+
+    Without `sharing` it may request neither a fraction nor memory of a GPU.
+    """
     notes = at(pod, *_ANNOTATIONS)
     notes = notes if isinstance(notes, dict) else {}
     if not any(name in notes for name in (FRACTION, MEMORY, DEVICES, MPS)):

@@ -343,6 +343,7 @@ def check_queue(job: Document, queues: Mapping[str, Document]) -> Iterator[Objec
 
 
 LONGEST_NAME = 52
+"""Most characters of a CronJob's name."""
 _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 _NOT_ORDERED = "jobflow Flow is not DAG"
 
@@ -363,7 +364,7 @@ def _targets(flow: object) -> list[str]:
 
 
 def missing_of(graph: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the first dependency that is missing."""
+    """Return the first dependency that is missing in a graph (name → names on which it depends)."""
     return next((target for targets in graph.values() for target in targets if target not in graph), None)
 
 

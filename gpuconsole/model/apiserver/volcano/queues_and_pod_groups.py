@@ -20,11 +20,11 @@ from gpuconsole.model.resources import MEMORY, MILLI, amount, canonical, format_
 
 
 class Objection(Struct, frozen=True):
-    """Error of one of Volcano's webhooks."""
+    """Error of one of Volcano's or KAI's webhooks."""
 
     path: Path
     text: str
-    """As Volcano writes it, with the spaces and punctuation that separate it from others in the message."""
+    """As the webhook writes it, with the spaces and punctuation that separate it from others in the message."""
     remedy: str
     code: str
 
