@@ -1,10 +1,8 @@
 """GPU costs of workloads, node pools, queues and teams, and of lost work.
 
-GPU costs: node price, cost rate of a workload, and cost of the work that an eviction now would lose.
-
-Node pools: size, use, cost rate and accrued cost of each autoscaled group.
-
-Cost of the cluster by node pool, queue, team and workload, idle GPUs included.
+Costs are in USD, rates in USD per hour. The price of a node is split among its pods; idle GPUs are a row of their own.
+Pools are NodePools and node groups of an autoscaler, with size, use, cost rate and accrued cost; static nodes are one
+more pool.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,16 +32,14 @@ from gpuconsole.model.device_requests import pod_hourly
 from gpuconsole.model.devices import ANY_DEVICE, DRA_DEVICE, WHOLE_GPU, DeviceUnit, added, in_one_unit, is_counted
 from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
 from gpuconsole.model.gpus.sharing import device
-from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type, is_spot
+from gpuconsole.model.prices import Prices, gpu_hourly, is_spot
 from gpuconsole.model.resources import EMPTY, MIG_PREFIX, Resources, is_mig
 from gpuconsole.model.snapshot import Snapshot, different
 from gpuconsole.model.workloads import Workload
 
-__all__ = ["EvictionLoss", "gpu_type", "hourly", "loss_if_evicted", "node_hourly"]
-
 
 class EvictionLoss(Struct, frozen=True):
-    """Lost work."""
+    """Work that an eviction would lose."""
 
     gpu_hours: float | None
     """None if unknown."""
@@ -64,7 +60,7 @@ def node_hourly(node: Node, prices: Prices) -> float:
 
 
 Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
-"""GPU rows of nodes, the prices, and the cost of each row."""
+"""Rows of the table of nodes, the prices, and the cost of each row in USD per hour."""
 NOTHING_PRICED: Priced = ((), None, [])
 _hourly: list[Priced] = []
 
@@ -153,12 +149,12 @@ def priced(
 
 
 class MachinePool(Struct, frozen=True, kw_only=True):
-    """A NodePool or a node group of an autoscaler."""
+    """A NodePool or a node group of an autoscaler, or all static nodes together."""
 
     name: str
     autoscaler: str
     nodes: int
-    """Instances whose nodes have joined."""
+    """Instances whose nodes have joined and are not terminating."""
     starting: int
     leaving: int
     spot: int
@@ -251,6 +247,7 @@ def _idle(one: ProvisionedInstance, held: int, pods: Pods) -> float:
 
 
 FIXED = "static nodes"
+"""Name of the pool of nodes that no autoscaler manages."""
 
 
 class By(StrEnum):

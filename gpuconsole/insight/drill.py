@@ -1,15 +1,12 @@
 """Drills: run a scenario, check the expectations of its steps, and let the user predict the victims.
 
-Drills: run a scenario and check the expectations of its steps.
-
 An expectation is checked right after its step, or has to hold within its `within`; the keys of one item have to hold at
 the same time. An expectation that cannot be checked (unknown key or name, no expectation at all) is a problem and does
 not pass. A step whose commands were rejected does not pass either.
 
-Interactive drill: before each step the user predicts the victims, then sees victims, rules and other candidates.
-
-A step lasts until the next one. A victim has the name that lists of work show: the Workload, else the job or the single
-pod; a job counts as predicted if one of its evicted pods was.
+In an interactive drill (`DrillSession`) a step lasts until the next one. Before each step the user predicts the
+victims, then sees victims, rules and other candidates. A victim has the name that lists of work show: the Workload,
+else the job or the single pod; a job counts as predicted if one of its evicted pods was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,19 +1,9 @@
-"""Expectations of a scenario's steps: the syntax of `expect`, and whether they hold.
-
-Expectations of a scenario's steps: the keys of `expect`, and whether they hold.
+"""Expectations of a scenario's steps: the keys of `expect`, their syntax, and whether they hold.
 
 The format is fixed outside the project (conformance, "modes and expect"). Lists are exact unless the key ends in
-`Includes`; so is `pending`, which is a list of workloads with their codes. `usage`, `borrowed`, `lent`, `share`,
-`nodes` and `pools` check only the objects that they name. Events (`evicted`, `noEvictions`, `lostGpuHours`, `cost`)
-count from the check of the previous step.
-
-Syntax of a scenario's `expect`, key by key: the checks that need no run.
-
-State of a cluster since the last check, and the objects that a scenario's names mean.
-
-State of a cluster and events since the last check, in the terms of a scenario's `expect`.
-
-Names in a scenario, resolved to the objects that have existed so far.
+`Includes`; so is `pending`, which maps workloads to their codes. `usage`, `borrowed`, `lent`, `share`, `nodes` and
+`pools` check only the objects that they name. Events (`evicted`, `noEvictions`, `lostGpuHours`, `cost`) count from the
+check of the previous step. Names mean the objects that have existed so far (`ObjectNames`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -221,7 +211,7 @@ class ExpectationState:
 
     @property
     def free_nodes(self) -> int:
-        """Number of schedulable nodes without pods, which could be removed."""
+        """Number of ready nodes without pods, which could be removed."""
         busy = {pod.node for pod in self.snapshot.pods.all() if not pod.done}
         return sum(node.ready and node.name not in busy for node in self.snapshot.nodes.all())
 
@@ -259,21 +249,21 @@ class _FormError(ExpectError):
 
 
 def as_list(wanted: Any) -> Sequence[Any]:
-    """Return a list value; raises _FormError for another type."""
+    """Return a list value; raises ExpectError for another type."""
     if not isinstance(wanted, list | tuple):
         raise _FormError(f"{clean(repr(wanted), 60)} is not a list")
     return wanted
 
 
 def as_mapping(wanted: Any) -> Mapping[str, Any]:
-    """Return a mapping value; raises _FormError for another type."""
+    """Return a mapping value; raises ExpectError for another type."""
     if not isinstance(wanted, Mapping):
         raise _FormError(f"{clean(repr(wanted), 60)} is not a mapping of names")
     return wanted
 
 
 def as_number(wanted: Any) -> int | float:
-    """Return a finite number; raises _FormError for another value."""
+    """Return a finite number; raises ExpectError for another value."""
     if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not isfinite(wanted):
         raise _FormError(f"{clean(repr(wanted), 60)} is not a number")
     return wanted
@@ -327,7 +317,7 @@ def _amounts(wanted: Any) -> None:
         raise ExpectError("no resource is given; write queue: {flavor: {resource: amount}}")
 
 
-def _expect_forms_numbers(wanted: Any) -> None:
+def _number_values(wanted: Any) -> None:
     for value in as_mapping(wanted).values():
         as_number(value)
 
@@ -354,9 +344,9 @@ FORMS: Mapping[str, tuple[Callable[[Any], object], str]] = {
     "pending": (_codes, "{ml/train: quota}"),
     "evicted": (_evictions, "[{workload: ml/train, by: ml/serve}]"),
     "usage": (_amounts, "{queue: {flavor: {nvidia.com/gpu: 8}}}"),
-    "borrowed": (_expect_forms_numbers, "{queue: 4}"),
-    "lent": (_expect_forms_numbers, "{queue: 4}"),
-    "share": (_expect_forms_numbers, "{queue: 50}"),
+    "borrowed": (_number_values, "{queue: 4}"),
+    "lent": (_number_values, "{queue: 4}"),
+    "share": (_number_values, "{queue: 50}"),
     "nodes": (_pods, "{node-1: [train-0]}"),
     "freeNodes": (as_number, "2"),
     "lostGpuHours": (as_number, "1.5"),
@@ -477,7 +467,7 @@ def check_nodes(look: ExpectationState, wanted: Any, includes: bool) -> Expectat
 
 
 def check_free_nodes(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `freeNodes`: the number of schedulable nodes without pods."""
+    """Check key `freeNodes`: the number of ready nodes without pods."""
     return _number(wanted, look.free_nodes)
 
 
@@ -533,7 +523,7 @@ class Expectation(Struct, frozen=True):
     within: Span = 0
 
     def check(self, look: ExpectationState) -> dict[str, ExpectationCheck]:
-        """Key → result. Raises ExpectError or UnknownName, with the key, if it cannot be checked."""
+        """Key → result. Raises ExpectError, with the key, if one cannot be checked."""
         return {key: _check(look, key, wanted) for key, wanted in self.wanted.items()}
 
 

@@ -1,8 +1,6 @@
 """Dashboard numbers: GPUs by state, pending work, the last hour, and the queue tree.
 
-Dashboard numbers: GPUs, pending work, the last hour, and the queue tree.
-
-Totals of all GPUs of a cluster by state, summed from the GPU map; only changed rows are counted again.
+GPU totals are summed from the GPU map; only rows that changed since the last Snapshot are counted again.
 """
 
 from collections import Counter
@@ -46,7 +44,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     """Used devices on borrowed quota."""
     idle: int
     held: int
-    """Not used, but not free: incomplete gangs, nominated preemptors, cordoned nodes."""
+    """Not used, but not free: starting pods, incomplete gangs, nominated pods, cordoned nodes (`GpuState.HELD`)."""
     faulty: int
     unknown: int = 0
     """No visible pod has them, but not every pod is visible."""

@@ -23,7 +23,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def counted(number: int, word: str) -> str:
-    """`1 error`, `2 errors`."""
+    """Format a number with its noun: `1 error`, `2 errors`."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 

@@ -1,9 +1,4 @@
-"""Timeline of one workload, and history events folded by repetition.
-
-Timeline of one workload, from its conditions and from history lines.
-
-Folding of repeated history events into one line with a count.
-"""
+"""Timeline of one workload, from its conditions and history lines, and history lines folded by repetition."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,19 +1,10 @@
 """Backtest of the forecast against Kueue's decisions, with the cause of each difference.
 
-Backtest of the forecast against Kueue's decisions, with the cause of each difference.
-
-Each decision of Kueue between two observations is compared with the forecast of the first one. If they differ, the
-decision is simulated again in hindsight (`forecast_trial`), to distinguish a change in between from a disagreement.
-
-Cause of a difference between the forecast and a decision of Kueue, found by simulating the decision in hindsight.
-
-If the engine decides differently on the cluster at the time of the decision, too, Kueue may have chosen a workload of
-equal priority and age, or its in-memory state is different (see `possible_scheduler_states`).
-
-Races: decisions of Kueue that depend on a state that an object had between two observations.
-
-Kueue decides within milliseconds, and observations are seconds apart. Each object that was created, deleted or changed
-between two of them is tried in each state that it had in between, one object at a time.
+Each decision of Kueue between two observations is compared with the forecast of the first one (`compare`). If they
+differ, the decision is simulated again in hindsight (`HindsightTrial`), to distinguish a change in between from a
+disagreement. If the engine decides differently in hindsight, too, Kueue may have chosen a workload of equal priority
+and age, have seen an object in another state (`Races`: Kueue decides within milliseconds, and observations are seconds
+apart), or have another in-memory state (`possible_scheduler_states`).
 """
 
 from collections import Counter
@@ -73,7 +64,10 @@ class Races:
         ]
 
     def supposed(self, fact: AdmissionFact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
-        """Yield the clusters with one object in another of its states; the change closest in time first."""
+        """Yield the clusters with one object in another of its states.
+
+        The decision's own workloads come first, then the changes closest in time.
+        """
         tree = self._tree(fact.queue)
         concerned = [one for one in self._changes if self._is_in(one, tree)]
         certain = []
@@ -465,7 +459,7 @@ def compare(
     unseen: Sequence[str] = (),
     foreseer: Forecaster | None = None,
 ) -> ForecastDifferences:
-    """Compare the forecast at `before` with Kueue's decisions up to `after` (see `forecast_facts.facts`).
+    """Compare the forecast at `before` with Kueue's decisions up to `after` (`decided`, see `decisions.facts`).
 
     `unseen` names objects that decisions depend on and that are not visible; `foreseer` made the forecasts so far.
     """
@@ -507,8 +501,9 @@ class ForecastChecker:
         self._before: Snapshot | None = None
         self._forecast = Forecast()
         self._since: dict[str, tuple[WorkloadForecast, Time]] = {}
-        """Expected decisions, as first forecast; `_told` are those that took too long."""
+        """Workload → the expected decision, and since when it has been forecast."""
         self._reported: dict[str, ForecastDifference] = {}
+        """Expected decisions that took too long."""
 
     def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
         """The last observed cluster and the state of Kueue's queues; see `Forecaster.followed`."""

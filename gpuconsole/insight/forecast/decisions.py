@@ -1,14 +1,9 @@
-"""Kueue's decisions between two Snapshots, and the preemption candidates that it did not publish.
+"""Kueue's decisions between two Snapshots, the cluster before them, and the preemption candidates of each.
 
-Kueue's decisions between two Snapshots, and the cluster before they were made, for the backtest of the forecast.
-
-Kueue decides several times between two observations. So decisions are also compared in hindsight: on the later Snapshot
-with the decisions undone, which contains everything that arrived and ended in between.
-
-Reconstruction of preemption candidates, which Kueue does not publish, on the state before the decision.
-
-The result is marked as reconstructed, with the time of that state. It is used only if our engine chooses the same
-victim for the same preemptor; otherwise only the difference is reported.
+Kueue decides several times between two observations. So the forecast is also compared in hindsight: on the later
+Snapshot with the decisions undone, which contains everything that arrived and ended in between. On such states the
+candidates of a preemption are reconstructed, as Kueue does not publish them. The result is marked as reconstructed,
+with the time of that state, and used only if our engine chooses the same victim for the same preemptor.
 """
 
 import re
@@ -39,6 +34,7 @@ class AdmissionFact(Struct, frozen=True, kw_only=True):
     preempted: bool = False
     """It was preempted; otherwise quota was reserved for it."""
     given: tuple[str, ...] = ()
+    """Flavors of each pod set, as `forecast.assigned` formats them."""
     by: str = ""
     """UID of its preemptor."""
 
@@ -85,7 +81,8 @@ def hindsight(
 ) -> Snapshot:
     """Return the cluster of `after` with Kueue's decisions undone.
 
-    With a moment, the cluster as of then: only later decisions are undone, and later arrivals and ends are unknown.
+    With a moment, the cluster as of then: only decisions from then on are undone, later arrivals are left out, and
+    workloads that ended later are as in `before`.
     """
     undone = {fact.workload for fact in decided if moment is None or fact.time >= moment}
     state, restored = ClusterState(after.time), set[str]()
@@ -141,7 +138,7 @@ def replayed_choices(
 ) -> tuple[HistoryEvent, ...]:
     """Make a history line with the candidates for each victim between two Snapshots whose preemptor is known.
 
-    `decided` has all of Kueue's decisions between them (see `forecast_facts.facts`).
+    `decided` has all of Kueue's decisions between them (see `facts`).
     """
     if policy.kueue is None:
         return ()

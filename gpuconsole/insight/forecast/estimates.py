@@ -1,18 +1,12 @@
-"""Estimates of start times of pending workloads, calibrated with earlier estimates.
+"""Estimates of start times of pending workloads, calibrated with earlier estimates for the same cluster.
 
-Estimates of start times, calibrated with earlier estimates for the same cluster.
-
-The first estimate of each workload is recorded; its actual start is read from later Snapshots.
-
-Estimated starts of all pending workloads, from one set of simulation runs.
-
-Calibration of 80% intervals by split conformal prediction (Vovk; Romano, Patterson, Candès 2019).
-
-The error of each earlier estimate is the distance of the start from the median, in half widths of its interval. The
-quantile of these errors that the coverage asks for is the factor by which intervals are stretched. There is one factor
-for both ends: workloads that are pending at one moment start early or late together, so one end alone would follow the
-last burst. For the same reason the factor's weight grows with the number of moments that it comes from; the rest is the
-initial factor. Only starts that are known at the time of the estimate are used.
+One set of simulation runs gives the estimates of all pending workloads. The first estimate of each workload is
+recorded; its actual start is read from later Snapshots. 80% intervals are calibrated by split conformal prediction
+(Vovk; Romano, Patterson, Candès 2019): the error of each earlier estimate is the distance of the start from the median,
+in half widths of its interval; the quantile of these errors that the coverage asks for is the factor by which intervals
+are stretched. There is one factor for both ends: workloads that are pending at one moment start early or late together,
+so one end alone would follow the last burst. For the same reason the factor's weight grows with the number of moments
+that it comes from; the rest is the initial factor. Only starts that are known at the time of the estimate are used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -276,6 +270,7 @@ class StartEstimates(Struct, frozen=True, kw_only=True):
     estimates: Mapping[str, Estimate] = {}
     """Empty until the runs end."""
     whole: bool = False
+    """True once the runs have ended."""
 
 
 def start_estimate_steps(
@@ -302,5 +297,5 @@ def start_estimate_steps(
 
 
 def calibrated(found: StartEstimates, learned: Calibration) -> StartEstimates:
-    """Return the estimates with intervals stretched by the errors of earlier estimates (see `calibration`)."""
+    """Return the estimates with intervals stretched by the errors of earlier estimates (see `calibrate`)."""
     return replace(found, estimates={key: corrected(one, learned) for key, one in found.estimates.items()})

@@ -1,15 +1,9 @@
 """Monte Carlo simulation of the start of pending work, from the history of run times and arrivals.
 
-Monte Carlo simulation of the start of pending work.
-
-In each run, running and arriving work lasts as long as similar past work (see `run_times`), and the submissions of the
-last days are repeated: a random past day for each future day. A simulation's own future arrivals and the later steps of
-a scenario are unknown, as on a live cluster.
-
-History for estimates: run times of past work, and arrivals of the last days.
-
-Both come from a Snapshot (running work, and finished work that is not deleted yet) and from lines of history, which
-include deleted work.
+In each run, running and arriving work lasts as long as similar past work (see `sim.run_times`), and the submissions of
+the last days are repeated: a random past day for each future day. A simulation's own future arrivals and the later
+steps of a scenario are unknown, as on a live cluster. The history comes from a Snapshot (running work, and finished
+work that is not deleted yet) and from history lines, which include deleted work.
 """
 
 from bisect import bisect_left
@@ -65,7 +59,7 @@ class WorkloadHistory(Struct, frozen=True, kw_only=True):
     attempts: Mapping[str, InterruptedRun] = {}
     """Unfinished work → its longest run before an eviction."""
     arrivals: tuple[PastSubmission, ...] = ()
-    """In order."""
+    """In order of time."""
     shortest: Span = SHORTEST
     """Arrivals of a shorter history are not repeated."""
     since: Time = 0

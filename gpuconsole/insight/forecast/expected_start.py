@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import QUOTA, latency_assumption, queue_assumptions
 from gpuconsole.insight.forecast.estimates import YOUNG, Calibration, CoverageRecord, Estimate, estimate, probability
-from gpuconsole.insight.forecast.estimates import corrected as stretched
+from gpuconsole.insight.forecast.estimates import corrected as corrected_estimate
 from gpuconsole.insight.forecast.eta import (
     HORIZON,
     RUNS,
@@ -174,7 +174,7 @@ def current_position(snapshot: Snapshot, workload: str) -> Eta:
 
 
 def waits(answer: Eta, explanation: PendingExplanation) -> bool:
-    """True for a workload that has no quota, or no nodes, yet."""
+    """True for a workload that is not admitted yet, or whose pods wait for nodes."""
     placeless = answer.phase in PLACED and explanation.code in PLACES
     return answer.phase in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED) or placeless
 
@@ -217,7 +217,7 @@ def corrected(answer: Eta, learned: Calibration, kept: CoverageRecord) -> Eta:
     """Return the answer calibrated with earlier estimates, with their coverage."""
     if answer.start is None:
         return answer
-    start = stretched(answer.start, learned)
+    start = corrected_estimate(answer.start, learned)
     return replace(answer, start=start, record=kept, trust=tuple(_trust(start, learned, kept)))
 
 

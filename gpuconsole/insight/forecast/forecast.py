@@ -1,22 +1,11 @@
-"""Forecast of Kueue's next scheduling cycles for all pending workloads.
+"""Forecast of Kueue's next scheduling cycles for all pending workloads, and the outlook of one workload.
 
-Forecast of Kueue's next scheduling cycles for all pending workloads.
-
-The simulator's admission engine runs cycles on a Snapshot; no time passes, and nothing is written.
-
-Admission engine behind the forecast: it follows the cluster's changes and runs scheduling cycles in forks.
-
-It applies the changes since the last observation. No pod is scheduled: quota alone decides. Cycles run until another
-one would change nothing; no time passes.
-
-Possible states of Kueue's scheduler that the API does not show: inadmissible workloads, and the next flavor to try.
-
-To reproduce a decision that the engine does not take on the visible state, the engine is run again as if all other
-workloads that were refused before were inadmissible, and from each flavor at which the workload's search may continue.
-
-Forecast of one workload: its start while it is pending, an eviction while it is admitted.
-
-It uses fewer runs than the commands do, as it is updated often.
+The simulator's admission engine follows the cluster's changes, and runs cycles in forks until another one would change
+nothing. No time passes, nothing is written, and no pod is scheduled: quota alone decides. To reproduce a decision that
+the engine does not take on the visible state, it is run again with possible states that the API does not show
+(`possible_scheduler_states`): as if all other workloads that were refused before were inadmissible, and from each
+flavor at which the workload's search may continue. The outlook estimates the start of a pending workload, or the risk
+of an admitted one, with fewer runs than the commands, as it is updated often.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Alerts, telemetry, trends, and the liveness of Kueue."""
+"""Alerts, anti-patterns, GPU telemetry, names of the engines, and the liveness of Kueue."""

@@ -1,10 +1,6 @@
-"""Alerts: problems of GPUs, gangs and queues that need an operator's attention.
+"""Alerts: problems of GPUs, gangs and queues that need an operator's attention, from a Snapshot and the newest history.
 
-The list of problems that need an operator's attention, from one Snapshot and the newest history.
-
-Alerts: problems that need an operator's attention, and their kinds.
-
-Queue problems: no admission, starvation, long waits, pending admission checks, reclaimable quota.
+Queue problems (`queue_alerts`): no admission, starvation, long waits, pending admission checks, reclaimable quota.
 """
 
 from collections import Counter
@@ -355,7 +351,7 @@ def _borrowed(count: int, unit: str) -> str:
 
 
 def _patterns(snapshot: Snapshot, measured: Iterable[GpuAlarm]) -> Iterator[Alert]:
-    """Anti-patterns that need no cost; `antipatterns.finding` lists all of them with their cost."""
+    """Anti-patterns that need no cost; `antipatterns.antipatterns` lists all of them with their cost."""
     idle = {alarm.workload for alarm in measured if alarm.rule is GpuAlarmRule.IDLE}
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
     monopolies = [*monopoly(snapshot, UNPRICED)] if snapshot.seen.all_of(*QUOTA) else []

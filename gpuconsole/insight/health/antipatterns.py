@@ -1,20 +1,8 @@
-"""Anti-patterns: known mistakes in how a cluster is set up or used, each with its findings.
+"""Anti-patterns: what works but wastes GPUs or waiting time, with evidence, cost and fix; the most expensive first.
 
-All anti-patterns of a cluster, those in manifests included, the most expensive first.
-
-All anti-patterns of a cluster, the most expensive first.
-
-Anti-patterns in manifests: the lint findings that waste GPUs, with their cost.
-
-Anti-patterns of running clusters: deadlocks, monopolies, fragmentation, preemption loops, idle GPUs.
-
-An anti-pattern: something that works but wastes GPUs or waiting time, with evidence, cost and fix.
-
-Anti-patterns between workloads: gang deadlocks, monopolies, fragmentation, preemption loops.
-
-Monopolies without Kueue: one team (a queue of Volcano or KAI, else a namespace) holds nearly all GPUs.
-
-Anti-patterns from telemetry: accelerators that are allocated but idle, borrowed and idle, or oversized.
+They come from workloads (`find_contention`: gang deadlocks, monopolies, fragmentation, preemption loops), from
+telemetry (`find_unused`: accelerators that are idle, borrowed and idle, or oversized), and from manifests (`find`: the
+lint findings that waste GPUs).
 """
 
 from collections import defaultdict
@@ -135,11 +123,11 @@ class _Team(Struct):
 
 
 def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
-    """A team that holds most accelerators, more than its share, while another one is pending below its share.
+    """Find teams that hold most accelerators, more than their share, while another one is pending below its share.
 
     A team's share is what its queue deserves; for namespaces, and for queues without such a value, an equal part. Work
-    that Kueue admitted is not counted as a monopoly, since quota decides there (see `contention.monopoly`); but it may
-    be pending because unqueued work of another namespace holds the nodes.
+    that Kueue admitted is not counted as a monopoly, since quota decides there (see `monopoly`); but it may be pending
+    because unqueued work of another namespace holds the nodes.
     """
     if not snapshot.seen.all_of(*PLACES) or not _anybody_waits(snapshot):
         return
@@ -243,7 +231,7 @@ PAIRS = 3
 
 
 def find_contention(snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent]) -> Iterator[AntiPattern]:
-    """Find the anti-patterns of this module; evictions come from `history` (oldest line first)."""
+    """Find gang deadlocks, monopolies, fragmentation and preemption loops; `history` has the oldest line first."""
     yield from _deadlock(snapshot, prices)
     yield from monopoly(snapshot, prices)
     yield from team_monopolies(snapshot, prices)
@@ -272,7 +260,10 @@ def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
 
 
 def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
-    """A queue that uses most of a cohort tree and borrows, while another queue is pending below its nominal quota."""
+    """Find queues that use most of a cohort tree and borrow, while another one is pending below its nominal quota.
+
+    Also namespaces that use most of a ClusterQueue that several share.
+    """
     for root in quota_tree(snapshot):
         yield from _shared_queues(root, snapshot, prices)
         queues = [queue for queue in queues_below((root,)) if queue.kind is NodeKind.CLUSTER_QUEUE]
@@ -433,7 +424,7 @@ SETTLED: Span = 30 * MINUTE
 
 
 def find_unused(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
-    """Find the anti-patterns of this module; none without telemetry, and none from stale samples."""
+    """Find idle, oversized and underutilized accelerators; none without telemetry, and none from stale samples."""
     idle = [alarm for alarm in alarms(snapshot) if alarm.rule is GpuAlarmRule.IDLE]
     yield from _idle(snapshot, prices, idle)
     yield from oversized(snapshot, prices, {alarm.workload for alarm in idle})
@@ -441,7 +432,7 @@ def find_unused(snapshot: Snapshot, prices: Prices) -> Iterator[AntiPattern]:
 
 
 def low_utilization(snapshot: Snapshot) -> Iterator[AntiPattern]:
-    """Low average utilization of the cluster or of a team; its cost is that of idle and oversized requests."""
+    """Find low average utilization of the cluster or of a team, without cost: other findings count the waste."""
     found = utilization(snapshot, SETTLED)
     averages = (found.cluster, *found.teams) if found is not None else ()
     for one in averages:
@@ -544,12 +535,12 @@ RESTS_ON: Mapping[AntiPatternCode, tuple[type, ...]] = {
     AntiPatternCode.UNREACHABLE_QUOTA: (ClusterQueue, LocalQueue, Cohort, ResourceFlavor, Namespace, Node),
     AntiPatternCode.MISSING_PRIORITY_CLASS: (PriorityClass, WorkloadPriorityClass),
 }
-"""Kinds that need every object to be visible: otherwise a finding may be false."""
-_REQUIRED_ENGINE: Mapping[AntiPatternCode, tuple[type, ...]] = {
+"""Kind → objects that must all be visible: otherwise a finding may be false."""
+_ALSO_READS: Mapping[AntiPatternCode, tuple[type, ...]] = {
     AntiPatternCode.THRASH: (HistoryEvent,),
     AntiPatternCode.NEVER_FITS: (LocalQueue,),
 }
-"""Kinds whose findings are correct even if other objects are not visible."""
+"""Kind → further objects that it reads; its findings are correct even if some of these are not visible."""
 
 
 def antipatterns(
@@ -572,7 +563,7 @@ def unchecked_kinds(seen: Visibility) -> tuple[str, ...]:
     """List the kinds that were skipped, wholly or in part, with the missing permissions."""
     codes: dict[tuple[str, ...], list[str]] = {}
     for code in AntiPatternCode:
-        if lacking := seen.missing_reasons(*RESTS_ON.get(code, ()), *_REQUIRED_ENGINE.get(code, ())):
+        if lacking := seen.missing_reasons(*RESTS_ON.get(code, ()), *_ALSO_READS.get(code, ())):
             codes.setdefault(lacking, []).append(code)
     said = [f"{', '.join(group)}: {'; '.join(lacking)}" for lacking, group in codes.items()]
     unseen = seen.missing_reasons(Job, Workload, Pod)
@@ -604,6 +595,7 @@ CODES = {
     "mig-profile-not-covered": AntiPatternCode.NEVER_FITS,
     "missing-priority-class": AntiPatternCode.MISSING_PRIORITY_CLASS,
 }
+"""Code of a lint finding → the anti-pattern that it is."""
 _TABLES = {"ClusterQueue": "cluster_queues", "Cohort": "cohorts", "ResourceFlavor": "flavors", "Workload": "workloads"}
 
 

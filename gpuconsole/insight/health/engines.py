@@ -1,6 +1,6 @@
-"""Names of the engines of a cluster: admission, scheduling, node autoscaling and GPU sharing.
+"""Engines of a cluster by name (admission, scheduling, node autoscaling, GPU sharing), and the liveness check of Kueue.
 
-Liveness check of Kueue: an admissible workload must not stay pending while no status changes.
+Kueue does not work if an admissible workload stays pending, or a job has no Workload, while no status changes.
 """
 
 from collections import Counter

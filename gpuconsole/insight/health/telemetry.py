@@ -1,16 +1,8 @@
-"""GPU telemetry joined with allocations, and alarms about waste and failing hardware.
+"""GPU telemetry joined with allocations: use by workload and team, alarms, and utilization over the last hour.
 
-GPU telemetry joined with allocations: use by workload, and alarms about waste and failing hardware.
-
-Stale samples do not count. A node is evaluated again only when it has new samples or its allocations changed.
-
-Alarm rules for one GPU, from its metrics and its owner.
-
-The thresholds are ours; the meaning of XID codes is NVIDIA's. A missing value does not count as 0.
-
-GPU utilization over the last hour, in a ring buffer of samples per node.
-
-Some of the samples are stored for the next session on the same cluster.
+Stale samples do not count, and a missing value does not count as 0. A node is evaluated again only when it has new
+samples or its allocations changed. Alarms are about waste and failing hardware: the thresholds are ours, the meaning of
+XID codes is NVIDIA's. `Trends` has a ring buffer of samples per node; some are stored for the next session.
 """
 
 from array import array
@@ -34,8 +26,10 @@ HOT = 87.0
 """°C at which data-centre GPUs begin to throttle."""
 HOARD_MEMORY = 0.8
 HOARD_ACTIVE = 0.05
+"""Rule HOARDING: more than this fraction of the memory is used, and the engine is active for less than this one."""
 BUSY = 90.0
 EMPTY_SM = 0.3
+"""Rule EMPTY: utilization above this percentage, SM activity below this fraction."""
 FATAL = {
     48: "double-bit ECC error",
     74: "NVLink error",
@@ -65,7 +59,7 @@ class GpuAlarmRule(StrEnum):
     IDLE = "idle"
     """Allocated to a pod, and not used for half an hour."""
     HOARDING = "hoarding"
-    """GPU memory in use, while the GPU is idle."""
+    """GPU memory almost full, while the GPU is idle."""
     EMPTY = "empty"
     """High GPU utilization with low SM activity."""
 
@@ -178,7 +172,7 @@ class Average(Struct, frozen=True, kw_only=True):
     utilization: float | None
     """Percent of the time in which a kernel ran (`DCGM_FI_DEV_GPU_UTIL`, or the engine's activity)."""
     sm: float | None
-    """SM activity in percent (`DCGM_FI_PROF_SM_ACTIVE`): how much of the GPU computes while a kernel runs."""
+    """SM activity in percent (`DCGM_FI_PROF_SM_ACTIVE`): time in which an SM has a warp, averaged over all SMs."""
 
     @property
     def percent(self) -> float:
@@ -217,9 +211,13 @@ class Coverage(Struct, frozen=True, kw_only=True):
     nodes: int
     """Nodes with GPUs."""
     measured: int
+    """Those of them that have samples, stale ones included."""
     stale: int
+    """Those of these whose samples are stale."""
     source: str
+    """Source of the newest samples."""
     newest: Time
+    """Time of the newest samples."""
 
     @property
     def partial(self) -> bool:

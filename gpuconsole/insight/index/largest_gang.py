@@ -164,7 +164,7 @@ def _fit(kind: GpuKind, size: int, free: Counter[int], quota: AdmittableQuota | 
 
 
 def largest(gangs: Sequence[LargestGang]) -> LargestGang | None:
-    """Return the gang with most GPUs; of equal ones the one with larger pods, then the first."""
+    """Return the gang with most GPUs; of equal ones the one with larger pods, then the first. None without two pods."""
     return max((gang for gang in gangs if gang.pods > 1), key=lambda gang: (gang.total, gang.gpus), default=None)
 
 

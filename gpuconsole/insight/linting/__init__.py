@@ -1,23 +1,13 @@
 """Lint: finds errors and likely mistakes in the combination of manifests. Pure."""
 
-from gpuconsole.insight.linting import quotas
-from gpuconsole.insight.linting import schedulers as kai
-from gpuconsole.insight.linting import schedulers as naming
-from gpuconsole.insight.linting import schedulers as scheduler
-from gpuconsole.insight.linting import workloads as fitting
-from gpuconsole.insight.linting import workloads as provisioning
 from gpuconsole.insight.linting.facts import LintEngines, LintFacts, LintFinding, LintLevel
+from gpuconsole.insight.linting.quotas import lint as lint_quotas
+from gpuconsole.insight.linting.schedulers import lint_kai, lint_names, lint_scheduler
+from gpuconsole.insight.linting.workloads import lint_fitting, lint_provisioning
 
 __all__ = ["LintEngines", "LintFacts", "LintFinding", "LintLevel", "lint"]
 
-_CHECKS = (
-    scheduler.lint_scheduler,
-    naming.lint_names,
-    quotas.lint,
-    fitting.lint_fitting,
-    kai.lint_kai,
-    provisioning.lint_provisioning,
-)
+_CHECKS = (lint_scheduler, lint_names, lint_quotas, lint_fitting, lint_kai, lint_provisioning)
 _ORDER = {level: number for number, level in enumerate(LintLevel)}
 
 

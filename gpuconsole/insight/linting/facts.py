@@ -1,8 +1,7 @@
 """Input and findings of the lint rules.
 
-Input of the lint rules: the objects as a Snapshot, the work among them, and the known schedulers.
-
-Lint findings: stable code, severity, place, evidence and fix.
+`LintFacts` has the objects as a Snapshot, the work among them, and the schedulers as far as they are known. A
+`LintFinding` has a stable code, severity, place, evidence and fix.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import KaiPolicy
-from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
+from gpuconsole.scheduling.kube.pod_groups import group_of
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
@@ -110,7 +109,7 @@ OPEN = LintEngines()
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """An object that creates pods: a job, a Workload without a job, or a pod without owner."""
+    """Pods that belong together: of a job, of a Workload without a job, of a PodGroup without either, or a lone pod."""
 
     object: str
     obj: Job | Workload | Pod
@@ -143,7 +142,7 @@ class LintFacts:
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes, in order, if no further nodes can appear; see `all_nodes`."""
+        """The nodes as healthy; empty if further nodes can appear or none are known."""
         return all_nodes(self.snapshot, self.engines.capacity)
 
     @cached_property
@@ -233,7 +232,7 @@ def _group_of(work: Work, template: PodTemplate) -> str:
     if isinstance(work.obj, Pod):
         return group_key(work.obj)
     pod = Pod(namespace=work.namespace, name="", labels=template.labels, annotations=template.annotations)
-    return group_key(pod) or coscheduled(pod)
+    return group_key(pod) or group_of(pod)
 
 
 def placed_by(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:

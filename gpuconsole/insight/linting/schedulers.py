@@ -1,12 +1,8 @@
 """Lint rules for Volcano's and KAI's configuration and queues, names without effect, and comments.
 
-Lint rules for Volcano: a scheduler configuration without plugins or actions that its jobs need.
-
-Lint rules for KAI: gangs that exceed the limit or quota of their queue, or of a queue above it.
-
-Lint rules for names without effect: queues of another scheduler, and undefined priority classes.
-
-Lint rules for comments in manifests that state an effect which the field does not have.
+Volcano: a configuration without plugins or actions that its jobs need. KAI: gangs that exceed the limit or quota of
+their queue, or of a queue above it. Names: queues of another scheduler, and undefined priority classes. Comments: an
+effect that the field does not have.
 """
 
 import re
@@ -325,7 +321,7 @@ def _priorities(facts: LintFacts, work: Work) -> Iterator[LintFinding]:
 
 
 def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: Path = ("spec",)) -> LintFinding:
-    """Return the finding of an undefined class: a note if the manifests define none, as the cluster may have it."""
+    """Return the finding of an undefined class: a warning if the manifests define none, as the cluster may have it."""
     return LintFinding(
         code="missing-priority-class",
         level=LintLevel.ERROR if others else LintLevel.WARNING,

@@ -1,10 +1,7 @@
 """Lint rules for work that can never run: node selectors, node sizes, queue capacity, node provisioning.
 
-Lint rules for work that can never run: it exceeds every node, or the maximum capacity of its queue.
-
-Lint rule for node selectors that no flavor offers: Kueue ignores them, and the pods stay unschedulable.
-
-Lint rules for Karpenter: no NodePool can provision a node for a pod, or the limits are too low.
+Work may exceed every node or the maximum capacity of its queue, select node labels that no flavor offers (Kueue ignores
+them, and the pods stay unschedulable), or need nodes that no NodePool of Karpenter can provision.
 """
 
 from collections import Counter

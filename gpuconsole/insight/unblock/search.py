@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock import admission_changes as kinds
-from gpuconsole.insight.unblock import admission_changes as pod_constraints
-from gpuconsole.insight.unblock import admission_changes as quotas
-from gpuconsole.insight.unblock import placement_trial as pod_kinds
+from gpuconsole.insight.unblock import admission_changes, placement_trial
 from gpuconsole.insight.unblock.admission_changes import QuotaGap, gaps_in_turn
 from gpuconsole.insight.unblock.admission_trial import ChangeTrial, examined
 from gpuconsole.insight.unblock.changes import Step, TriedEnough
@@ -138,7 +135,7 @@ def _all(trial: ChangeTrial) -> Iterator[tuple[SearchProgress, tuple[Step, ...]]
     if nothing:
         last = SearchProgress("several changes together", len(every), len(every) + 1)
         yield last, ()
-        for steps in kinds.several(trial, entry, found):
+        for steps in admission_changes.several(trial, entry, found):
             yield last, steps
 
 
@@ -153,32 +150,32 @@ def _each(every: list[_Kind]) -> Iterator[tuple[SearchProgress, tuple[Step, ...]
 def _pod_kinds(trial: PlacementTrial) -> list[_Kind]:
     """List the kinds of changes that are tried for pods."""
     return [
-        ("end of other workloads", pod_kinds.ends(trial)),
-        ("smaller gangs", pod_kinds.gangs(trial)),
-        ("smaller requests", pod_kinds.smaller(trial)),
-        ("more nodes", pod_kinds.nodes(trial)),
-        ("cordoned nodes", pod_kinds.cordoned(trial)),
-        ("tolerations and node selectors", pod_kinds.suiting(trial)),
-        ("disruption budgets", pod_kinds.budgets(trial)),
+        ("end of other workloads", placement_trial.ends(trial)),
+        ("smaller gangs", placement_trial.gangs(trial)),
+        ("smaller requests", placement_trial.smaller(trial)),
+        ("more nodes", placement_trial.nodes(trial)),
+        ("cordoned nodes", placement_trial.cordoned(trial)),
+        ("tolerations and node selectors", placement_trial.suiting(trial)),
+        ("disruption budgets", placement_trial.budgets(trial)),
     ]
 
 
 def _kinds(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> list[_Kind]:
     """List the kinds of changes that are tried for a workload; the searches are lazy."""
     resumed, moves = (
-        ("stopped objects and namespaces", kinds.resumptions(trial)),
-        ("other LocalQueues", kinds.moves(trial)),
+        ("stopped objects and namespaces", admission_changes.resumptions(trial)),
+        ("other LocalQueues", admission_changes.moves(trial)),
     )
     if entry is None:
         return [resumed, moves]
     return [
         resumed,
-        ("end of other workloads", quotas.ends(trial, entry)),
-        ("smaller requests", kinds.smaller(trial, entry, found)),
-        ("quotas and limits", quotas.raises(trial, entry, found)),
-        ("priorities", kinds.priorities(trial)),
-        ("topology levels", pod_constraints.topologies(trial, entry)),
-        ("more nodes", kinds.nodes(trial, entry)),
-        ("tolerations and node selectors", pod_constraints.allowing(trial, entry)),
+        ("end of other workloads", admission_changes.ends(trial, entry)),
+        ("smaller requests", admission_changes.smaller(trial, entry, found)),
+        ("quotas and limits", admission_changes.raises(trial, entry, found)),
+        ("priorities", admission_changes.priorities(trial)),
+        ("topology levels", admission_changes.topologies(trial, entry)),
+        ("more nodes", admission_changes.nodes(trial, entry)),
+        ("tolerations and node selectors", admission_changes.allowing(trial, entry)),
         moves,
     ]

@@ -1,10 +1,7 @@
-"""Outcome of a what-if: differences from the baseline, evictions, and the verdict.
+"""Outcome of a what-if: differences between the changed fork and the baseline, evictions by cause, and the verdict.
 
-Outcome of a what-if as data: the differences between the changed fork and the baseline.
-
-Evictions that a what-if causes, by workload: direct victims, knock-on evictions, own evictions.
-
-Verdict of a what-if: one sentence about the requested work and its victims.
+Evictions are grouped by workload: direct victims, knock-on evictions, and evictions of the requested work itself. The
+verdict is one sentence about the requested work and its victims.
 """
 
 from collections import Counter

@@ -1,8 +1,6 @@
-"""Comparison of two forks, and ranges of its times from further runs.
+"""Comparison of two forks: outcomes of workloads, changed admission times, changed queues, and ranges of these times.
 
-Comparison of two forks: outcomes of workloads, changed admission times, changed queues.
-
-Ranges of a what-if's times, from further runs of the changed fork that differ only in controller latencies.
+The ranges come from further runs of the changed fork that differ only in controller latencies.
 """
 
 from collections import Counter
@@ -131,7 +129,7 @@ def _owner(snapshot: Snapshot, pod: Pod) -> str:
 
 @memoized("pods")
 def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
-    """Pods without a node."""
+    """Pods without a node that are not deleted and have no scheduling gates."""
     return [pod for pod in pods_by_node(snapshot).waiting.values() if not pod.deleted and not pod.gates]
 
 
@@ -181,7 +179,7 @@ def _placed_elsewhen(
 
 
 def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
-    """Return the queues that differ between three states: now, baseline, changed."""
+    """Return the queues that differ between baseline and changed fork; `states` are now, baseline, changed."""
     changes = []
     for name in sorted(states[1].keys() | states[2].keys()):
         start, before, after = (state.get(name, _ABSENT) for state in states)
@@ -322,7 +320,7 @@ class OtherLatencies:
     def direct_victims(
         self, course: FutureEvents, evictions: Iterable[WhatIfEviction], subjects: Collection[str]
     ) -> tuple[EvictedWorkload, ...]:
-        """Return the direct victims up to the start of all pending requested work, when all runs are comparable."""
+        """Return the direct victims up to the start of all pending requested work: until then, runs are comparable."""
         started = [course.started.get(key, self._answer.horizon) for key in self.waiting]
         early = [one for one in evictions if one.time <= max(started)]
         return evictions_by_cause(early, subjects, only_work=self._answer.only_work).direct

@@ -1,10 +1,7 @@
-"""The two forks of a what-if (baseline and changed) on their way to the horizon, with their events.
+"""The two forks of a what-if (baseline and changed) on their way to the horizon, with their events and totals.
 
-The two forks of a what-if (baseline and changed) on their way to the horizon.
-
-Events of a what-if fork so far, with its evictions and lost work.
-
-Subjects of commands: the keys of the work that they name.
+A `Future` is one fork; `FutureEvents` are its history lines, evictions and lost work so far. `subjects_of` are the keys
+of the work that commands name.
 """
 
 from collections import Counter
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 
 
 LOSSES = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED, HistoryEventKind.POD_FAILED)
-"""Kinds of lines about a workload or pod that lost its place."""
+"""Kinds of lines about an eviction, or about a pod that failed."""
 
 
 class WhatIfEviction(Struct, frozen=True, kw_only=True):
@@ -215,7 +212,7 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
 
 
 def asks_only_for_work(commands: Iterable[Command]) -> bool:
-    """True if the commands only submit or resume work, so that they evict only by preemption."""
+    """True if the commands only submit, resume or requeue work or set its priority: they evict only by preemption."""
     return all(map(_asks_for_work, commands))
 
 

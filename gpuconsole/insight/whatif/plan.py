@@ -1,11 +1,8 @@
-"""Capacity plan: the cheapest change with which requested workloads run within a target wait.
+"""Capacity plan: the cheapest change with which requested workloads run within a target wait, simulated in forks.
 
-Capacity plan: the cheapest change with which requested workloads run within a target wait, simulated in forks.
-
-As a rule, more of a change (GPUs of quota, nodes, priority) does not make the requested workloads wait longer. So the
-smallest sufficient amount is found by binary search, and it is simulated before it is proposed.
-
-Kinds of changes that a plan tries: policy, priority, quota, nodes; each is scaled by a number.
+The kinds of changes are policy, priority, quota and nodes, each scaled by a number. As a rule, more of a change does
+not make the requested workloads wait longer. So the smallest sufficient amount is found by binary search, and it is
+simulated before it is proposed.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +67,7 @@ class PlanKind(Struct, frozen=True):
     most: int
     """Maximum amount of each part."""
     likely: int
-    """Requested amount of each part."""
+    """Amount of each part that the request suggests; it is tried first."""
     parts: tuple[Make, ...]
     """The parts after the first are minimized before it."""
 
