@@ -52,8 +52,11 @@ from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.resources import capped
 
 MOST_IN_QUEUE = 256
+"""Most flavors, and most covered resources, in all resource groups of a ClusterQueue."""
 MOST_COMBINATIONS = 512
+"""Most combinations of a flavor and a resource in a resource group."""
 SMALLEST_WEIGHT = capped("1n")
+"""A weight must be 0, or larger than this."""
 _QUOTA = record(
     {"name!": TEXT, "nominalQuota!": quantity(zero="0"), "borrowingLimit": quantity(), "lendingLimit": quantity()}
 )
@@ -104,6 +107,7 @@ def usage(*amounts: str) -> Schema:
 
 
 Groups = Sequence[Mapping[str, Any]]
+"""Value of `resourceGroups`."""
 
 
 def flavor_names(groups: Groups) -> tuple[str, ...]:
@@ -213,6 +217,7 @@ def check_weight(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 _TRY_NEXT = "TryNextFlavor"
 MOST_MIGRATION_FLAVORS = 16
+"""Most flavors of a ClusterQueue with a concurrentAdmissionPolicy."""
 
 
 def _orphan(spec: Mapping[str, Any]) -> Path:

@@ -326,11 +326,14 @@ RULES: tuple[SchemaRule | Transition, ...] = (
         "leave it as it was while the workload is admitted",
     ),
 )
+"""Rules that need a Workload's spec and its status."""
 WORKLOAD: Mapping[str, Schema] = {"spec": _SPEC, "status": STATUS}
 
 
 ELASTIC = "kueue.x-k8s.io/elastic-job"
+"""Annotation of a job whose size may change while it runs; also the name of the scheduling gate of its pods."""
 REPLACEMENT = "kueue.x-k8s.io/workload-slice-replacement-for"
+"""Annotation of a workload slice: the slice that it replaces."""
 _IMMUTABLE = "field is immutable"
 _RECLAIMABLE: Path = ("status", "reclaimablePods")
 

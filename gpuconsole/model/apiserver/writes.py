@@ -97,6 +97,7 @@ _ALL = (
     ),
 )
 KINDS: Mapping[str, ApiKind] = {kind.name: kind for kind in _ALL}
+"""Kind → settings for its writes."""
 
 
 NOT_CHECKED = "not-checked"

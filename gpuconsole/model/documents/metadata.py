@@ -23,6 +23,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 PATH = re.compile(r"\S+")
 KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""Key of a label, an annotation or a taint."""
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 LONGEST_LABEL = 63
 LONGEST_KEY = MAX_NAME + 1 + LONGEST_LABEL
@@ -113,6 +114,7 @@ def unique(place: Reader, key: str, names: Sequence[str], field: str = "", *, fa
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 LENGTH = 5
+"""Length of the generated part of a name."""
 LONGEST_PREFIX = 63 - LENGTH
 _NAMES = len(ALPHABET) ** LENGTH
 _STEP = 8_675_309
@@ -170,6 +172,7 @@ class GeneratedNames:
 
 
 TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+"""Fields of every object."""
 _FIELDS = (
     *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
     *("generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences"),

@@ -186,6 +186,7 @@ def _pod_term(place: Reader) -> PodTerm:
 
 
 GRACE = 30
+"""Default grace period of a pod in seconds."""
 MOST_CONTAINERS = 1_000
 LARGEST = 16_384
 """Largest spec in bytes that is cached; larger ones are rarely repeated."""
@@ -377,6 +378,7 @@ def _spread(place: Reader) -> SpreadConstraint:
 
 
 FORM = "key=value:Effect or key:Effect, such as dedicated=ml:NoSchedule"
+"""Notation of a taint, for messages."""
 
 
 class TaintError(InputError):

@@ -77,6 +77,7 @@ MOST_NODES = 1_000_000
 MOST_ALIASED = 100_000
 """Most values that aliases may repeat: they use no memory, but each is visited."""
 MERGE = "<<"
+"""Key whose mapping is merged into the one that contains it."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING = "tag:yaml.org,2002:str"
 _TEMPLATE = re.compile(r"\{\{-?\s*[.$\"\w][^{}]*\}\}")

@@ -43,6 +43,7 @@ class MigConfigSpec(Struct, frozen=True, kw_only=True):
 
 
 Config = tuple[MigConfigSpec, ...]
+"""Entries of a configuration; the last one that applies to a GPU counts."""
 
 
 class MigConfigError(ValueError):

@@ -149,6 +149,7 @@ def _first_fit(geometry: MigGeometry, names: list[str]) -> list[list[str]]:
 
 
 Gpus = Sequence[Layout | None]
+"""Layouts of a node's GPUs; None for a GPU with MIG mode off."""
 
 
 class MigStrategy(StrEnum):

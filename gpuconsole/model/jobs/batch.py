@@ -77,8 +77,11 @@ def added(text: str, number: int) -> str:
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
 BACKOFF_LIMIT = 6
+"""Default backoffLimit."""
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+"""Annotation of a Job: number of pods that Volcano starts together."""
 MOST_RULES = 20
+"""Most rules of a podFailurePolicy or successPolicy."""
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
 _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")

@@ -36,6 +36,7 @@ SLICE_CONSTRAINTS = PREFIX + "podset-slice-required-topology-constraints"
 GROUP = PREFIX + "podset-group-name"
 
 MOST_LAYERS = 3
+"""Most slice layers of a topology request."""
 TRUE = ("1", "t", "T", "TRUE", "true", "True")
 """Strings that Go parses as true."""
 
@@ -107,7 +108,9 @@ def _parse_constraints(value: Any) -> tuple[tuple[str, int], ...]:
 
 
 MOST_PODS = 100_000
+"""Most pods of a pod set that can be simulated."""
 MOST_POD_SETS = 18
+"""Most pod sets of a Workload."""
 
 
 def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **own: Any) -> Job:

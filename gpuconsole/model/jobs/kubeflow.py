@@ -216,7 +216,9 @@ def _patched(template: PodTemplate, patch: PodPatch) -> PodTemplate:
 
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""Label of a job in a runtime with its role in the TrainJob."""
 TRAINER = "trainer"
+"""Value of that label for a job that trains."""
 _KINDS = ("TrainingRuntime", CLUSTER_WIDE)
 _FIELDS = (
     *("activeDeadlineSeconds", "annotations", "datasetConfig", "initializer", "labels", "managedBy", "modelConfig"),

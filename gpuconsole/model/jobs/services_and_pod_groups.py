@@ -119,11 +119,15 @@ def _replicas(spec: Reader, index: str = "") -> tuple[PodSet, ...]:
 
 
 GROUP = "kueue.x-k8s.io/pod-group-name"
+"""Label of a pod: its pod group."""
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+"""Annotation of a pod: number of pods in its group."""
 FAST = "kueue.x-k8s.io/pod-group-fast-admission"
+"""Annotation of a pod: Kueue admits its group before all its pods exist."""
 ROLE = "kueue.x-k8s.io/role-hash"
 POD_GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 ROLE_HASH = 8
+"""Hex digits of a role's hash."""
 
 
 def is_managed(document: Reader) -> bool:

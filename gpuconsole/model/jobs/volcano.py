@@ -46,6 +46,7 @@ def network_topology(place: Reader) -> NetworkTopology | None:
 
 
 MAX_RETRY = 3
+"""Default maxRetry."""
 _EVENTS = frozenset(JobEvent)
 _ACTIONS = frozenset(JobAction)
 _VOLCANO_PHASES = frozenset(VolcanoPhase)
@@ -316,6 +317,7 @@ def _what(arguments: list[object], wrong: list[int]) -> str:
 
 MOST_FLOWS = 1000
 RETAIN = ("retain", "delete")
+"""Values of jobRetainPolicy: the Jobs are kept, or deleted once all of them are completed."""
 _FLOW_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
 """Phase in its status (flow.volcano.sh/v1alpha1 Phase) → phase of the job."""
 

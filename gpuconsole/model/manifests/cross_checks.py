@@ -124,6 +124,7 @@ Document = Mapping[str, Any]
 BUILT_IN: Mapping[str, Document] = {
     name: {"metadata": {"name": name}, "status": {"state": "Open"}} for name in ("default", "root")
 }
+"""Queues that Volcano creates itself."""
 
 
 def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:

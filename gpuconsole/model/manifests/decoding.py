@@ -265,6 +265,7 @@ def label(document: Mapping[str, Any], kind: str) -> str:
 
 
 Members = list[tuple[Job, LoadedObject]]
+"""Pods of one pod group, with their documents."""
 
 
 def fold_groups(entries: Sequence[LoadedObject]) -> list[LoadedObject]:

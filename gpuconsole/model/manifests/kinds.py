@@ -94,6 +94,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("karpenter.sh", "NodePool"): karpenter.node_pool,
     ("policy", "PodDisruptionBudget"): core.pod_disruption_budget,
 }
+"""(group, kind) → decoder."""
 
 VERSIONS: Mapping[str, tuple[str, ...]] = {
     "": ("v1",),

@@ -65,6 +65,7 @@ def _quota(item: Reader) -> tuple[str, Quota]:
 NO_SELECTOR = "no-namespace-selector"
 """Code of the finding that a ClusterQueue without namespaceSelector admits no workloads."""
 OLD_SPELLINGS = {"Borrow": Fungibility.MAY_STOP_SEARCH, "Preempt": Fungibility.MAY_STOP_SEARCH}
+"""Values of flavorFungibility in v1beta1."""
 
 
 def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:

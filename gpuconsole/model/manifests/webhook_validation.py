@@ -24,6 +24,7 @@ from gpuconsole.model.objects import Object
 _V1BETA1 = "kueue.x-k8s.io/v1beta1"
 Spec = dict[str, Any]
 Moved = dict[Path, Path]
+"""New path → old path."""
 _CLASS_SOURCES = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
     "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),

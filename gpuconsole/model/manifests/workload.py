@@ -46,7 +46,9 @@ _CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "
 _SOURCES = {f"{group}/{kind.lower()}": kind for group, kind in _CLASSES}
 """priorityClassSource of v1beta1 → kind of the class."""
 STATES = ("Pending", "Ready", "Retry", "Rejected")
+"""States of an admission check."""
 DELAYED = ("Pending", "Ready")
+"""Values of delayedTopologyRequest."""
 
 
 def workload(reader: Reader, now: Time) -> Workload:
@@ -311,6 +313,7 @@ def stored_template(reader: Reader, now: Time) -> StoredTemplate:
 
 
 MOST_GROUPS = 8
+"""Most entries in a list of pod groups or templates."""
 _DEEPEST = 4
 """Most levels of templates (Kubernetes 1.37: a hierarchy is at most four deep)."""
 _POLICIES = ("basic", "gang")

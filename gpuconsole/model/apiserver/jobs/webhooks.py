@@ -46,6 +46,7 @@ DEFAULT_QUEUE = "default"
 """LocalQueue of jobs without a queue name, if their namespace has a LocalQueue of this name."""
 MANAGED = "kueue.x-k8s.io/managed"
 PARENT = "kueue.x-k8s.io/pod-suspending-parent"
+"""Annotation of a pod template: the integration that suspends its pods."""
 SERVING = "kueue.x-k8s.io/pod-group-serving"
 OFFSET = "kueue.x-k8s.io/pod-index-offset"
 ELASTIC_GATE = {"name": ELASTIC}
@@ -199,6 +200,7 @@ def _with_gate(document: Document, template: tuple[str, ...]) -> Document:
 
 
 MOST_GROUPS = 1_000_000
+"""Most groups of a LeaderWorkerSet."""
 _REPLICAS: Path = ("spec", "replicas")
 _SHAPE = (
     *("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints"),
@@ -338,7 +340,9 @@ def _same(path: Path, new: Any, old: Any, *keys: str) -> Iterator[FieldError]:
 
 
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+"""Annotation of a Job for partial admission: the fewest pods with which it may start."""
 SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
+"""Annotation of a Job: its completions follow its parallelism."""
 _NOTES: Path = ("metadata", "annotations")
 _MINIMUM: Path = (*_NOTES, MapKey(MIN_PARALLELISM))
 _SYNC: Path = (*_NOTES, MapKey(SYNC_COMPLETIONS))

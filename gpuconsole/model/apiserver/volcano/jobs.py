@@ -109,10 +109,12 @@ EVENTS = (
     *("*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted", "TaskFailed"),
     "JobUpdated",
 )
+"""Events that a lifecycle policy may name."""
 ACTIONS = (
     *("AbortJob", "RestartJob", "RestartTask", "RestartPod", "RestartPartition", "TerminateJob", "CompleteJob"),
     "ResumeJob",
 )
+"""Actions that a lifecycle policy may name."""
 _REMEDIES = {
     "bad-value": f"it takes {', '.join(EVENTS)}",
     "bad-verb": f"it takes {', '.join(ACTIONS)}",

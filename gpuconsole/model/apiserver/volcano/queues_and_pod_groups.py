@@ -171,10 +171,12 @@ def names_both(place: Any) -> bool:
 
 HIERARCHY = "volcano.sh/hierarchy"
 WEIGHTS = "volcano.sh/hierarchy-weights"
+"""Annotations of a Queue for hierarchical DRF: its path, and the weight of each part."""
 STATES = ("Open", "Closed")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)|nan", re.IGNORECASE)
 _ORDER = "guarantee <= deserved <= capability"
 Queues = Mapping[str, Document]
+"""All Queues by name."""
 
 
 def check_queue(queue: Document, queues: Queues) -> Iterator[Objection]:
