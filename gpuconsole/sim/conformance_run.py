@@ -137,7 +137,7 @@ class News:
 
 
 class ConformanceCluster:
-    """The objects of a timed scenario, with the scheduler and the controllers. Mutates."""
+    """The objects of a scenario with `seconds`, with Kueue's scheduler and controllers. Mutates."""
 
     def __init__(self, config: KueueConfig, now: Time) -> None:
         self.now = now
@@ -450,7 +450,7 @@ _KINDS = {cls.__name__: cls for cls in TABLES}
 
 
 class TimedConformanceRun:
-    """A timed scenario that is being run. Mutates."""
+    """A scenario with `seconds` that is being run, second by second. Mutates."""
 
     def __init__(self, scenario: Document) -> None:
         """Raises ValueError, TypeError or KeyError if the scenario is invalid."""
@@ -670,7 +670,7 @@ def run(scenario: Document) -> dict[str, Any]:
 
 
 class ConformanceRun:
-    """A scenario that is being run. Mutates."""
+    """A scenario without `seconds` that is being run, cycle by cycle. Mutates."""
 
     def __init__(self, scenario: Document) -> None:
         self._scenario = scenario
@@ -691,7 +691,7 @@ class ConformanceRun:
     def cycles(
         self, before: Callable[[AdmissionSimulator], object] = lambda rehearsal: None
     ) -> Iterator[dict[str, Any]]:
-        """All cycles of all steps; `before` is called before each of them."""
+        """Run all cycles of all steps; `before` is called before each of them."""
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._begin(step)
             for _ in range(int(step.get("maxCycles", 0))):

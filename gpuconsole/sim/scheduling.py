@@ -46,7 +46,10 @@ from gpuconsole.sim.world import World, running_group_key
 
 
 def sample_usage(world: World) -> None:
-    """Take the samples that are due. Inadmissible workloads are not requeued; only the order of the others changes."""
+    """Take the samples of LocalQueue usage that are due.
+
+    Inadmissible workloads are not requeued; only the order of the others changes.
+    """
     world.sample_at = None
     if world.session is not None:
         world.session.sample(world.now)

@@ -218,7 +218,7 @@ def starting(world: World) -> Iterable[ProvisionedInstance]:
 
 
 def scale_up(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bool:
-    """Scale up one group for unschedulable pods; True if one grows."""
+    """Scale up one group for unschedulable pods; True if one grows. Otherwise an event of each pod says why not."""
     old = [
         pod
         for pod in view.waiting
@@ -412,12 +412,12 @@ def fill(world: World, policy: AutoscalerPolicy) -> None:
 
 
 def gather(world: World, policy: AutoscalerPolicy) -> None:
-    """Schedule a scan at the next tick after a change."""
+    """Schedule a scan at the next multiple of the scan interval, after a change."""
     _scan_at(world, _next_tick(world.now, policy.scan_interval))
 
 
 def scan(world: World, policy: AutoscalerPolicy) -> None:
-    """Run one loop of the autoscaler."""
+    """Run the scan of the Cluster Autoscaler that is due now, if any, and schedule the next one."""
     fleet = world.fleet
     if fleet.look is None or world.now < fleet.look:
         return

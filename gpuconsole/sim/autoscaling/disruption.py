@@ -34,7 +34,7 @@ from gpuconsole.sim.world import World
 
 
 class AutoscalerView:
-    """The view of one scan. Immutable."""
+    """The cluster as an autoscaler sees it in one scan. Immutable."""
 
     def __init__(self, world: World, catalogue: InstanceTypeCatalogue) -> None:
         state = world.state
@@ -166,7 +166,7 @@ class Move(Struct, frozen=True):
 def candidate(
     view: AutoscalerView, pool: NodePool, instance: ProvisionedInstance, pods: Iterable[Pod]
 ) -> DisruptionCandidate:
-    """The candidate for a machine."""
+    """The machine's node as a disruption candidate, with those of `pods` that have not ended and do not terminate."""
     moving = tuple(pod for pod in pods if not pod.done and not pod.deleted)
     price = view.catalogue.price(view.nodes[instance.name].labels)
     disruption = 1.0 + sum(max(0.0, eviction_cost(pod)) for pod in moving)

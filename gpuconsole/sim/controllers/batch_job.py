@@ -57,12 +57,12 @@ def pieces(rules: BatchRules, limit: int) -> int:
 
 
 def finished(job: Job, total: int) -> int:
-    """The number of pieces that are complete or failed."""
+    """The number of the job's pieces that are complete or failed."""
     return count_numbers(over(job), total)
 
 
 def over(job: Job) -> tuple[str, str]:
-    """The pieces that are complete or failed, in the form of the job's status."""
+    """The job's completed and failed pieces, as index ranges in the form of its status (`1,3-5`)."""
     return job.batch.completed, job.batch.failed
 
 
@@ -78,7 +78,7 @@ def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
 
 
 def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
-    """The pieces that get a pod now, lowest first, limited by parallelism."""
+    """The pieces that get a pod now, lowest first; `active` pieces have one, and `limit` is the parallelism."""
     total = pieces(rules, limit)
     if rules.completions is None and job.batch.completed:
         return []
@@ -93,7 +93,7 @@ def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]
 
 
 def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
-    """The end of the job, if it is finished; depends on how many of its pods still exist."""
+    """How the job ends, if it is finished; `active` is the number of its pods that have not ended."""
     total, status = pieces(rules, limit), job.batch
     met = next((n for n, rule in enumerate(rules.success_rules) if _is_met(rule, status.completed, total)), None)
     if met is not None:

@@ -24,7 +24,7 @@ BY_TEMPLATE, BY_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJ
 
 
 def ready_flow_jobs(world: World, flow: Job, rules: FlowRules, children: Sequence[Job]) -> Iterator[Job]:
-    """Jobs that do not exist yet, whose template exists and whose dependencies are complete."""
+    """Jobs of a JobFlow that do not exist yet, whose template exists and whose dependencies are complete."""
     phases = {child.name: child.phase for child in children}
     for one in rules.flows:
         needs = (phases.get(f"{flow.name}-{target}") for target in one.targets)
@@ -56,7 +56,7 @@ def _job(world: World, flow: Job, template: Job, rules: TemplateRules) -> Job:
 
 
 def flow_with_phase(flow: Job, rules: FlowRules, children: Sequence[Job], now: Time) -> Job:
-    """The flow with its phase: succeeded if all of its Jobs have, failed if one has, running once one runs."""
+    """The JobFlow with its phase: succeeded if all of its Jobs have, failed if one has, running once one runs."""
     phases = [child.phase for child in children]
     if JobPhase.FAILED in phases:
         return replace(flow, phase=JobPhase.FAILED, finished=now)

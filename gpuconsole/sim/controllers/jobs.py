@@ -136,7 +136,7 @@ def arm_cron(world: World, job: Job) -> None:
 
 
 def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
-    """The latest scheduled time that has passed without a Job; None if there is none."""
+    """The latest scheduled time of a CronJob that has passed without a Job; None if there is none."""
     since = job.created if rules.last is None else rules.last
     if rules.starting_deadline is not None:
         since = max(since, now - rules.starting_deadline - 1)
@@ -150,7 +150,7 @@ def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
 
 
 def skips_missed_runs(rules: CronRules) -> bool:
-    """True if runs that are due while an earlier one is active are skipped, not started after it."""
+    """True if runs that are due while an earlier one is active are skipped, not started after it (Spark operator)."""
     return rules.makes == _SPARK
 
 
@@ -160,7 +160,7 @@ def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
 
 
 def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
-    """The Job of one scheduled time."""
+    """The Job of a CronJob for one scheduled time."""
     return Job(
         kind=rules.makes,
         namespace=parent.namespace,
@@ -184,7 +184,7 @@ def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now
 
 
 def surplus_runs(rules: CronRules, children: Sequence[Job]) -> list[Job]:
-    """Finished Jobs beyond the history limit, the oldest first."""
+    """Finished Jobs of a CronJob beyond its history limits, of each phase the oldest first."""
     gone = []
     for phase, kept in ((JobPhase.SUCCEEDED, rules.keep_succeeded), (JobPhase.FAILED, rules.keep_failed)):
         ended = sorted((job for job in children if job.phase is phase), key=lambda job: (job.started, job.key))
@@ -193,12 +193,12 @@ def surplus_runs(rules: CronRules, children: Sequence[Job]) -> list[Job]:
 
 
 def is_run_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
-    """True if an active Job forbids the next one (concurrencyPolicy Forbid)."""
+    """True if an active Job of a CronJob forbids the next one (concurrencyPolicy Forbid)."""
     return rules.concurrency is Concurrency.FORBID and bool(active)
 
 
 def replaced_runs(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
-    """Active Jobs that the next one replaces (concurrencyPolicy Replace)."""
+    """Active Jobs of a CronJob that the next one replaces (concurrencyPolicy Replace)."""
     return active if rules.concurrency is Concurrency.REPLACE else ()
 
 
@@ -290,7 +290,7 @@ def _create_parent(world: World, job: Job) -> None:
 def stand_for(world: World, job: Job, since: Time = 0) -> None:
     """Create the Workload of a job (Kueue jobframework), with creation time `since` (0: now).
 
-    A service without pods needs none yet. If a ResourceQuota refuses it, it is tried again later.
+    A service without replicas needs none yet. If a ResourceQuota refuses it, it is tried again later.
     """
     if job.solo and job.endless and not any(part.count for part in job.pod_sets):
         return

@@ -42,7 +42,7 @@ from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 
 def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
-    """Reconcile the job of a running group."""
+    """Reconcile a job whose pods work independently: create pods, update its status, finish it."""
     present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
@@ -58,7 +58,7 @@ def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | 
 
 
 def parallelism_limit(job: Job, workload: Workload | None) -> int:
-    """The most pods that may run at once: those admitted, else the job's parallelism."""
+    """The most pods of a job that may run at once: those admitted, else its parallelism."""
     if workload is not None and workload.admission is not None:
         return sum(part.count for part in workload.admission.pod_sets)
     return sum(part.count for part in job.pod_sets)

@@ -68,7 +68,7 @@ def volcano_queue(world: World, name: str) -> VolcanoQueue | None:
 
 
 def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
-    """Close or open a queue by a Command of bus.volcano.sh. Its jobs are not affected."""
+    """Close or open a Volcano queue by a Command of bus.volcano.sh. Its jobs are not affected."""
     action = JobAction.OPEN_QUEUE if policy is StopPolicy.NONE else JobAction.CLOSE_QUEUE
     known = _known(world)
     problem = queue_refusal(queue, action, known)
@@ -79,14 +79,14 @@ def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
 
 
 def close_if_empty(world: World, name: str) -> None:
-    """Close a closing queue once it is empty."""
+    """Close a closing Volcano queue once it has no PodGroup."""
     queue = volcano_queue(world, name)
     if queue is not None and queue.state == CLOSING:
         _carry_out(world, name, JobAction.SYNC_QUEUE)
 
 
 def new_job_refusal(world: World, job: Job) -> Refusal:
-    """Why a known queue rejects a new job; empty if it does not."""
+    """Why its queue rejects a new Volcano Job; empty if it does not, or if the queue does not exist."""
     if volcano_queue(world, spec_of(job).queue or DEFAULT_QUEUE) is None:
         return DONE
     documents = {
@@ -108,12 +108,12 @@ def _known(world: World) -> dict[str, VolcanoQueue]:
 
 
 def group_key(job: Job) -> str:
-    """The key of a job's PodGroup."""
+    """The key of a Volcano Job's PodGroup."""
     return f"{job.namespace}/{group_name(job)}"
 
 
 def ensure_group(world: World, job: Job) -> PodGroup:
-    """Create or update the PodGroup of a job. Without Volcano's scheduler it starts as Inqueue."""
+    """Create or update the PodGroup of a Volcano Job. Without Volcano's scheduler it starts as Inqueue."""
     classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
     found: PodGroup | None = world.state.get(PodGroup, group_key(job))
     if found is not None:
@@ -128,7 +128,7 @@ def ensure_group(world: World, job: Job) -> PodGroup:
 
 
 def group_owner(world: World, key: str) -> str:
-    """The key of the PodGroup's job; empty without one. Its name begins with the job's."""
+    """The key of the Volcano Job that a PodGroup belongs to, by the PodGroup's name; empty without one."""
     namespace, _, name = key.partition("/")
     parts = name.split("-")
     for length in range(len(parts) - 1, 0, -1):
@@ -139,7 +139,7 @@ def group_owner(world: World, key: str) -> str:
 
 
 def drop_group(world: World, job: Job) -> None:
-    """Delete the PodGroup; the next one has to be enqueued again."""
+    """Delete the PodGroup of a Volcano Job; the next one has to be enqueued again."""
     if world.state.get(PodGroup, group_key(job)) is not None:
         world.drop(PodGroup, group_key(job))
         close_if_empty(world, spec_of(job).queue or DEFAULT_QUEUE)
@@ -153,7 +153,7 @@ _SUFFIX = 12
 
 
 def ensure_claims(world: World, job: Job) -> Job:
-    """The job, with the claims that it owns created.
+    """The Volcano Job, with the PersistentVolumeClaims that it owns created.
 
     Raises:
         VolumeClaimMissing: a claim that it names does not exist.
@@ -177,7 +177,7 @@ def ensure_claims(world: World, job: Job) -> Job:
 
 
 def tidy_claims(world: World) -> list[JobRequest]:
-    """Delete claims with their jobs; reconcile jobs whose missing claim exists now."""
+    """Delete claims whose Volcano Job is deleted; returns requests for jobs whose missing claims exist now."""
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.job and world.job(claim.job) is None:
             world.drop(PersistentVolumeClaim, claim.key)
@@ -195,13 +195,13 @@ def _waits(world: World, job: Job) -> bool:
 
 
 def pods_of_job(world: World, job: Job) -> list[Pod]:
-    """The pods of a job, including terminating and finished ones."""
+    """The pods of a Volcano Job, including terminating and finished ones."""
     group = world.groups.get(job.key)
     return [pod for key in (group.pods if group else ()) if (pod := world.pod(key)) is not None]
 
 
 def enlist_pods(world: World, job: Job, made: Sequence[Pod]) -> bool:
-    """Create these pods of a job, with the additions of its plugins; False if the API server refuses some."""
+    """Create these pods of a Volcano Job, with the additions of its plugins; False if the API server refuses some."""
     group = world.groups.get(job.key) or RunningGroup(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
     # A recreated pod has the name of the previous one, which the group may still list.
@@ -222,7 +222,7 @@ def _finished(world: World, job: Job, pod: Pod) -> Pod:
 
 
 def recount_pods(world: World, job: Job, group: RunningGroup) -> RunningGroup:
-    """Count a job's pods again; ended ones count as missing."""
+    """Count the pods of a Volcano Job again; ended ones count as missing."""
     pods = pods_of_job(world, job)
     counted = replace(
         group,
@@ -243,7 +243,7 @@ _BY_ITSELF = "Error"
 
 
 def request_about(world: World, change: VolcanoChange) -> JobRequest | None:
-    """The request caused by a change; None if it does not affect a job."""
+    """The request caused by a change of a pod or PodGroup; None if it does not affect a Volcano Job."""
     obj = change.new or change.old
     if isinstance(obj, PodGroup):
         return _about_group(world, change.old, change.new)
@@ -283,7 +283,7 @@ _ENDINGS = {
 
 
 def reach_phase(world: World, job: Job) -> None:
-    """Handle a job's new phase."""
+    """Carry out the effects of a Volcano Job's new phase: history, the simulated job's status, cleanup."""
     phase = job.volcano_status.phase
     ending = _ENDINGS.get(phase)
     if ending is not None:
@@ -362,7 +362,7 @@ _EVICTING_ACTIONS = (
 
 
 def ask(world: World, request: JobRequest | None) -> None:
-    """Add a request to the controller's queue."""
+    """Add a request, if any, to the queue of Volcano's job controller."""
     if request is not None:
         world.requests.append(request)
 
@@ -376,7 +376,7 @@ def proceed(world: World) -> None:
 
 
 def start(world: World, job: Job) -> None:
-    """Reconcile a new job."""
+    """Reconcile a new Volcano Job."""
     ask(world, request_of_job(job))
 
 

@@ -42,7 +42,7 @@ REACH: Mapping[str, str] = {
 
 
 def provide_volumes(world: World) -> None:
-    """Create the claims of pods, delete those of deleted pods, and bind those with immediate binding."""
+    """Create PersistentVolumeClaims of pods, delete those of deleted pods, and bind those with immediate binding."""
     world.unprovided = False
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.pod and world.pod(claim.pod) is None:
@@ -61,7 +61,7 @@ def provide_volumes(world: World) -> None:
 
 
 def bind_volume_claims(world: World, decision: Bind) -> None:
-    """Bind the claims of a scheduled pod to the volumes that the scheduler chose, or to new ones for its node."""
+    """Bind the PersistentVolumeClaims of a pod to the volumes that the scheduler chose, or to new ones for its node."""
     node = world.node(decision.node)
     for key, name in decision.volumes:
         claim = world.state.get(PersistentVolumeClaim, key)
@@ -185,7 +185,7 @@ def _classes(world: World) -> dict[str, StorageClass]:
 
 
 def provide_resource_claims(world: World) -> None:
-    """Create the claims of pods, delete those of ended or deleted pods, and deallocate claims that no pod uses."""
+    """Create ResourceClaims of pods, delete those of ended or deleted pods, and deallocate those that no pod uses."""
     world.unclaimed = False
     for claim in list(world.state.table("resource_claims").all()):
         if claim.pod and _is_over(world.pod(claim.pod)):
@@ -203,7 +203,7 @@ def _is_over(owner: Pod | None) -> bool:
 
 
 def bind_resource_claims(world: World, decision: Bind) -> None:
-    """Record the allocation of a bound pod's claims, and reserve them for it."""
+    """Record the allocation of a bound pod's ResourceClaims, and reserve them for it."""
     pod = world.pod(decision.pod)
     if pod is None or not pod.template.resource_claims:
         return

@@ -28,13 +28,13 @@ _OTHERS = (
 
 
 def job_named(world: World, key: str) -> Job | None:
-    """The unfinished job with this `namespace/name` or full key."""
+    """The unfinished job that can be suspended with this `namespace/name` or full key."""
     found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_OTHERS))))
     return next((job for job in found if job is not None and not job.ended), None)
 
 
 def set_job_active(world: World, job: Job, active: bool) -> Refusal:
-    """Suspend a job, which deletes its pods, or resume it."""
+    """Suspend a job without a Workload (spec.suspend), which deletes its pods, or resume it."""
     if job.kind not in (*_KINDS, *_OTHERS):
         return f"a {job.kind} cannot be suspended; scale it to 0"
     if jobs.managed(world, job):
@@ -85,7 +85,7 @@ def volcano_job_named(world: World, key: str) -> Job | None:
 
 
 def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
-    """Scale the tasks of a job, as far as Volcano's webhook allows."""
+    """Scale the tasks of a Volcano Job from `before` to `job`, as far as Volcano's webhook allows."""
     for task in tasks_of(job):
         if task.least > task.replicas:
             return f"'minAvailable' must be <= 'replicas' in task: {task.name}"
@@ -97,7 +97,7 @@ def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
 
 
 def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
-    """Abort a job, or resume an aborted one (a Command of bus.volcano.sh)."""
+    """Abort a Volcano Job, or resume an aborted one (a Command of bus.volcano.sh)."""
     stopped = job.volcano_status.phase in _STOPPED
     if active is not stopped:
         return NoChange(f"job {job.key} is {'active' if active else 'stopped'} already")
