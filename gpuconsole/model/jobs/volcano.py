@@ -219,8 +219,9 @@ def job_phase(phase: VolcanoPhase) -> JobPhase:
 
 
 def volcano_job(reader: Reader, now: Time) -> Job:
-    """Read a Volcano Job: a gang of minAvailable pods (default: those of all tasks), in a queue of Volcano, not
-    Kueue.
+    """Read a Volcano Job: a gang of minAvailable pods, in a queue of Volcano, not Kueue.
+
+    By default minAvailable is the sum of that of its tasks.
     """
     tasks, volcano = job_parts(reader)
     status = volcano_status(reader.mapping("status"))
