@@ -1,4 +1,4 @@
-"""Finds the bundled themes, fixtures and the glossary, in the wheel or at the top of the checkout."""
+"""Finds the bundled themes, fixtures and docs, in the installed wheel or at the top of the checkout."""
 
 from pathlib import Path
 

@@ -76,7 +76,7 @@ class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings."""
+    """All settings of the console."""
 
     theme: str = ""
     """Name of a theme; empty = the dark one, or none with NO_COLOR."""
@@ -87,6 +87,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: Literal["debug", "info", "warning"] = "info"
     """Level of the log; `debug` adds the fair sharing comparison of each preemption candidate."""
     read_only: bool = False
+    """Refuse all changes of the cluster."""
     no_audit: bool = False
     """Allow changes of a live cluster while the audit of changes (in the history) cannot be written."""
     worker: bool = True

@@ -16,7 +16,7 @@ ConsoleError                exit status 2: there is no answer
 
 
 class ConsoleError(Exception):
-    """An error that the user can resolve. `status` is the exit status of the process."""
+    """An error that the user can resolve. `status` is the exit status of a command that it ends."""
 
     status = 2
 

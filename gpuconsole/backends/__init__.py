@@ -1,1 +1,1 @@
-"""Backends: sources of cluster events and targets of commands (simulated, recorded, live)."""
+"""Backends: sources of cluster events and targets of commands, simulated or live."""

@@ -1,8 +1,8 @@
 """Protocols of a backend, the interface that delivers a cluster's events and accepts commands.
 
 A backend is polled: `poll` returns events and is called by one thread only. All other methods are thread-safe. A
-backend with virtual time (a simulation) is also `Clocked`; one that can run what-ifs is `Forkable`; for
-a real cluster it is a `LiveBackend`.
+backend with virtual time (a simulation) is also `Clocked`, one that can run what-ifs is `Forkable`, and that of a real
+cluster is a `LiveBackend`. `Partial` backends may cover only a part of a cluster (RBAC).
 """
 
 from collections.abc import Iterable
@@ -175,9 +175,7 @@ class Partial(Protocol):
 
 
 class Follower(Protocol):
-    """Keeps a replica of a simulation up to date with the commands that it carried out. Called by the polling
-    thread.
-    """
+    """Keeps a replica of a simulation up to date with its commands. Called by the polling thread."""
 
     def carried(self, at: Time, command: Command) -> None:
         """Report a command that was carried out at virtual time `at`."""

@@ -16,6 +16,7 @@ from gpuconsole.model.text import clean
 
 AUDIT = logging.getLogger("gpuconsole.audit")
 MAX_LINE = 2_000
+"""Maximum characters of a command in the audit log."""
 READ_ONLY = "This console is read-only; restart it without --read-only to make changes"
 
 

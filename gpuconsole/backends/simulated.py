@@ -1,40 +1,28 @@
-"""Backends with virtual time: the embedded simulator, and recordings.
+"""Backend for the embedded simulator: a poll advances virtual time by `elapsed` × speed, within a budget of work.
 
-Backend for the embedded simulator: a poll advances virtual time by `elapsed` × speed, within a budget of work.
-
-Clock of a backend with virtual time: speed, pause, steps, and the speed that was reached.
-
-Telemetry of a simulated cluster as events: a few nodes per poll, in turn.
+`SimulationClock` has the speed, pauses and steps; `TelemetrySampler` adds simulated GPU telemetry, a few nodes per
+poll.
 """
 
 import threading
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING
-
-from gpuconsole.backends.base import clip_speed
-from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import Applied, Deleted, Event
-from gpuconsole.model.objects import TABLES
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.sim.telemetry import PERIOD, measure
-
-if TYPE_CHECKING:
-    from gpuconsole.sim.engine import Simulation
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from queue import Empty, SimpleQueue
 
 import msgspec
 
-from gpuconsole.backends.base import Follower
+from gpuconsole.backends.base import Follower, clip_speed
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import HistoryEvent
-from gpuconsole.model.snapshot import Visibility
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.snapshot import Snapshot, Visibility
+from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.telemetry import PERIOD, measure
 
 WINDOW = 40
 """Polls over which the reached speed is averaged: about two seconds."""
@@ -121,7 +109,7 @@ class TelemetrySampler:
         self._before: set[str] = set()
         self._foreign = False
 
-    def take(self, simulation: "Simulation") -> list[Event]:
+    def take(self, simulation: Simulation) -> list[Event]:
         """Return the telemetry of the next few nodes."""
         self._polls += 1
         now = simulation.now
@@ -151,7 +139,7 @@ split.
 
 
 class SimulatedBackend(SimulationClock):
-    """Runs a simulation as a backend. Owns it; other code gets forks or events.
+    """Runs a simulation as a backend. Mutable. It owns the simulation; other code gets forks or events.
 
     The result depends only on the virtual times of the commands, not on how polls divide the time.
     """
@@ -166,7 +154,7 @@ class SimulatedBackend(SimulationClock):
         measure: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`measure` adds simulated GPU telemetry to the events."""
+        """`measure` adds simulated GPU telemetry to the events; `follower` keeps a replica of the simulation."""
         super().__init__(speed, paused)
         self._simulation = simulation
         self._follower = follower

@@ -1,8 +1,7 @@
-"""Analyses in forks of the cluster, in the worker process or in this one, and the record of their estimates.
+"""Analyses in forks of the cluster, such as what-ifs and estimated starts, in the worker process or in this one.
 
-Analyses in forks of the cluster, such as what-ifs and forecasts, in the worker process or in this one.
-
-Recorded estimates of starts, and their comparison with actual starts, for calibration.
+`AnalysisService` has a method for each analysis. `EstimateService` records estimated starts, and compares them with
+actual starts, which calibrates later estimates.
 """
 
 import logging
@@ -40,8 +39,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.recorder import estimates as recorded_estimates
 from gpuconsole.workers.client import ObservedCluster, Worker
 
 LOG = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ class EstimateService:
         if self._recorder is None or not self._source:
             return []
         try:
-            return history.estimates(self._recorder, self._source)
+            return recorded_estimates(self._recorder, self._source)
         except (HistoryError, sqlite3.Error):
             LOG.exception("Earlier estimates cannot be read")
             return []
@@ -127,7 +126,7 @@ class AnalysisService:
 
     @property
     def foretells(self) -> bool:
-        """True if a worker process can compute forecasts: this process must stay responsive."""
+        """True if a worker process can compute estimated starts and risks: this process must stay responsive."""
         return self.worker is not None and isinstance(self._backend, Forkable)
 
     def expect(self) -> None:
@@ -274,7 +273,7 @@ class AnalysisService:
             yield from begun[1]
 
     def _from_worker(self, ask: Callable[[Worker, ObservedCluster | None], Answer]) -> Answer | None:
-        """The worker's results; None without a worker or an answer."""
+        """The worker's answer; None without a worker, or if it failed. Raises WorkerError after `close`."""
         if self.worker is None or self.worker.lost:
             return None
         try:

@@ -1,35 +1,23 @@
-"""The console's facade: everything that the screens use. Analyses in forks are in `answers`.
+"""The console's facade: everything that the screens use. Analyses in forks of the cluster are in `Console.answers`.
 
-The polling loop: on a timer, polls the backend, applies the events and publishes a Snapshot.
+`Loop` polls the backend on a timer, applies the events and publishes a Snapshot. A tick takes at most about 20 ms, and
+the timer leaves at least as much between two, so that the screens stay responsive and the process uses about half a
+core. The results of a simulation depend on virtual time only, not on when ticks come.
 
-A tick takes at most about 20 ms, and the timer leaves at least as much between two, so that the screens stay
-responsive and the process uses about half a core. The results of a simulation depend on virtual time
-only, not on when ticks come.
-
-GPU utilization trends, continued from the stored samples of earlier sessions.
+`Measurements` keeps GPU utilization trends, which continue the stored samples of earlier sessions.
 """
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-from gpuconsole.backends.base import Backend, Clocked, LiveBackend, Partial
-from gpuconsole.model.events import Event, HistoryEvent
-from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.state import ClusterState
-from gpuconsole.model.text import clean
-
-if TYPE_CHECKING:
-    from apscheduler.schedulers.background import BackgroundScheduler
 import sqlite3
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import ClusterHealth
+from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, LiveBackend, Partial
 from gpuconsole.backends.guard import AuditEntry, Guard
 from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
 from gpuconsole.errors import HistoryError, NotSupportedError
@@ -37,27 +25,30 @@ from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem, sharing
 from gpuconsole.insight.health.telemetry import Trends, UtilizationSample
-from gpuconsole.insight.index import queues as positions
-from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
+from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions, pending
 from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.preemption.history import Losses, lost_by
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.documents.metadata import GeneratedNames
-from gpuconsole.model.events import Pending
+from gpuconsole.model.events import Event, HistoryEvent, Pending
 from gpuconsole.model.manifests import LoadedManifests, load_text
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.snapshot import KEPT
+from gpuconsole.model.snapshot import EMPTY, KEPT, Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.text import clean
 from gpuconsole.services.analysis import AnalysisService, EstimateService
 from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.store import recorder as gpus
 from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import history_errors, open_for_reading
 from gpuconsole.workers.client import Worker
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 0.04
@@ -92,6 +83,7 @@ class Loop:
         self.renewed: float | None = None
         """When the data were last renewed, by `clock`; None before the first tick."""
         self.stalled = ""
+        """The error of the last tick; empty without one."""
 
     def tick(self, elapsed: float) -> None:
         """Let `elapsed` wall-clock seconds pass. Never raises: errors are logged and set in `stalled`."""
@@ -176,7 +168,7 @@ class Measurements:
         try:
             path = self._recorder.path
             with history_errors(path), closing(open_for_reading(path)) as db:
-                return gpus.kept(db, self._source, nodes, self._now - HOUR)
+                return history.kept(db, self._source, nodes, self._now - HOUR)
         except (HistoryError, sqlite3.Error):
             LOG.exception("Earlier GPU metrics cannot be read")
             return ()
@@ -184,6 +176,7 @@ class Measurements:
 
 UNKNOWN = ConsoleStatus()
 USUAL = Prices()
+"""The usual prices of GPUs."""
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
 NO_FORECAST = Forecast()
 NO_DIFFERENCES = ForecastDifferences()
@@ -357,7 +350,7 @@ class Console:
         self._clockwork().set_speed(speed)
 
     def preemptions(self, limit: int = 500) -> tuple[HistoryEvent, ...]:
-        """The newest `limit` preemptions and their outcomes, oldest line first, for `insight.preemptions.rows`.
+        """The newest `limit` preemptions and their outcomes, oldest first, for `insight.preemption.history.rows`.
 
         Without a stored history, only recent ones. Raises HistoryError.
         """
@@ -402,7 +395,7 @@ class Console:
         self, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None
     ) -> list[Pending]:
         """Pending workloads of a ClusterQueue (or of one of its LocalQueues), in the order in which they are tried."""
-        return positions.pending(self.snapshot, cluster_queue, local_queue=local_queue, offset=offset, limit=limit)
+        return pending(self.snapshot, cluster_queue, local_queue=local_queue, offset=offset, limit=limit)
 
     @property
     def foresees(self) -> bool:
@@ -426,7 +419,7 @@ class Console:
         return self._live.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
-        """Kueue's own metrics of a queue, on a live cluster with Prometheus. Blocks; call it in a thread."""
+        """Kueue's own metrics of a queue, on a live cluster with a source of them. Blocks; call it in a thread."""
         if self._live is None:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)

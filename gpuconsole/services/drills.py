@@ -1,4 +1,4 @@
-"""Reads drill files, bundled or other ones."""
+"""Reads drills: scenarios with steps, bundled or from other files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +26,7 @@ class DrillFile(Struct, frozen=True):
     name: str
     description: str
     steps: int
+    """Number of steps."""
     path: str
 
 

@@ -1,4 +1,4 @@
-"""Forecasts of a live cluster: when to compute them, and the record of differences from Kueue's decisions."""
+"""Forecasts of Kueue's next decisions on a live cluster: when to compute them, and the record of differences."""
 
 import logging
 import threading
@@ -15,8 +15,7 @@ from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDiffer
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction
 from gpuconsole.insight.health.engines import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.snapshot import Visibility as Known
+from gpuconsole.model.snapshot import EMPTY, Snapshot, Visibility
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.client import UNDECIDED, ObservedCluster, Worker
 
@@ -113,7 +112,7 @@ class ForecastService:
         self._take(said)
         return True
 
-    def _answer(self, known: Known) -> tuple[Forecast, ForecastDifferences]:
+    def _answer(self, known: Visibility) -> tuple[Forecast, ForecastDifferences]:
         snapshot, policy = self._live.snapshot(), self._live.policy
         assumed, missing = known.warnings, known.decisive_gaps
         if self._worker is not None and not self._worker.lost:

@@ -1,4 +1,4 @@
-"""Status of the console for the header: mode, source, engine, speed, age, problems."""
+"""Status of the console for the header: mode, source, engines, speed, age, problems."""
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
@@ -19,6 +19,7 @@ class ConsoleMode(StrEnum):
 
     SIM = "SIM"
     REPLAY = "REPLAY"
+    """A recording; only tests have one."""
     LIVE = "LIVE"
 
 

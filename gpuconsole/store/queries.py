@@ -1,7 +1,7 @@
 """Queries of the history: one function each, plain SQL, structs as results.
 
-They raise HistoryError for an invalid line, and sqlite3.Error for an unreadable file. Lines have their number in the
-session, by which they can be merged with lines that are not stored yet.
+They raise HistoryError for an invalid line, and sqlite3.Error for an unreadable file. A line is a history event; it has
+its number in the session, by which it can be merged with lines that are not stored yet (`recorder` does that).
 """
 
 import sqlite3
@@ -88,7 +88,10 @@ def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
 
 
 def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
-    """Lost work of a session in its lines before this number; a preemption only repeats an eviction."""
+    """Lost work of a session in its lines before the number `before`, by (queue, workload).
+
+    Evictions count; a preemption only repeats the loss of its eviction.
+    """
     rows = db.execute(_LOSSES, {"session": session, "before": before})
     return {
         (clean(queue), clean(owner)): LostWork(float(hours), float(cost), times, unknown, unpriced)
@@ -110,7 +113,7 @@ select min(:bins - 1, (time - :start) * :bins / :hour) as bin, sum(what = 'admit
 
 
 def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> LastHour:
-    """Totals of the hour before `now` in the session's lines before this number."""
+    """Totals of the hour before `now` in the session's lines before the number `before`."""
     start = now - HOUR
     named = {"session": session, "start": start, "before": before, "bins": BINS, "hour": HOUR}
     rows = db.execute(_LAST_HOUR, named).fetchall()
@@ -132,7 +135,7 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
 
 
 def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
-    """Count the preemptions in the session's lines before this number."""
+    """Count the preemptions in the session's lines before the number `before`."""
     (number,) = db.execute(
         "select count(*) from events indexed by events_preempted where session = ? and n < ? and what = 'preempted'",
         (session, before),

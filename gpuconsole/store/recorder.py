@@ -1,14 +1,11 @@
-"""The recorder: queues events, and writes them every second in its own thread; sessions and GPU samples.
+"""Writes the history: a `Recorder` queues events, and writes them every second in its own thread.
 
-The recorder: queues events, and writes them every second in its own thread.
+Written data is durable: a kill loses at most the events since the last write. A session is one run of the console; one
+without an end whose process is gone was not closed, and is closed by the next start. Of GPU utilization samples of live
+clusters only the last hour is kept.
 
-Written data is durable: a kill loses at most the events since the last write.
-
-Stored GPU utilization samples of live clusters; only the last hour is kept.
-
-Sessions: one per run of the console. One without an end whose process is gone was not closed.
-
-The history of this session: stored lines together with those not written yet.
+The functions at the end read the history of this session: stored lines (`queries`) together with those that are not
+written yet.
 """
 
 import logging
@@ -107,7 +104,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 def newest(db: sqlite3.Connection) -> Kept | None:
-    """The last session with lines, if any. Raises HistoryError for an invalid one."""
+    """The last session with lines, if any, which may be the current one. Raises HistoryError for an invalid one."""
     row = db.execute(
         "select id, mode, source, unseen, (select time from events where session = id order by n desc limit 1) as last"
         " from sessions where last is not null order by id desc limit 1"
@@ -138,7 +135,7 @@ def end(db: sqlite3.Connection, session: int, wall: Time) -> None:
 
 
 def recover(db: sqlite3.Connection) -> list[Recovered]:
-    """Close the sessions whose process is gone; returns what each kept. SQLite has replayed its log by then."""
+    """Close the sessions whose process is gone; returns what was stored of each. SQLite has replayed its log by now."""
     rows = db.execute("select id, pid, flushed from sessions where ended is null order by id").fetchall()
     gone = [(session, flushed) for session, pid, flushed in rows if not _lives(pid)]
     with db:
@@ -239,7 +236,7 @@ class Recorder:
                 self._next += 1
 
     def saw(self, seen: Visibility) -> None:
-        """Record which resources are visible. One that was once not visible counts as missing for the session."""
+        """Record why preemptions may be missing: workloads or events are not visible, or were not earlier on."""
         if seen is not self._seen:
             with self._room:
                 self._seen = seen
@@ -273,7 +270,7 @@ class Recorder:
             return dict(self._waiting)
 
     def flush(self) -> None:
-        """Write all queued lines now. Lines that cannot be written stay queued, and `failed` says why."""
+        """Write everything that is queued now. What cannot be written stays queued, and `failed` says why."""
         with self._writing:
             lines, audits, said, estimates = self.unflushed(), list(self._audits), self._compared, list(self._estimates)
             try:
@@ -354,23 +351,24 @@ class Recorder:
 
 
 def _row(line: HistoryEvent) -> tuple[object, ...]:
-    """The line as its columns; its details come last, as text."""
-    *values, estimates, choice = msgspec.structs.astuple(line)
-    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (estimates, choice))
+    """The line as its columns; Kueue's Events and the choice of victims come last, as JSON."""
+    *values, kueue_events, choice = msgspec.structs.astuple(line)
+    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (kueue_events, choice))
 
 
-def _estimate(estimates: PastEstimate) -> tuple[object, ...]:
+def _estimate(estimate: PastEstimate) -> tuple[object, ...]:
     return (
-        estimates.workload,
-        estimates.asked_at,
-        estimates.median,
-        estimates.interval.first,
-        estimates.interval.last,
-        estimates.started,
+        estimate.workload,
+        estimate.asked_at,
+        estimate.median,
+        estimate.interval.first,
+        estimate.interval.last,
+        estimate.started,
     )
 
 
 ENDLESS = 2**62
+"""A line number beyond all."""
 
 
 @contextmanager

@@ -1,12 +1,9 @@
 """Client of the worker process: starts it, keeps its replica up to date, and asks it questions.
 
-Client of the worker process: starts it, keeps its replica up to date, and sends one request at a time.
+`Worker` has a method for each question, with the type of its answer. `WorkerClient` below it sends one request at a
+time; by the `PriorityLock`, questions that a user waits for run before those that fill columns.
 
 Start it before the app runs: Textual replaces stderr, and a process cannot be spawned after that.
-
-Questions to the worker process: one method each, with the type of its answer.
-
-Priority of the worker's questions: those that a user waits for run before those that fill columns.
 """
 
 import logging
@@ -30,11 +27,10 @@ from gpuconsole.insight.pending.why import Tried
 from gpuconsole.insight.preemption.risk import EvictionRiskProgress
 from gpuconsole.insight.whatif.plan import PlanProgress
 from gpuconsole.insight.whatif.whatif import WhatIfProgress
-from gpuconsole.model import snapshot as diff
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.process import serve
@@ -108,6 +104,7 @@ AT_ONCE = 500
 UNDECIDED = "telemetry"
 """A table that no decision depends on, and that changes all the time."""
 _NUMBERS = count(1)
+"""Numbers of long questions, unique in this process."""
 PATIENCE = 120.0
 """Seconds after which a worker that does not answer is given up."""
 SECOND_CHANCES = 3
@@ -150,11 +147,14 @@ class WorkerClient:
         self._telling = threading.Lock()
         self._turns = PriorityLock()
         self._owed = False
+        """True while a request has not been answered yet."""
         self.begun = 1
         """How often the replica was started; more than once means that it differed from the simulation."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
+        """Time and digest of the simulation, if it advanced since the last steps were sent."""
         self._anew: Begin | None = None
+        """The saved simulation from which the replica starts, until it is sent."""
         self._shown: ObservedCluster | None = None
         """The state of the live cluster that the process has."""
         self._differs = False
@@ -273,7 +273,7 @@ class WorkerClient:
             # While this question waited for the pipe, another one sent a newer Snapshot.
             seen = known
         before = known.snapshot if known is not None and known.cluster is seen.cluster else None
-        events = diff.change_events(before or EMPTY, seen.snapshot, without=UNDECIDED)
+        events = change_events(before or EMPTY, seen.snapshot, without=UNDECIDED)
         parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
         now = seen.snapshot
         self._send(UpdateSnapshot(before is None, now.time, parts, msgspec.json.encode(seen.policy), now.seen))
@@ -358,7 +358,7 @@ class WorkerClient:
 
 
 class Worker(WorkerClient):
-    """The process that computes futures, so that the console stays responsive. Thread-safe."""
+    """Questions to the process that simulates, so that the console stays responsive. Thread-safe."""
 
     def looks(
         self,
@@ -368,7 +368,7 @@ class Worker(WorkerClient):
         seen: ObservedCluster | None = None,
         places: Sequence[str] = (),
     ) -> Iterator[WhatIfProgress]:
-        """Compute a what-if, result by result, from the simulation's current state or from a cluster.
+        """Compute a what-if, result by result, in the replicated simulation or in the live cluster `seen`.
 
         Other questions may be asked between two results; not asking for the next one cancels it. Raises WorkerError.
         """
@@ -411,7 +411,7 @@ class Worker(WorkerClient):
         return reply.table
 
     def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[WorkloadOutlook]:
-        """Compute the forecast of one workload, as `looks`. Raises WorkerError."""
+        """Estimate the start of a pending workload or the risk of a running one, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskOutlook(workload), seen):
             assert isinstance(reply, OutlookReply)
             yield reply.ahead

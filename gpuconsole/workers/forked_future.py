@@ -1,6 +1,6 @@
-"""Runs one future of a what-if in a forked process, so that two futures take the time of one.
+"""Runs one future of a what-if (baseline or changed) in a forked process, so that two futures take the time of one.
 
-The fork has the cluster at once, and sends back only what has changed when its status is requested.
+The forked process has the cluster in its memory, and sends back only what has changed when its status is requested.
 """
 
 import os
@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from gpuconsole.garbage import collect_by_hand
 from gpuconsole.insight.whatif.futures import Future, FutureEvents, FutureRunner, FutureStatus, FutureTotals
-from gpuconsole.model import snapshot as diff
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.events import Applied, Deleted, HistoryEvent
+from gpuconsole.model.snapshot import change_events
 from gpuconsole.model.state import ClusterState
 
 
@@ -67,7 +67,7 @@ def fork_future(future: Future, end: Time) -> FutureRunner:
 
 
 class ForkedFuture:
-    """A future in a forked process. Mutates. The results are the same if the process dies."""
+    """A future in a forked process. Mutates. If the process dies, the future runs here, with the same results."""
 
     def __init__(self, future: Future, end: Time) -> None:
         """Fork. Raises OSError if no process can be created; no other thread may run in this one."""
@@ -158,7 +158,7 @@ def _status_reply(future: Future) -> _StatusReply:
     return _StatusReply(
         course=standing.course,
         time=snapshot.time,
-        news=diff.change_events(future.begun, snapshot),
+        news=change_events(future.begun, snapshot),
         recent=snapshot.recent,
         sums=standing.sums,
         gpu_hours=standing.gpu_hours,

@@ -11,12 +11,13 @@ from gpuconsole.garbage import collect_by_hand, collect_new
 from gpuconsole.workers.protocol import ENCODER, REQUESTS
 
 LESS_URGENT = 5
+"""Niceness that is added to the process."""
 IDLE = 0.05
 """Seconds without a request after which garbage is collected and the next question is prepared."""
 
 
 def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
-    """Answer requests until the parent ends."""
+    """Answer requests from `pipe` until the parent ends. `parents` is the parent's end of it, which is closed here."""
     # Only the parent may hold its end, or its death would not be noticed.
     parents.close()
     # Ctrl-C and a closed terminal go to the whole group; the parent decides when this process ends.

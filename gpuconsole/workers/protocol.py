@@ -21,7 +21,7 @@ from gpuconsole.scheduling.placement import ScoreTable
 
 
 class Carried(Struct, frozen=True):
-    """A command, and the time at which it was carried out."""
+    """A command that the simulation carried out, and the virtual time of that."""
 
     at: Time
     command: Command
@@ -32,17 +32,19 @@ class Begin(Struct, frozen=True, tag=True):
 
     state: bytes
     digest: int
+    """Checksum of the simulation's history until then."""
 
 
 class UpdateSnapshot(Struct, frozen=True, tag=True):
     """Apply the changes of a live cluster since the last update."""
 
     anew: bool
-    """True if the changes are from an empty cluster."""
+    """True if the changes start from an empty cluster, because another cluster, or none, was sent before."""
     time: Time
     news: tuple[bytes, ...]
     """Encoded events, in chunks: while msgspec encodes, no other thread of the process runs."""
     policy: bytes
+    """The scheduler settings (SimPolicy) as JSON."""
     seen: Visibility = EVERYTHING
     """The resources that are visible."""
 
@@ -53,6 +55,7 @@ class ReplaySteps(Struct, frozen=True, tag=True):
     steps: tuple[Carried, ...]
     now: Time
     digest: int
+    """Checksum of the history that the replica must have then."""
 
 
 class QuestionMessage(Struct, frozen=True, kw_only=True):
@@ -111,7 +114,7 @@ class AskRisk(LongQuestionMessage, frozen=True, tag=True):
 
 
 class AskOutlook(LongQuestionMessage, frozen=True, tag=True):
-    """Start the simulation runs for the forecast of one workload."""
+    """Start the simulation runs for the estimated start of one pending workload, or the risk of a running one."""
 
     workload: str
 
@@ -121,14 +124,16 @@ class AskStarts(LongQuestionMessage, frozen=True, tag=True):
 
 
 class AskForecast(Struct, frozen=True, tag=True):
-    """Forecast Kueue's next decisions from the last update, and compare the previous forecast."""
+    """Forecast Kueue's next decisions from the last update, and compare the previous forecast with its decisions."""
 
     assumed: tuple[str, ...]
+    """Assumptions about the cluster, as sentences."""
     unseen: tuple[str, ...]
+    """Why objects that decisions depend on are not visible, as sentences."""
 
 
 class Expect(Struct, frozen=True, tag=True):
-    """Prepare for a question about the last update."""
+    """Prepare for a question about the cluster of the last UpdateSnapshot."""
 
 
 class Done(Struct, frozen=True, tag=True):
@@ -168,7 +173,7 @@ class RiskReply(Struct, frozen=True, tag=True):
 
 
 class OutlookReply(Struct, frozen=True, tag=True):
-    """The forecast of one workload, as far as it is computed."""
+    """The estimated start or the risk of one workload, as far as it is computed."""
 
     ahead: WorkloadOutlook
 

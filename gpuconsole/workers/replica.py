@@ -1,6 +1,7 @@
 """Request handling in the worker: keeps a replica of the simulation or of a live cluster, and answers from it.
 
-The worker's replica of a live cluster, on which forecasts and what-ifs are computed.
+`RequestHandler` handles each request. `Replica` repeats the steps of the console's simulation; `LiveReplica` follows
+the changes of a live cluster, and prepares the simulation from which futures are forked.
 """
 
 import logging
@@ -71,7 +72,7 @@ REST: Span = 2 * SECOND
 INTEREST: Span = 2 * MINUTE
 """Time after a what-if within which another one is expected."""
 WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
-"""Tables that change all the time; the others describe the set-up of the cluster."""
+"""Tables that change all the time; the other tables describe the configuration of the cluster."""
 
 
 class SimulationBase(NamedTuple):
@@ -89,7 +90,7 @@ class SimulationBase(NamedTuple):
         return {name for name in TABLES.values() if not _same_rows(self.found, now, name)}
 
     def stands_for(self, now: Snapshot, named: frozenset[str]) -> bool:
-        """True if it is recent enough to answer a question about these names `now`."""
+        """True if it is recent enough to answer a question that names these objects, in a cluster that is now `now`."""
         if now.time - self.found.time > FRESH:
             return False
         changed = self.changed(now)
@@ -106,7 +107,7 @@ def _same_rows(before: Snapshot, now: Snapshot, name: str) -> bool:
 
 
 class LiveReplica:
-    """The replica of one cluster. Mutates."""
+    """The replica of one live cluster. Mutates."""
 
     def __init__(self) -> None:
         self._state = ClusterState()
@@ -123,7 +124,7 @@ class LiveReplica:
         """Time of the last what-if."""
 
     def see(self, seen: UpdateSnapshot) -> None:
-        """Apply the changes of the cluster."""
+        """Apply the changes of the cluster; drops what was prepared for another cluster, policy or visibility."""
         policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew:
             self._state, self._observer = ClusterState(), ForecastChecker()
@@ -151,7 +152,7 @@ class LiveReplica:
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
     def base(self, named: frozenset[str]) -> SimulationBase:
-        """The simulation from which futures of a question about these names are forked."""
+        """The simulation from which the futures of a question that names these objects are forked."""
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
             # A preparation under way ends sooner than a new one, and its result may be recent enough.

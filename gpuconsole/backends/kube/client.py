@@ -1,13 +1,8 @@
-"""Requests to the API server: rate limit, timeouts, errors, reachability, service proxy.
+"""Requests to the API server, with a rate limit, timeouts, and errors that say what to do.
 
-Requests to the API server, with a rate limit, timeouts, and errors that say what to do.
-
-Rate limit of requests to an API server: a token bucket.
-
-Reachability of the API server: one probe on behalf of all watches, so that they do not flood a server that is
-down.
-
-HTTP to a service inside the cluster through the API server's service proxy; used only on request.
+`ApiServerConnection` sends them, within the `RateLimiter`. `ConnectivityProbe` checks the server on behalf of all
+watches, so that they do not flood one that is down. `ServiceProxy` reaches a service inside the cluster (Prometheus,
+Kueue's metrics) through the API server; it is used only if the user asks for it.
 """
 
 import logging
@@ -40,7 +35,9 @@ from gpuconsole.errors import ClusterError, ConsoleError, TelemetryError, UsageE
 from gpuconsole.model.text import clean
 
 RATE = 20.0
+"""Requests per second, on average."""
 BURST = 40
+"""Requests that may be sent at once."""
 MINUTE = 60.0
 
 
@@ -108,6 +105,7 @@ CONNECT = 5.0
 READ = 30.0
 """Timeout in seconds for the next bytes of a response."""
 CHUNK = 65_536
+"""Bytes that are read at once from a stream."""
 LONGEST_LINE = 64 * 2**20
 """Most bytes of a line; etcd stores objects of at most 1.5 MiB."""
 RENEW_EVERY = 5.0
@@ -396,6 +394,7 @@ PROBE_AFTER = 20.0
 SHORTEST, LONGEST = 0.3, 3.0
 """Seconds between two probes of a server that does not answer."""
 LOOK = 1.0
+"""Seconds between two checks whether a probe is due, or whether the probe was stopped."""
 SOON = 2.0
 """Outage in seconds after which streams are reopened, because existing ones may be dead."""
 
@@ -494,12 +493,16 @@ class ConnectivityProbe:
 
 
 SCHEME = "service:"
+"""Prefix of an address that the API server proxies."""
 FIND = "find"
+"""Address of the Prometheus that is found by the names of services."""
 
 _HTTPS = "https:"
 """Prefix of the name of a service to which the API server connects with TLS."""
 _NAMES = ("prometheus", "thanos-query", "vmselect", "vmsingle", "mimir-query")
+"""Names of Prometheus-compatible services, likeliest first."""
 _PORTS = (9090, 10902, 9009, 8481, 8429, 8428)
+"""Their ports."""
 
 
 class _Port(Struct, frozen=True):

@@ -1,11 +1,10 @@
-"""Decodes list pages and watch lines of the API server into the model's structs, one decoder per kind.
+"""Decodes list pages and watch lines of the API server into the model's structs, one `Decoder` per kind.
 
-Messages from the watches' threads to the polling thread.
+The functions at the beginning find the job of a pod in its labels and ownerReferences, and decide which pods and jobs
+the console keeps. They look at documents before these are decoded: in a cluster with 100,000 pods most are not needed,
+and never become objects.
 
-Owner of a pod from its labels and ownerReferences, and the filter for pods and jobs that the console keeps.
-
-These functions look at documents before they are decoded: in a cluster with 100,000 pods most are not needed, and never
-become objects.
+At the end are the messages (`WatchMessage`) from the watches' threads to the polling thread.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -47,7 +46,7 @@ _TEMPLATE_HASH = "pod-template-hash"
 _RAY_NAME, _RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
 _NO_OWNERS = ("CronJob",)
 """Controllers that do not replace their Jobs on screens."""
-_pod_owner_MARKS = (
+_QUEUE_MARKS = (
     *(WORKLOAD, QUEUE, GROUP, "gpu-fraction", "gpu-memory", "kai.scheduler/queue", "runai/queue"),
     *("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group", "pod-group-name"),
 )
@@ -103,7 +102,7 @@ def concerns_us(document: Document, known: Collection[str]) -> bool:
     meta = _mapping(document, "metadata")
     marks = (_mapping(meta, "labels"), _mapping(meta, "annotations"))
     return (
-        any(mark in place for place in marks for mark in _pod_owner_MARKS)
+        any(mark in place for place in marks for mark in _QUEUE_MARKS)
         or wants_gpus(_mapping(document, "spec"))
         or job_of(document) in known
     )
@@ -133,11 +132,13 @@ def _list(document: Document, key: str) -> list[Any]:
 
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
+"""Types of watch events."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the initial events."""
 _DROPPED = "kubectl.kubernetes.io/last-applied-configuration"
 _SILENCE = Silence()
 _PARTS = (("batch", "Job"), ("apps", "ReplicaSet"))
-"""Kinds whose objects mostly belong to others: to a JobSet, a Deployment …"""
+"""Kinds whose objects are mostly owned by others, such as a JobSet or a Deployment."""
 
 
 class CoreEvent(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,10 @@ LEFT_ALONE = frozenset(
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
     }
 )
-"""Kinds with many objects that no screen shows. Without the claims, volumes of pods are not needed either."""
+"""Kinds that are not watched: no screen shows them, and some have many objects.
+
+So simulations of a live cluster ignore volumes, and those of pods are not decoded (`wire`).
+"""
 SOURCES = (*(source for source in DECODERS if source not in LEFT_ALONE), EVENT)
 """(group, kind) of all kinds that are watched if they are served."""
 

@@ -1,6 +1,6 @@
-"""Errors of requests to the API server: the server, the problem, and what to do.
+"""Errors of requests to the API server, and retries of requests at startup.
 
-Retries of requests at startup, when the server is busy or its response was cut off.
+The text of an error names the server, the problem, and what to do.
 """
 
 import logging
@@ -15,6 +15,7 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.model.text import clean
 
 LONGEST_RETRY = 120.0
+"""Most seconds of a Retry-After that are kept."""
 LONGEST_REST = 32.0
 """Most seconds for which a busy server is left alone; the API server itself requests no more (maxRetryAfter in its
 dropped_requests_tracker.go).
@@ -170,7 +171,7 @@ Found = TypeVar("Found")
 
 
 def with_retries(work: Callable[[], Found]) -> Found:
-    """Call `work`, and retry if that may help. Raises the last error."""
+    """Call `work`, and retry while the server is busy or starting, or cut off its response. Raises the last error."""
     deadline = time.monotonic() + PATIENCE
     busy, rests = RESTS[0], iter(RESTS)
     while True:

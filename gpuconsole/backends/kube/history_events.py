@@ -1,15 +1,11 @@
-"""History events from object changes and from Kubernetes Events.
+"""History events of a live cluster, from changes of objects and from Kubernetes Events.
 
-History events derived from the difference between two states of an object.
+`ChangeEvents` derives history events from the difference between two states of an object, because a watch reports
+states, not changes. Kueue records what it does in conditions, with its own reasons and texts.
 
-A watch reports states, not changes. Kueue records changes in conditions, with its own reasons and texts; those between
-two states (an outage) are taken from Kubernetes' Events, see `kube_events`.
-
-History from Kubernetes Events: what Kueue and the schedulers did before the console connected or while it was
-offline.
-
-Changes that conditions have reported are not reported again: an Event of the same kind about the same workload within
-15 seconds is the same change.
+`KubeEventReader` reads Kubernetes Events, which also tell what Kueue and the schedulers did before the console
+connected or while it was offline. An Event of the same kind about the same workload within 15 seconds (`SAME`) of a
+history event is the same change, and is not reported again.
 """
 
 import re
@@ -49,7 +45,7 @@ def preemptor_queue(message: str) -> str:
 
 
 class ChangeEvents:
-    """Creates history events for workloads, pods, nodes and queues. Looks up related objects with callbacks."""
+    """Creates history events for changed workloads, pods, nodes and queues. Looks up related objects with callbacks."""
 
     def __init__(
         self,
@@ -71,8 +67,9 @@ class ChangeEvents:
     # Workloads
 
     def workload(self, before: Workload | None, after: Workload, now: Time, *, listed: bool) -> Iterator[HistoryEvent]:
-        """Events for a workload whose previous state was `before`. A `listed` one existed before the console
-        connected.
+        """Events for a workload whose previous state was `before` (None: new).
+
+        A `listed` one existed before the console connected, so only its last eviction and release are reported.
         """
         if before is not None and before.uid != after.uid:
             yield from self.workload_gone(before, now)
@@ -286,10 +283,13 @@ def _again(before: Workload | None, after: Workload, type: str) -> bool:
 
 
 SAME: Span = 15 * SECOND
+"""Time within which an Event and a history event of the same kind are the same change."""
 REMEMBERED = 20_000
+"""Number of (kind, workload) pairs whose history events are remembered."""
 OF_A_KIND = 64
 """Most remembered history events of one kind about one workload: a day of thrashing."""
 EVICTED_DUE_TO = "EvictedDueTo"
+"""Kueue's prefix of the reasons of evictions, such as EvictedDueToPreempted."""
 _WHAT = {
     "QuotaReserved": HistoryEventKind.RESERVED,
     "Admitted": HistoryEventKind.ADMITTED,
@@ -300,7 +300,7 @@ _UNSCHEDULABLE = "FailedScheduling"
 
 
 class KubeEventReader:
-    """Converts Events to history events. Mutable: remembers recent ones to avoid duplicates."""
+    """Converts Kubernetes Events to history events. Mutable: remembers recent ones to avoid duplicates."""
 
     def __init__(self, chronicler: ChangeEvents, workload: Callable[[str], Workload | None]) -> None:
         self._chronicler = chronicler

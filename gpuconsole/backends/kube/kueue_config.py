@@ -1,14 +1,8 @@
-"""Settings of Kueue's manager and of the other schedulers of a live cluster, as far as they can be read.
+"""Kueue on a live cluster, as far as RBAC allows reading it: its settings, its health, and its visibility API.
 
-Settings of Kueue's manager from its Deployment: feature gates, Configuration, version.
-
-Scheduler settings of a live cluster, as far as they can be read, for what-ifs.
-
-Health of Kueue, and pending workloads from its visibility API.
-
-Health of Kueue itself: polls its Deployment and its metrics, where RBAC allows it.
-
-Client of Kueue's visibility API: pending workloads of the selected queue, in order.
+`policy_of` returns the scheduler settings for simulations: Kueue's feature gates, Configuration and version come from
+the Deployment of its manager (`manager_of`) and its ConfigMap. `KueueHealth` polls the Deployment and the metrics.
+`VisibilityClient` requests the pending workloads of the selected queue, in order.
 """
 
 import logging
@@ -37,14 +31,17 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.text import clean
-from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import parse as parse_gates
+from gpuconsole.scheduling.kueue.config import refusals as gate_refusals
+from gpuconsole.scheduling.kueue.config import resolve as resolve_gates
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.sim import run_times as latencies
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 
 NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue-manager-config"
+"""Default names of Kueue's namespace, Deployment and ConfigMap."""
 LABELS = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
 """Labels of the Deployment in Kueue's manifests and in its chart."""
 NOT_FOUND = 404
@@ -245,11 +242,11 @@ def _admitting(
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """Return the settings with the cluster's Kueue, if it is installed."""
     if not any(kind.source == CLUSTER_QUEUE for kind in served):
-        return SimPolicy(kueue=None, latencies=latencies.DEFAULT_LATENCIES), ()
+        return SimPolicy(kueue=None, latencies=DEFAULT_LATENCIES), ()
     if given is not None:
-        return SimPolicy(kueue=given, latencies=latencies.DEFAULT_LATENCIES), ()
+        return SimPolicy(kueue=given, latencies=DEFAULT_LATENCIES), ()
     config, troubles = _kueue(connection)
-    policy = SimPolicy(latencies=latencies.DEFAULT_LATENCIES)
+    policy = SimPolicy(latencies=DEFAULT_LATENCIES)
     return (policy if config is None else replace(policy, kueue=config)), troubles
 
 
@@ -322,13 +319,13 @@ def _gated(config: KueueConfig | None, manager: KueueManager) -> tuple[KueueConf
         return config, ""
     known = config or KueueConfig()
     try:
-        named = gates.parse(manager.gates)
+        named = parse_gates(manager.gates)
     except ValueError as error:
         return config, f"Kueue's feature gates are assumed: --feature-gates of {manager.name}: {clean(str(error), 200)}"
-    refused = dict(gates.refusals(named))
+    refused = dict(gate_refusals(named))
     chosen = {name: on for name, on in named.items() if name not in refused}
     said = f"ignored feature gates of {manager.name}: {', '.join(refused.values())}" if refused else ""
-    return replace(known, gates={**known.gates, **gates.resolve(chosen)}), clean(said, 400)
+    return replace(known, gates={**known.gates, **resolve_gates(chosen)}), clean(said, 400)
 
 
 def _other_version(manager: KueueManager) -> str:
@@ -347,7 +344,7 @@ INTERVAL = 30.0
 SOON = 7.0
 """Seconds between two checks while there is a problem, so that its end is noticed within 10 s."""
 AGAIN = 10
-"""Number of checks after which a Deployment that may not be read, or was never found, is looked for again."""
+"""Number of checks for which a Deployment that may not be read, or was never found, is not looked for again."""
 NO_METRICS = "Kueue's metrics are missing"
 
 
@@ -362,7 +359,7 @@ class KueueHealth:
         self._measured = ""
         """ClusterQueue whose metrics were found."""
         self._left_out = 0
-        """Number of checks that skip the Deployment."""
+        """Number of further checks that skip the Deployment."""
         self._stopped = threading.Event()
         self.problems: tuple[KueueProblem, ...] = ()
 
@@ -435,6 +432,7 @@ VISIBILITY_AGAIN = 7.0
 MOST = 1000
 """Most pending workloads that are requested, from the head of the queue."""
 PATIENCE = 5.0
+"""Timeout in seconds for the next bytes of a response."""
 _GONE = (404, 503)
 _ABSENT = "the visibility API is not served"
 

@@ -1,6 +1,7 @@
 """Access to a live cluster's objects: manifests to edit, dry runs, Events, logs, and kubectl command lines.
 
-Logs of pods: one thread per container follows them; the newest lines are kept, failures become lines.
+`KubeObjectAccess` implements `ObjectAccess`. `KubeLogs` follows logs of pods, in a thread per container; failures
+become lines.
 """
 
 import logging
@@ -35,7 +36,9 @@ PODS = 32
 LATER = 2.0
 """Seconds until a container that has not started is tried again."""
 SILENCE = 3_600.0
+"""Seconds without output after which a log counts as interrupted."""
 _CHOICE = re.compile(r"choose one of: \[([^\]]*)\]")
+"""The server's error for a pod with several containers, which names them."""
 _WAITING = ("ContainerCreating", "PodInitializing", "is waiting to start", "not found for pod", "does not have a host")
 
 
@@ -141,7 +144,9 @@ class KubeLogs:
             self.count += 1
 
 
+"""Parts of the server's errors for a container that has not started yet."""
 MOST_EVENTS = 500
+"""Most Events that are read of an object."""
 NEVER = "1970-01-01T00:00:00Z"
 _SERVERS = ("managedFields", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink", "ownerReferences")
 """Fields of metadata that an editor must not change."""

@@ -1,14 +1,10 @@
 """Joins the messages of all watches into events: pods to workloads, GPU indices to pods, names to history events.
 
-Joins the messages of all watches into events: assigns pods to workloads, and names to history events.
-
-Watches deliver messages in any order, and each knows only its own kind. Here a pod is assigned to its Workload, even if
-that arrives later, and changes of objects become the events that the rest of the console uses.
-
-Pods of each Workload, including recently deleted ones, to know what ran when it was evicted.
-
-GPU indices of pods on their nodes, for display. Kubernetes does not report them, so the lowest free ones are
-assumed.
+Watches deliver messages in any order, and each knows only its own kind. `OwnerJoin` assigns a pod to its Workload, even
+if that arrives later, and turns changes of objects into the events that the rest of the console uses. `WorkloadPods`
+keeps the pods of each Workload, including recently deleted ones, to know what ran when it was evicted.
+`GpuIndexAllocator` assumes GPU indices of pods for display, the lowest free ones, because Kubernetes does not report
+them.
 """
 
 from collections import deque
@@ -188,7 +184,7 @@ class OwnerJoin:
         now, obj = put.time, put.obj
         match obj:
             case CoreEvent():
-                # The change of the object itself, with more details, usually arrives within moments.
+                # The change of the object itself, with more details, usually arrives soon after its Event.
                 self._held.append(put)
             case Workload():
                 yield Applied(now, obj)

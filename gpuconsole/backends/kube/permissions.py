@@ -1,13 +1,9 @@
-"""Permissions of the user: reviews before kinds are watched and actions offered, and detection of changes.
+"""Permissions of the user, checked with the API server (SelfSubjectAccessReview, SelfSubjectRulesReview).
 
-Detects changed permissions with one small request, so that forbidden kinds are retried only when it may help.
-
-Permissions of the user, checked with SelfSubjectAccessReview before kinds are listed and watched.
-
-Permissions of the actions that the console offers, checked with the API server and cached.
-
-SelfSubjectAccessReview decides. The console does not wait for it: until the response arrives an action is offered, and
-the server refuses it if necessary.
+`read_access` checks which kinds may be listed, and where, before they are watched. `Permissions` detects changed RBAC
+rules with one small request, so that forbidden kinds are retried only when it may help. `Rights` checks the actions
+that the console offers; it does not wait for the response: until it arrives an action is offered, and the server
+refuses it if necessary.
 """
 
 import random
@@ -39,19 +35,22 @@ from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota, S
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AT_ONCE = 8
+"""Kinds that are checked at the same time."""
 READING = "list"
 """Verb that is checked; a missing permission to watch is reported when the watch is refused."""
 
 
-class _ReviewStatus(Struct, frozen=True):
+class _AccessReviewStatus(Struct, frozen=True):
     allowed: bool
 
 
-class _access_Review(Struct, frozen=True):
-    status: _ReviewStatus
+class _AccessReview(Struct, frozen=True):
+    """authorization.k8s.io/v1 SelfSubjectAccessReview"""
+
+    status: _AccessReviewStatus
 
 
-_REVIEW = msgspec.json.Decoder(_access_Review)
+_ACCESS_REVIEW = msgspec.json.Decoder(_AccessReview)
 
 
 class ReadAccess(Struct, frozen=True):
@@ -79,7 +78,7 @@ def allowed(connection: ApiServerConnection, verb: str, served: Served, namespac
     }
     try:
         answer = connection.send("POST", REVIEWS, body=msgspec.json.encode(review))
-        return answer.decode_with(_REVIEW).status.allowed
+        return answer.decode_with(_ACCESS_REVIEW).status.allowed
     except (Refused, Cut):
         return True
 
@@ -123,16 +122,19 @@ AT_MOST = 2.0
 """Reviews of single permissions per second, if the rules cannot be listed."""
 
 Rules = frozenset[bytes]
+"""RBAC rules as JSON, each after its namespace."""
 
 
-class _Status(Struct, frozen=True, rename="camel"):
+class _RulesReviewStatus(Struct, frozen=True, rename="camel"):
     resource_rules: list[dict[str, list[str] | None]] | None
     incomplete: bool = False
     """An authorizer cannot list its rules, such as a webhook."""
 
 
-class _Review(Struct, frozen=True):
-    status: _Status
+class _RulesReview(Struct, frozen=True):
+    """authorization.k8s.io/v1 SelfSubjectRulesReview"""
+
+    status: _RulesReviewStatus
 
 
 class Permissions:
@@ -190,7 +192,7 @@ class Permissions:
             }
             try:
                 answer = self._connection.send("POST", RULES, body=msgspec.json.encode(review))
-                status = answer.decode(_Review).status
+                status = answer.decode(_RulesReview).status
             except (Unreadable, Refused, Cut):
                 return None
             if status.incomplete or status.resource_rules is None:
@@ -203,14 +205,17 @@ class Permissions:
 
 
 VERBS = {"PATCH": "patch", "POST": "create", "DELETE": "delete"}
+"""HTTP method → RBAC verb."""
 PARTS = {
     PodOperation.LOGS: ("get", "log"),
     PodOperation.SHELL: ("create", "exec"),
     PodOperation.FORWARD: ("create", "portforward"),
 }
+"""Pod operation → RBAC verb and subresource of pods."""
 GRANTED, DENIED = 300.0, 30.0
 """Seconds for which an answer is cached; a missing permission may be granted soon."""
 REVIEWS_AT_ONCE = 2
+"""Permissions of actions that are checked at the same time."""
 
 
 class Right(Struct, frozen=True):
@@ -248,7 +253,10 @@ def needed(asked: Command | PodAccess, known: KnownObjects) -> Iterator[Right]:
 
 
 class Rights:
-    """Answers from a cache, and checks unknown permissions in a thread. Mutable; thread-safe."""
+    """Permissions of the offered actions: answers from a cache, and checks unknown ones in threads.
+
+    Mutable; thread-safe.
+    """
 
     def __init__(
         self,

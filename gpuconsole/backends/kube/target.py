@@ -1,9 +1,8 @@
 """Selection of the cluster and user: a context of a kubeconfig, or the service account of the pod (in-cluster).
 
 `kubernetes.config` does the work: exec plugins, client certificates, rotating tokens, proxies. It is imported only
-here, and only for a live cluster.
-
-Process of a kubeconfig exec plugin, with limits on time and output, so that it cannot block the console.
+here, and only for a live cluster. `PluginProcess` limits the time and output of an exec plugin, so that it cannot block
+the console.
 """
 
 import io
@@ -30,7 +29,7 @@ from gpuconsole.model.text import clean
 LIMIT = 60.0
 """Timeout in seconds for a plugin that has no terminal for a prompt."""
 MOST = 2**20
-"""Most bytes of its output."""
+"""Most bytes of a plugin's output."""
 _CHUNK = 65_536
 
 

@@ -1,14 +1,10 @@
-"""Lists and watches one kind: its existing objects, then every change, with recovery from all failures.
+"""Lists and watches one kind: its existing objects, then every change, with recovery from all failures (`Watch`).
 
 The rules are the API's (kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes"): a list
 ends at a resourceVersion; a watch continues from it, and every event and bookmark updates it; a watch that ends is
 resumed from the last one; 410 means that this is too old, and everything is listed again. Objects that are missing in a
 later list were deleted. If the server supports it, the list comes through the watch itself (sendInitialEvents), which
-takes less of its memory.
-
-Known objects and resourceVersions of one kind, so that only changes are reported.
-
-Timeouts and retry intervals of watches.
+takes less of its memory. `ObjectVersions` keeps the resourceVersion of each object, so that only changes are reported.
 """
 
 import logging

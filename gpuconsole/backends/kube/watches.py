@@ -28,6 +28,7 @@ BEHIND = 3.0
 PATIENCE = 20.0
 """Seconds for which pods wait for the kinds that decide which pods are kept."""
 AT_ONCE, SOON, LATER, LAST = range(4)
+"""Order in which kinds are first read."""
 QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
 """Kinds with few objects, on which all screens depend."""
 

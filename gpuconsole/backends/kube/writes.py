@@ -1,11 +1,11 @@
 """Writes to the API server: the requests of each command, and their execution.
 
-Translates commands into API requests. Pure: sends nothing.
+`api_requests` translates a command into requests, and sends nothing. A change of one field is a merge patch of that
+field alone, under our field manager. Manifests are applied on the server (server-side apply), without force, so that a
+field with another owner is a conflict and is shown as one.
 
-A change of one field is a merge patch of that field alone, under our field manager. Manifests are applied on the server
-(server-side apply), without force, so that a field with another owner is a conflict and is shown as one.
-
-Carries out commands: sends their requests in threads, and reports each outcome as a history event.
+`CommandExecutor` sends the requests in threads, and reports each outcome as a history event. Commands with several
+steps or whose patch depends on the object (`Requeue`, `Drain`, `SetQuota`, `SetTaint`) have a method there.
 """
 
 import logging
@@ -51,8 +51,10 @@ from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 
 MANAGER = "gpuconsole"
+"""Our field manager."""
 MERGE, APPLY, JSON = "application/merge-patch+json", "application/apply-patch+yaml", "application/json"
 Source = tuple[str, str]
+"""(API group, kind)."""
 NODE, POD = ("", "Node"), ("", "Pod")
 WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE = (KUEUE, "Workload"), (KUEUE, "ClusterQueue"), (KUEUE, "LocalQueue")
 OLDER = "v1beta1"
@@ -89,7 +91,7 @@ _MORE_GROUPS = {
 
 
 class UnsupportedCommand(ClusterError):
-    """Only a simulation can carry out the command, or this version cannot send it."""
+    """The command cannot be carried out on this cluster: only a simulation can, or the object or kind is missing."""
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
@@ -314,9 +316,11 @@ def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 4
+"""Commands that are carried out at the same time."""
 RELEASE = 120.0
 """Seconds within which an evicted workload must release its quota."""
 LOOK = 1.0
+"""Seconds between two checks whether it has."""
 CREATED, CONFLICT = 201, 409
 _LEFT = ("DaemonSet", "Node")
 """Kinds of owners whose pods a drain leaves."""
@@ -368,7 +372,7 @@ class CommandExecutor:
         self._stopped = threading.Event()
 
     def take(self, command: Command) -> None:
-        """Queue a command. Raises UnsupportedCommand for one that only a simulation supports."""
+        """Carry out a command in a thread. Raises UnsupportedCommand for one that only a simulation supports."""
         match command:
             case Requeue() | Drain() | SetQuota() | SetTaint():
                 self._pool.submit(self._carry_out, command, ())

@@ -1,11 +1,8 @@
-"""DCGM exporters: direct requests, and samples grouped into telemetry columns.
+"""Telemetry of DCGM exporters: direct requests to them, and grouping of samples by node and device.
 
-Groups samples of DCGM exporters by node and device into telemetry columns.
-
-Metrics and labels are those of dcgm-exporter 4.5. A Prometheus that discovers the exporters as pods renames some
-labels: `pod` is the exporter's own pod then, and `exported_pod` the one that uses the GPU.
-
-DCGM exporters queried directly: one request per node, several at a time.
+`Exporters` sends one request per node, several at a time. `Gathering` makes telemetry columns of samples, also of those
+from a Prometheus. Metrics and labels are those of dcgm-exporter 4.5. A Prometheus that discovers the exporters as pods
+renames some labels: `pod` is the exporter's own pod then, and `exported_pod` the one that uses the GPU.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,8 +39,9 @@ METRICS: Mapping[str, GpuMetric] = {
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": GpuMetric.REMAPPED_ROWS,
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": GpuMetric.REMAP_FAILURE,
 }
-"""The first ones are always exported, also for MIG instances, so that they tell which devices exist."""
+"""DCGM field → our metric. The first ones are always exported, also for MIG instances, so they show all devices."""
 NODE_LABELS = ("node", "kubernetes_node", "Hostname", "hostname", "exported_node")
+"""Labels that may name the node."""
 DEVICE_LABELS = ("gpu", "device", "GPU_I_ID")
 ABOUT_LABELS = (
     *("UUID", "modelName", "GPU_I_PROFILE"),
@@ -183,7 +181,9 @@ def _order(labels: Labels) -> tuple[str, str]:
 
 
 AT_ONCE = 8
+"""Maximum number of requests at the same time."""
 NODE = "{node}"
+"""Stands for a node's name in a URL."""
 PATH = "/metrics"
 
 

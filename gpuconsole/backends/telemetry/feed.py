@@ -1,8 +1,6 @@
-"""Telemetry sources, and the thread that polls one.
+"""Polls a telemetry source in a thread, and queues the changes for the backend.
 
-Polls a telemetry source in a thread, and queues changes for the polling backend.
-
-Interface of a telemetry source that the feed polls.
+A `TelemetrySource` is a Prometheus (`prometheus`) or the DCGM exporters themselves (`dcgm`).
 """
 
 import logging
@@ -35,7 +33,7 @@ class Scrape(Struct, frozen=True):
     unusable: int = 0
     """Number of series without a node or a GPU."""
     idle: Mapping[tuple[str, int, int], Time] = NO_IDLE_TIMES
-    """(node, GPU, instance) → time since which it has been idle, if the source knows."""
+    """(node, GPU, MIG instance or -1) → time since which it has been idle, if the source knows."""
 
 
 class TelemetrySource(Protocol):
@@ -46,7 +44,10 @@ class TelemetrySource(Protocol):
         """Address in messages."""
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
-        """Poll everything; `known` tells if a name is a node. Raises TelemetryError if no metrics can be read."""
+        """Poll everything. Raises TelemetryError if no metrics can be read.
+
+        `known` tells if a name is a node of the cluster; `lasts` is the time after which the values are stale.
+        """
 
     def close(self) -> None:
         """Close the connections."""
@@ -76,7 +77,7 @@ class TelemetryHealth(Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """Polls one source. Mutable; `take` is called by the polling thread, everything else by any."""
+    """Polls one source in its own thread, which calls `look`. Mutable; `take` is called by one other thread."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Feed:
         wall: Callable[[], Time] = lambda: time.time_ns() // 1_000,
         known: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """Sends nothing before `start`."""
+        """Sends nothing before `start`. `known` tells if a name is a node of the cluster."""
         self._source = source
         self._interval = interval
         self._wall = wall

@@ -1,14 +1,13 @@
-"""HTTP requests for telemetry, with limits on time and size, and errors that say what to do.
+"""HTTP requests for telemetry, with limits on time and size, and the parser of metrics endpoints' responses.
 
-httpx is imported with the first request, because most sessions have no telemetry.
-
-Parser of Prometheus' text exposition format 0.0.4, limited to the requested metrics.
-
-Other lines are skipped by their first word, because an exporter has many more metrics than are shown.
+Errors say what to do. httpx is imported with the first request, because most sessions have no telemetry. `series` reads
+Prometheus' text exposition format 0.0.4; it skips other metrics than the requested ones by the first word of their
+lines, because an exporter has many more metrics than are shown.
 """
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,21 +24,23 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx
-import re
-from collections.abc import Collection, Iterator
 
 CONNECT = 5.0
+"""Timeout in seconds for a connection."""
 READ = 15.0
+"""Timeout in seconds for the next bytes of a response."""
 WHOLE = 60.0
 """Timeout in seconds for a whole response."""
 MOST_BYTES = 256 * 1024 * 1024
 SAID = 200
+"""Maximum characters of a server's text in an error."""
 NOTHING: Mapping[str, str] = {}
 _ADVICE = {
     401: "; set {}.token_file to a file with a bearer token",
     403: "; the credentials have no permission",
     404: "; check the URL",
 }
+"""HTTP status → what the user can do; `{}` is the configuration section."""
 SETTINGS = "live.telemetry"
 
 
@@ -186,6 +187,7 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 MOST_LINE = 20_000
+"""Longer lines are skipped, in characters."""
 
 
 def series(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:

@@ -1,10 +1,8 @@
-"""Kueue's own metrics of the selected queue, from a Prometheus or the manager, requested while it is on screen.
+"""Kueue's own metrics of the selected ClusterQueue, requested while it is on screen.
 
-Metrics read directly from Kueue's manager: one response about all queues, of which one queue's lines are read.
-
-Its counters start with the manager, so without a Prometheus the values of the last hour alone are unknown.
-
-Kueue's metrics from a Prometheus that scrapes its manager: four queries per ClusterQueue.
+`KueueQueries` asks a Prometheus that scrapes Kueue's manager: four queries per queue. `KueueEndpoint` reads the
+manager's metrics endpoint: one response about all queues. Its counters start with the manager, so waits and evictions
+are those since then, not those of the last hour.
 """
 
 import time
@@ -128,7 +126,7 @@ _WANTED = frozenset((*GAUGES, WAITS, EVICTED))
 
 
 class KueueEndpoint:
-    """Metrics endpoint of one manager."""
+    """Metrics endpoint of one replica of Kueue's manager. Waits and evictions are those since its start."""
 
     def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each request, and may wait."""
@@ -197,6 +195,7 @@ def _bound(text: str) -> float:
 
 
 _WINDOW = "1h"
+"""Time for which waits and evictions are queried."""
 
 
 class KueueQueries:

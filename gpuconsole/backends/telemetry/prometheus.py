@@ -67,7 +67,7 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 class Prometheus:
-    """One Prometheus. Its only state is whether idle GPUs were queried already."""
+    """One Prometheus. Its only state is whether the past use of GPUs was queried already."""
 
     def __init__(self, ask: HttpFetcher, *, budget: Callable[[], None] = lambda: None) -> None:
         """`budget` is called before each query, and may wait."""
