@@ -62,21 +62,21 @@ def node_hourly(node: Node, prices: Prices) -> float:
 Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
 """Rows of the table of nodes, the prices, and the cost of each row in USD per hour."""
 NOTHING_PRICED: Priced = ((), None, [])
-_hourly: list[Priced] = []
+_kept: list[Priced] = []
 
 
 def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
     """USD per hour for the GPUs of all nodes; only nodes that changed since the last sum are priced again."""
     rows = snapshot.nodes.rows
     # Replaced as one tuple, so that threads do the same work twice at worst.
-    before, known, costs = _hourly[0] if _hourly else NOTHING_PRICED
+    before, known, costs = _kept[0] if _kept else NOTHING_PRICED
     if known is not prices:
         before, costs = (), []
     costs = [*costs[: len(rows)], *repeat(0.0, len(rows) - len(costs))]
     for place in (*different(before, rows), *range(len(before), len(rows))):
         node = rows[place]
         costs[place] = node_hourly(node, prices) if node is not None else 0.0
-    _hourly[:] = [(rows, prices, costs)]
+    _kept[:] = [(rows, prices, costs)]
     return sum(costs)
 
 
@@ -334,15 +334,17 @@ def cost_report(snapshot: Snapshot, prices: Prices, lost: Losses) -> CostReport:
     )
 
 
-_priced: list[tuple[object, Prices, Mapping[str, ProvisionedInstance], dict[str, float]]] = []
+_kept_fixed: list[tuple[object, Prices, Mapping[str, ProvisionedInstance], dict[str, float]]] = []
 
 
 def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, ProvisionedInstance]) -> dict[str, float]:
     """Prices of the static nodes; cached while no node changes."""
-    if _priced and _priced[0][0] is snapshot.nodes and _priced[0][1] is prices and _priced[0][2] == machines:
-        return _priced[0][3]
+    if _kept_fixed:
+        nodes, known, before, costs = _kept_fixed[0]
+        if nodes is snapshot.nodes and known is prices and before == machines:
+            return costs
     found = {node.name: _price(snapshot, node, prices) for node in snapshot.nodes.all() if node.name not in machines}
-    _priced[:] = [(snapshot.nodes, prices, machines, found)]
+    _kept_fixed[:] = [(snapshot.nodes, prices, machines, found)]
     return found
 
 

@@ -3,8 +3,9 @@
 A minute is enough for evicted pods to terminate and for another scheduling attempt. If the pods start within it without
 a change, no change is suggested. The number of trials is limited, not their time, so that results are the same on every
 machine. `placement_check` tries whether the pods of a workload that a change admits are scheduled, as admission does
-not check nodes. PodDisruptionBudgets delay only what Volcano schedules, as its plugin `pdb` never preempts protected
-pods: kube-scheduler preempts them if there are no other victims, and Kueue suspends jobs without checking budgets.
+not check nodes. A PodDisruptionBudget can delay what Volcano schedules, as its plugin `pdb` never preempts protected
+pods. It does not delay what kube-scheduler schedules, which preempts them if there are no other victims, nor what Kueue
+admits, which suspends jobs without checking budgets.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
