@@ -1,12 +1,10 @@
 """Extension points of a session: functions that plugins register, in the order of the tiers (KAI 0.13 framework).
-
-Interface of plugins: a plugin is made with its arguments and registers functions when a session opens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -16,10 +14,6 @@ from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
 from gpuconsole.scheduling.kai.messages import NodeError
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.kai.session import KaiSession
-
 
 NodeSet = list[KaiNodeInfo]
 
@@ -118,10 +112,3 @@ class KaiFunctions:
         self.before_job: list[Callable[[PodGroupInfo], None]] = []
         self.allocated: list[Callable[[PodInfo], None]] = []
         self.deallocated: list[Callable[[PodInfo], None]] = []
-
-
-class KaiPlugin(Protocol):
-    """A plugin of KAI."""
-
-    def open(self, session: KaiSession) -> None:
-        """Register the plugin's functions with the session."""

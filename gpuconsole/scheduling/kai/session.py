@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import floor
-from typing import TypeVar, Union, cast
+from typing import Protocol, TypeVar, Union, cast
 
 from msgspec import Struct
 
@@ -299,6 +299,13 @@ class KaiSession:
     def affine(self) -> bool:
         """True if a task of the session has pod affinity."""
         return any(has_pod_affinity(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
+
+
+class KaiPlugin(Protocol):
+    """A plugin of KAI: made with its arguments, it registers functions when a session opens."""
+
+    def open(self, session: KaiSession) -> None:
+        """Register the plugin's functions with the session."""
 
 
 def _gang(job: PodGroupInfo) -> bool:

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import CPU, GPU, ResourceAmounts, asking
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.config import BadArgument, KaiPluginArguments
-from gpuconsole.scheduling.kai.functions import KaiPlugin
+from gpuconsole.scheduling.kai.session import KaiPlugin
 from gpuconsole.scheduling.kai.plugins import node_scores as gpu_placement
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeavailability
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeplacement

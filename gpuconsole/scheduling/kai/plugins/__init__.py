@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
-from gpuconsole.scheduling.kai.functions import KaiPlugin
+from gpuconsole.scheduling.kai.session import KaiPlugin
 from gpuconsole.scheduling.kai.plugins.node_scores import (
     GpuPack,
     GpuSharingOrder,
