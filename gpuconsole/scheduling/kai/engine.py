@@ -46,8 +46,7 @@ from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
 from gpuconsole.scheduling.kai.messages import UNABLE, UNABLE_POD, NodeError, misfit, summary
 from gpuconsole.scheduling.kai.plugins.ordering import path_to
 from gpuconsole.scheduling.kai.plugins.predicates import PREDICATES
-from gpuconsole.scheduling.kai.ranking import span
-from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession
+from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, span
 from gpuconsole.scheduling.kai.shards import configuration_of, parameters_of, sees
 from gpuconsole.scheduling.kai.store import KaiStore, run_actions
 from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable, SessionPlacement

@@ -1,5 +1,4 @@
-"""Extension points of a session: functions that plugins register, in the order of the tiers (KAI 0.13 framework).
-"""
+"""Extension points of a session: functions that plugins register, in the order of the tiers (KAI 0.13 framework)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import CPU, GPU, ResourceAmounts, asking
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.config import BadArgument, KaiPluginArguments
-from gpuconsole.scheduling.kai.session import KaiPlugin
 from gpuconsole.scheduling.kai.plugins import node_scores as gpu_placement
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeavailability
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeplacement
@@ -20,8 +19,7 @@ from gpuconsole.scheduling.kai.plugins import ordering as elastic
 from gpuconsole.scheduling.kai.plugins import ordering as subgrouporder
 from gpuconsole.scheduling.kai.plugins import ordering as taskorder
 from gpuconsole.scheduling.kai.plugins.ordering import Kubeflow, Ray
-from gpuconsole.scheduling.kai.ranking import span
-from gpuconsole.scheduling.kai.session import KaiSession
+from gpuconsole.scheduling.kai.session import KaiPlugin, KaiSession, span
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 

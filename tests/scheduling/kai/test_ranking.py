@@ -9,8 +9,7 @@ from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo, Spec
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Tier
 from gpuconsole.scheduling.kai.plugins.predicates import lets_in
-from gpuconsole.scheduling.kai.ranking import span
-from gpuconsole.scheduling.kai.session import KaiSession
+from gpuconsole.scheduling.kai.session import KaiSession, span
 from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.scheduling.kai.worlds import job, node, queue, request, session
 

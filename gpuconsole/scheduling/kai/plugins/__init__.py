@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
-from gpuconsole.scheduling.kai.session import KaiPlugin
 from gpuconsole.scheduling.kai.plugins.node_scores import (
     GpuPack,
     GpuSharingOrder,
@@ -26,6 +25,7 @@ from gpuconsole.scheduling.kai.plugins.ordering import (
 from gpuconsole.scheduling.kai.plugins.predicates import DynamicResourcesPlugin, Predicates
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
 from gpuconsole.scheduling.kai.plugins.topology import TopologyAware
+from gpuconsole.scheduling.kai.session import KaiPlugin
 
 PLUGINS: Mapping[str, Callable[[KaiPluginArguments], KaiPlugin]] = {
     "dynamicresources": DynamicResourcesPlugin,
