@@ -27,8 +27,8 @@ from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.manifests.decoding import LoadedObject
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
-from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.scheduling.volcano.scheduler_conf import ParsedVolcanoConfiguration, read_configuration
+from gpuconsole.scheduling.volcano.config import ParsedVolcanoConfiguration, VolcanoPolicy
+from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError

@@ -580,7 +580,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "Volcano: proportion gives every queue the same",
-        f"{VOLCANO}/plugins/proportion.py",
+        f"{VOLCANO}/api/queue.py",
         "attr.weight / weights",
         "1 / weights",
         VOLCANO_TESTS,

@@ -26,10 +26,9 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.kai.api.resources import mig_profile
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
-from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, divide_among_queues
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
-from gpuconsole.scheduling.volcano.plugins.proportion import divide
 
 Amounts = Mapping[str, float]
 """Counted resource → how much."""
@@ -297,7 +296,7 @@ def _deserved(
         wanted = {name: amount + round(use.wanted[name]) for name, amount in used.items()}
         index.allocated, index.request = Resource.of(_by_resource(used)), Resource.of(_by_resource(wanted))
         index.limit(whole, guaranteed, known[name].capability)
-    divide(whole, indexes)
+    divide_among_queues(whole, indexes)
     found: dict[str, dict[str, int]] = {}
     for name, queue in known.items():
         said = counted_amounts(queue.deserved)

@@ -31,9 +31,8 @@ from gpuconsole.scheduling.kube.pod_groups import group_of
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
-from gpuconsole.scheduling.volcano.config import VolcanoPolicy
+from gpuconsole.scheduling.volcano.config import ParsedVolcanoConfiguration, VolcanoPolicy
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
-from gpuconsole.scheduling.volcano.scheduler_conf import ParsedVolcanoConfiguration
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
 
 Evidence = Mapping[str, str | int]

@@ -25,8 +25,7 @@ from gpuconsole.scheduling.kai.config import QUEUE_LABEL, KaiPolicy, Parameters
 from gpuconsole.scheduling.kai.fair_share.division import QueueShares, shares_of
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity, over_capacity, requested_by
 from gpuconsole.scheduling.kai.messages import OVER_LIMIT
-from gpuconsole.scheduling.volcano.config import VolcanoConfiguration
-from gpuconsole.scheduling.volcano.scheduler_conf import EVICTING
+from gpuconsole.scheduling.volcano.config import EVICTING, VolcanoConfiguration
 
 WAITING_TIME = "sla-waiting-time"
 _LEVELS = {Severity.ERROR: LintLevel.ERROR, Severity.WARNING: LintLevel.WARNING, Severity.NOTE: LintLevel.NOTE}

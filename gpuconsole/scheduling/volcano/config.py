@@ -1,10 +1,10 @@
 """Volcano's scheduler configuration: options of the engine, actions in order, tiers of plugins with their arguments.
 
-Volcano's scheduler configuration: actions in order, tiers of plugins with their flags and arguments.
+Volcano's scheduler configuration: actions in order, tiers of plugins with flags and arguments, and findings about it.
 
 Arguments of plugins and actions in volcano-scheduler.conf, parsed leniently by type.
 
-Options of the Volcano engine.
+Options of the Volcano engine and of its node search, and the MIG groups of Volcano's device plugin.
 
 Go durations in annotations and arguments of Volcano (`1h30m`); unreadable ones count as missing.
 
@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.resources import CPU, MEMORY
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
@@ -107,6 +108,8 @@ class Flag(StrEnum):
 DEFAULTS: Final = frozenset(Flag) - {Flag.HIERARCHY, Flag.CLUSTER_ORDER}
 """Flags that hold where the configuration does not name them (ApplyPluginConfDefaults)."""
 ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
+EVICTING: Final = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
+"""The actions that evict tasks for pending ones."""
 
 
 class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
@@ -142,6 +145,17 @@ class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
     def arguments_of(self, action: str) -> VolcanoArguments:
         """The arguments of an action; empty if none are configured."""
         return self.arguments.get(action, NONE)
+
+
+class ParsedVolcanoConfiguration(Struct, frozen=True):
+    """The configuration of a file, and findings about it."""
+
+    configuration: VolcanoConfiguration
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
 HELM_CONF = """\
@@ -181,6 +195,56 @@ class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field=
     """The queue of PodGroups that name none; it is assumed to exist."""
     scheduler: str = ""
     """The schedulerName of the pods that Volcano places; empty if it places all pods."""
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How many feasible nodes a search looks for (vc-scheduler's --minimum-feasible-nodes and related flags)."""
+
+    minimum_nodes: int = 100
+    """The search never stops before this number of feasible nodes."""
+    minimum_percentage: int = 5
+    percentage: int = 0
+    """Of all nodes; 0 = 50, less one for every 125 nodes, but at least `minimum_percentage`."""
+
+    def enough(self, nodes: int) -> int:
+        """The number of feasible nodes after which the search stops (CalculateNumOfFeasibleNodesToFind)."""
+        if nodes <= self.minimum_nodes or self.percentage >= 100:
+            return nodes
+        percentage = self.percentage
+        if percentage <= 0:
+            percentage = max(50 - nodes // 125, self.minimum_percentage)
+        return max(nodes * percentage // 100, self.minimum_nodes)
+
+
+class MigSize(Struct, frozen=True):
+    """Instances of one size in a group."""
+
+    name: str
+    memory: int
+    """MiB."""
+    count: int
+
+
+class MigGroup(Struct, frozen=True):
+    """Instances into which a card can be divided at the same time."""
+
+    name: str
+    sizes: tuple[MigSize, ...]
+
+    def size_at(self, position: int) -> MigSize | None:
+        """The size of the instance at a position, counted through the sizes in order; None if there is none."""
+        for size in self.sizes:
+            if position < size.count:
+                return size
+            position -= size.count
+        return None
+
+
+class MigModel(Struct, frozen=True):
+    """GPU models, as parts of their names, and their groups in the order in which they are tried."""
+
+    models: tuple[str, ...]
+    groups: tuple[MigGroup, ...]
 
 
 def span_of(text: str) -> Span | None:

@@ -38,7 +38,7 @@ from gpuconsole.scheduling.volcano.node_search import NOW, Finder, choose_node, 
 from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
 from gpuconsole.scheduling.volcano.plugins.nodeorder import NodeorderPlugin
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
-from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS, read_configuration
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.store import VolcanoStore, grouped, ungrouped
 
@@ -335,7 +335,7 @@ class VolcanoPlacement(SessionPlacement):
         cluster = self._store.cluster(now)
         cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
         cluster.mig_models = self._models
-        session = VolcanoSession(self._configuration, cluster, search_start=self._search_start)
+        session = VolcanoSession(self._configuration, cluster, plugins=PLUGINS, search_start=self._search_start)
         for job in session.jobs.values():
             for uid, sub_job in job.sub_jobs.items():
                 sub_job.nominated_hyper_node = self._nominations.get(uid, "")
@@ -380,7 +380,7 @@ class VolcanoPlacement(SessionPlacement):
         cluster = store.cluster(self._now)
         cluster.kept, cluster.gates = dict(self._kept), self.policy.feature_gates
         cluster.mig_models = self._models
-        session = VolcanoSession(self._configuration, cluster, search_start=self._search_start)
+        session = VolcanoSession(self._configuration, cluster, plugins=PLUGINS, search_start=self._search_start)
         task = next((task for job in session.jobs.values() for task in job.tasks.values() if task.key == pod.key), None)
         return None if task is None else score_table(session, task)
 

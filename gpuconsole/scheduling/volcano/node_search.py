@@ -7,24 +7,16 @@ Cache of node results for tasks of one class; only nodes that got or lost a task
 Volcano itself evaluates every task, with the same results.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode, insufficient
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs.states import PARTITION, TASK_INDEX
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-from collections.abc import Callable, Iterable
-from itertools import chain, islice
-
-from msgspec import Struct
-
-from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors, PredicateCode, insufficient
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OWN = (TASK_INDEX, PARTITION)
 """Labels and annotations that differ between pods of one task and that no plugin reads when it evaluates a node."""
@@ -36,7 +28,7 @@ NONE, SOON, NOW = 0, 1, 2
 class PredicateCache:
     """Predicate results, room and scores by class of tasks and node, valid until the node changes."""
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         self._session = session
         self._shapes = PodClasses()
         self._kinds: dict[str, Kind | None] = {}
@@ -99,33 +91,12 @@ def room(task: TaskInfo, node: NodeInfo) -> int:
 Predicate = Callable[[TaskInfo, NodeInfo], FitError | None]
 
 
-class Sampling(Struct, frozen=True, kw_only=True):
-    """How many feasible nodes a search looks for (vc-scheduler's --minimum-feasible-nodes and related flags)."""
-
-    minimum_nodes: int = 100
-    """The search never stops before this number of feasible nodes."""
-    minimum_percentage: int = 5
-    percentage: int = 0
-    """Of all nodes; 0 = 50, less one for every 125 nodes, but at least `minimum_percentage`."""
-
-    def enough(self, nodes: int) -> int:
-        """The number of feasible nodes after which the search stops (CalculateNumOfFeasibleNodesToFind)."""
-        if nodes <= self.minimum_nodes or self.percentage >= 100:
-            return nodes
-        percentage = self.percentage
-        if percentage <= 0:
-            percentage = max(50 - nodes // 125, self.minimum_percentage)
-        return max(nodes * percentage // 100, self.minimum_nodes)
-
-
 class Finder:
     """Finds feasible nodes for tasks. Mutates: a node that rejected a task is skipped for tasks of the same job and
     role.
     """
 
-    def __init__(
-        self, session: "VolcanoSession", *, remembers: bool = True, memo: PredicateCache | None = None
-    ) -> None:
+    def __init__(self, session: VolcanoSession, *, remembers: bool = True, memo: PredicateCache | None = None) -> None:
         self._session = session
         self._memo = memo
         self._remembers = remembers
@@ -184,7 +155,7 @@ def best_of(scores: Mapping[str, float]) -> str:
 
 
 def best_node(
-    session: "VolcanoSession", task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
+    session: VolcanoSession, task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
     """The node that a plugin picks, else the one with the highest score, the first by name among equals; None without
     nodes.
@@ -204,7 +175,7 @@ def best_node(
 
 
 def choose_node(
-    session: "VolcanoSession", task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
+    session: VolcanoSession, task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
     """The best node with room now, else the best with room once resources are released; its own shard before others."""
     by_room = (memo or PredicateCache(session)).by_room(task, nodes)

@@ -10,14 +10,14 @@ All of Volcano's plugins, by the name that volcano-scheduler.conf gives them.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
-
-from gpuconsole.model.documents.findings import DocumentFindings, Finding, Path, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Path
 from gpuconsole.model.documents.yaml_json import find_configuration, named
 from gpuconsole.scheduling.volcano.config import (
     ACTIONS,
     DEFAULTS,
+    EVICTING,
     Flag,
+    ParsedVolcanoConfiguration,
     Tier,
     VolcanoArguments,
     VolcanoConfiguration,
@@ -49,7 +49,7 @@ from gpuconsole.scheduling.volcano.plugins.numaaware import NumaAwarePlugin
 from gpuconsole.scheduling.volcano.plugins.predicates import NodegroupPlugin, PredicatesPlugin, TdmPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopologyPlugin
-from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin
 
 PLUGINS: Mapping[str, type[VolcanoPlugin]] = {
     plugin.name: plugin
@@ -83,20 +83,8 @@ PLUGINS: Mapping[str, type[VolcanoPlugin]] = {
 
 MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")
 FLAGS: Mapping[str, Flag] = {flag.value: flag for flag in Flag}
-EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 NOT_HERE = ("extender",)
 """Plugins that Volcano has and that do nothing here."""
-
-
-class ParsedVolcanoConfiguration(Struct, frozen=True):
-    """The configuration of a file, and findings about it."""
-
-    configuration: VolcanoConfiguration
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def errors(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
 def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> ParsedVolcanoConfiguration:

@@ -3,18 +3,21 @@
 Volcano 1.15 framework/session.go. The session owns its tasks, jobs and nodes, which are copies made for it.
 
 Transaction of evictions, allocations and pipelined tasks in a session, to be committed or discarded.
+
+Interface of plugins: a plugin reads the session when it opens and registers its functions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, StrEnum, auto
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import ResourceQuota
+from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.devices.allocator import Grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock
@@ -27,12 +30,8 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
-from gpuconsole.scheduling.volcano.config import VolcanoConfiguration
-from gpuconsole.scheduling.volcano.node_search import Sampling
-from gpuconsole.scheduling.volcano.plugins.deviceshare import MigModel
-from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget
-from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
-from gpuconsole.scheduling.volcano.session_plugins import PodGroupStatusCondition, SessionPlugins, VolcanoPlugin
+from gpuconsole.scheduling.volcano.config import MigModel, Sampling, VolcanoArguments, VolcanoConfiguration
+from gpuconsole.scheduling.volcano.session_plugins import PodGroupStatusCondition, SessionPlugins
 
 
 class Doing(Enum):
@@ -191,6 +190,26 @@ class CycleData(Protocol):
     def clone(self) -> "CycleData": ...
 
 
+class OpenBudget(Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget, and how many of its pods may be disrupted now."""
+
+    namespace: str
+    selector: LabelSelector | None = None
+    allowed: int = 0
+    """status.disruptionsAllowed."""
+    disrupted: frozenset[str] = frozenset()
+    """Names of pods whose disruption is under way (status.disruptedPods)."""
+
+    def covers(self, pod: Pod) -> bool:
+        """True if the budget selects this pod and its disruption is not under way; an empty selector selects no pod
+        here.
+        """
+        if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
+            return False
+        asks = self.selector.match_labels or self.selector.match_expressions
+        return bool(asks) and self.selector.matches(pod.labels)
+
+
 class ClusterInfo(Struct, kw_only=True):
     """The snapshot of the cluster on which a session is opened."""
 
@@ -216,15 +235,35 @@ class ClusterInfo(Struct, kw_only=True):
     now: Time = 0
 
 
+class VolcanoPlugin(Protocol):
+    """A scheduler plugin; one instance serves one session and keeps that session's state. Mutates."""
+
+    name: ClassVar[str]
+    """As volcano-scheduler.conf names it."""
+
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        """Read the plugin's arguments; a missing or malformed one takes its default."""
+
+    def on_session_open(self, session: "VolcanoSession") -> None:
+        """Register functions in `session.functions` under the plugin's name."""
+
+    def on_session_close(self, session: "VolcanoSession") -> None:
+        """Store results, such as PodGroup conditions, in the session."""
+        return
+
+
 class VolcanoSession(SessionPlugins):
-    """One scheduling session; it is open once constructed."""
+    """One scheduling session; it is open once constructed.
+
+    `plugins` are the known plugin classes by name; a plugin that a tier names and that is not among them is left out.
+    """
 
     def __init__(
         self,
         configuration: VolcanoConfiguration,
         cluster: ClusterInfo,
         *,
-        plugins: Mapping[str, type[VolcanoPlugin]] = PLUGINS,
+        plugins: Mapping[str, type[VolcanoPlugin]],
         sampling: Sampling = SAMPLING,
         search_start: int = 0,
     ) -> None:

@@ -1,17 +1,15 @@
-"""Extension points of a session: the interface of plugins, the functions that they register, and how results combine.
+"""Extension points of a session: the functions that plugins register, and how their results combine.
 
 Aggregation of plugin results: tier by tier, each extension point by its own rule.
 
 Volcano 1.15 framework/session_plugins.go. A plugin takes part at an extension point if its tier enables it there.
 
 Extension points of a session: functions that plugins register by plugin name, called tier by tier.
-
-Interface of plugins: a plugin reads the session when it opens and registers its functions.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -21,11 +19,7 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import Flag, Tier, VolcanoArguments
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-
+from gpuconsole.scheduling.volcano.config import Flag, Tier
 
 PERMIT = 1
 ABSTAIN = 0
@@ -428,20 +422,3 @@ class PodGroupStatusCondition(Struct, frozen=True):
     """`Unschedulable` or `Scheduled`."""
     reason: str
     message: str
-
-
-class VolcanoPlugin(Protocol):
-    """A scheduler plugin; one instance serves one session and keeps that session's state. Mutates."""
-
-    name: ClassVar[str]
-    """As volcano-scheduler.conf names it."""
-
-    def __init__(self, arguments: VolcanoArguments) -> None:
-        """Read the plugin's arguments; a missing or malformed one takes its default."""
-
-    def on_session_open(self, session: "VolcanoSession") -> None:
-        """Register functions in `session.functions` under the plugin's name."""
-
-    def on_session_close(self, session: "VolcanoSession") -> None:
-        """Store results, such as PodGroup conditions, in the session."""
-        return

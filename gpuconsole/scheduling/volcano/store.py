@@ -32,8 +32,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, DraResource, TaskInfo, TaskStatus, group_of
 from gpuconsole.scheduling.volcano.jobs.pod_group import PREFIX, QUEUE_NAME, group_of_pod
-from gpuconsole.scheduling.volcano.plugins.eviction_protection import open_budget
-from gpuconsole.scheduling.volcano.session import ClusterInfo
+from gpuconsole.scheduling.volcano.session import ClusterInfo, OpenBudget
 
 
 def grouped(pod: Pod) -> Pod:
@@ -351,7 +350,7 @@ class VolcanoStore:
             "persistent_volume_claims": self.volume_claims,
         }
 
-    def _open(self, budget: PodDisruptionBudget) -> Any:
+    def _open(self, budget: PodDisruptionBudget) -> OpenBudget:
         pods = self.pods.values()
         return open_budget(budget, pods, (pod.key for pod in pods if pod.node and not pod.done and not pod.deleted))
 
@@ -394,3 +393,18 @@ class VolcanoStore:
 def _matters(pod: Pod) -> Pod:
     """The pod without the fields that Volcano itself sets."""
     return replace(pod, message="", reason="", nominated_node="")
+
+
+def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
+    """Allowed disruptions of a budget: healthy pods above the required number, as the disruption controller counts.
+
+    `pods` are those of the cluster, `healthy` the keys of those that are ready.
+    """
+    covered = [
+        pod
+        for pod in pods
+        if pod.namespace == budget.namespace and budget.selector is not None and budget.selector.matches(pod.labels)
+    ]
+    ready = set(healthy)
+    allowed = budget.allowed(len(covered), sum(pod.key in ready for pod in covered))
+    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=allowed)

@@ -1,7 +1,7 @@
 """Volcano's tables of actions: whole sessions, from objects to binds, evictions, reservations and phases."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.heap import Heap
@@ -15,12 +15,9 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration
-from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession, VolcanoStatement
+from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoPlugin, VolcanoSession, VolcanoStatement
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
 
 Document = Mapping[str, Any]
 

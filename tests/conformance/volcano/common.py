@@ -13,8 +13,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.config import Flag, Tier, VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.engine import phase_of
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
-from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
-from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
+from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.store import gather
 from tests.conformance.tables import Case, Table, compare
 from tests.conformance.volcano import objects

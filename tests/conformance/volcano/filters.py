@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.node_filters import VolumeBindingArguments, filter_timeout
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 
@@ -27,7 +28,7 @@ def _in_force(table: Table, case: Case) -> Sequence[str]:
         arguments=VolcanoArguments({argument: case.input[field] for field, argument in SWITCHES.items()}),
     )
     gates = {"DynamicResourceAllocation": case.input["enableDRA"]}
-    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), ClusterInfo(gates=gates))
+    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), ClusterInfo(gates=gates), plugins=PLUGINS)
     (plugin,) = session.plugins
     assert isinstance(plugin, PredicatesPlugin)
     # What is kept for a pod that got a node is bound before the pod is: both are one thing here.

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
-from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, cooldown
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import cooldown
 from gpuconsole.scheduling.volcano.plugins.nodeorder import (
     WEIGHTS,
     NodeorderPlugin,
@@ -26,7 +26,7 @@ from gpuconsole.scheduling.volcano.plugins.nodeorder import (
 )
 from gpuconsole.scheduling.volcano.plugins.predicates import hours
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 

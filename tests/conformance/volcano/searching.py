@@ -5,7 +5,8 @@ from typing import Any
 
 from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.node_search import Sampling, best_of, by_score
+from gpuconsole.scheduling.volcano.config import Sampling
+from gpuconsole.scheduling.volcano.node_search import best_of, by_score
 from gpuconsole.scheduling.volcano.plugins.network_topology_aware import tasks_within
 from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare

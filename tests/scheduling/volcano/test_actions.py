@@ -16,10 +16,11 @@ from gpuconsole.scheduling.volcano.config import (
     VolcanoPluginOption,
     tier,
 )
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement
 from tests.scheduling.volcano.making import cluster, job, queue, task
 
-PLUGINS: tuple[Tier, ...] = (
+TIERS: tuple[Tier, ...] = (
     (VolcanoPluginOption(name="priority"), VolcanoPluginOption(name="gang"), VolcanoPluginOption(name="conformance")),
     tier("predicates", "proportion", "nodeorder"),
 )
@@ -39,13 +40,15 @@ def acted(
     jobs: Iterable[JobInfo],
     *actions: str,
     gpus: Mapping[str, int],
-    tiers: tuple[Tier, ...] = PLUGINS,
+    tiers: tuple[Tier, ...] = TIERS,
     arguments: Mapping[str, VolcanoArguments] | None = None,
     queues: tuple[str, ...] = ("team", "other"),
 ) -> VolcanoSession:
     nodes = [machine(name, count) for name, count in gpus.items()]
     made = cluster(nodes, jobs, queues=[queue(name, state="Open") for name in queues])
-    session = VolcanoSession(VolcanoConfiguration(actions=actions, tiers=tiers, arguments=arguments or {}), made)
+    session = VolcanoSession(
+        VolcanoConfiguration(actions=actions, tiers=tiers, arguments=arguments or {}), made, plugins=PLUGINS
+    )
     for action in actions:
         ACTIONS[action](session)
     return session
@@ -139,7 +142,7 @@ def test_reclaim_takes_across_queues_only_what_the_other_has_too_much() -> None:
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_borrowed() -> None:
     jobs = [work("abroad", running=4, queue="other"), work("mine", 1)]
     made = cluster([machine("n1", 4)], jobs, queues=[queue("other", state="Open", reclaimable=False)])
-    session = VolcanoSession(VolcanoConfiguration(tiers=PLUGINS), made)
+    session = VolcanoSession(VolcanoConfiguration(tiers=TIERS), made, plugins=PLUGINS)
     ACTIONS["reclaim"](session)
     assert gone(session) == []
 

@@ -23,6 +23,7 @@ from gpuconsole.scheduling.volcano.plugins.deviceshare import (
     vgpu_cards,
     vgpu_wishes,
 )
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, pod, session
 
@@ -292,7 +293,7 @@ def test_pods_that_want_another_mode_than_a_node_has_go_elsewhere() -> None:
     made = cluster([node], [one])
     made.mig_models = read_groups(DEVICES.replace("10240", "512"))
     option = VolcanoPluginOption(name="deviceshare", arguments=VolcanoArguments(VIRTUAL))
-    on = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made)
+    on = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)
     modes = {
         mode: refusals(on, wanting("p", {VMEMORY: 400}, annotations={"volcano.sh/vgpu-mode": mode} if mode else {}))
         for mode in ("", "mig", "hami-core")

@@ -10,6 +10,7 @@ from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, task
 
@@ -29,7 +30,9 @@ def template(*volumes: str, ports: tuple[HostPort, ...] = (), claims: tuple[str,
 
 def opened(made: ClusterInfo, arguments: dict[str, object] | None = None) -> VolcanoSession:
     option = VolcanoPluginOption(name="predicates", arguments=VolcanoArguments(arguments))
-    return VolcanoSession(VolcanoConfiguration(actions=("allocate",), tiers=(tier("gang"), (option,))), made)
+    return VolcanoSession(
+        VolcanoConfiguration(actions=("allocate",), tiers=(tier("gang"), (option,))), made, plugins=PLUGINS
+    )
 
 
 def storage(*volumes: PersistentVolume) -> Storage:

@@ -11,10 +11,11 @@ from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains,
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, queue, task
 
-PLUGINS = (tier("priority", "gang", "conformance"), tier("predicates", "network-topology-aware"))
+TIERS = (tier("priority", "gang", "conformance"), tier("predicates", "network-topology-aware"))
 
 
 def running(
@@ -43,7 +44,9 @@ def acted(jobs: list[JobInfo], action: str, *, nodes: int = 2, allow_whole: bool
     made = cluster(machines, jobs, queues=[queue("team", state="Open"), queue("other", state="Open")])
     made.domains = HyperNodeDomains(racks.tree, racks.real_nodes, by_tier=racks.by_tier)
     arguments = {action: VolcanoArguments({"allowWholeBundle": allow_whole})}
-    session = VolcanoSession(VolcanoConfiguration(actions=(action,), tiers=PLUGINS, arguments=arguments), made)
+    session = VolcanoSession(
+        VolcanoConfiguration(actions=(action,), tiers=TIERS, arguments=arguments), made, plugins=PLUGINS
+    )
     ACTIONS[action](session)
     return session
 

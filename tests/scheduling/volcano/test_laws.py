@@ -18,6 +18,7 @@ from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoConfiguration, VolcanoPolicy, tier
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import CannotPlace, VolcanoSession, VolcanoStatement
 from gpuconsole.scheduling.volcano.store import VolcanoStore
 
@@ -100,7 +101,7 @@ def opened(gangs: Sequence[Gang], machines: Sequence[int]) -> VolcanoSession:
     store = VolcanoStore("a")
     for thing in objects(gangs, machines):
         store.apply(thing)
-    return VolcanoSession(VolcanoConfiguration(tiers=TIERS), store.cluster(0))
+    return VolcanoSession(VolcanoConfiguration(tiers=TIERS), store.cluster(0), plugins=PLUGINS)
 
 
 @law

@@ -10,6 +10,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
 from gpuconsole.scheduling.volcano.node_search import PredicateCache
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, pod, task
 
@@ -23,7 +24,9 @@ def made(sizes: list[int], gpus: list[int], least: int) -> VolcanoSession:
     ]
     nodes = [node(f"n{number}", amounts={GPU: count}) for number, count in enumerate(gpus)]
     return VolcanoSession(
-        VolcanoConfiguration(actions=("allocate",), tiers=TIERS), cluster(nodes, [job(tasks, min_member=least)])
+        VolcanoConfiguration(actions=("allocate",), tiers=TIERS),
+        cluster(nodes, [job(tasks, min_member=least)]),
+        plugins=PLUGINS,
     )
 
 

@@ -14,15 +14,16 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import reserved
 from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE
 from gpuconsole.scheduling.volcano.api.task import DraResource as Devices
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.config import Sampling, VolcanoArguments, VolcanoConfiguration, tier
 from gpuconsole.scheduling.volcano.engine import close
-from gpuconsole.scheduling.volcano.node_search import Finder, Sampling
+from gpuconsole.scheduling.volcano.node_search import Finder
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed, total
 from tests.scheduling.volcano.making import cluster, job, pod, queue, task
-from tests.scheduling.volcano.test_actions import PLUGINS, acted, gone, machine, work
+from tests.scheduling.volcano.test_actions import TIERS, acted, gone, machine, work
 from tests.scheduling.volcano.test_gang_eviction import acted as gang_acted
 from tests.scheduling.volcano.test_gang_eviction import gone as gang_gone
 from tests.scheduling.volcano.test_gang_eviction import running, waiting
@@ -106,7 +107,7 @@ def test_less_than_the_whole_cluster_is_never_promised() -> None:
     jobs = [work(name, phase="Pending", min_resources={GPU: 4}) for name in ("a",)]
     made = cluster([machine("n1", 4)], jobs, queues=[queue("team", state="Open")])
     option = replace(tier("overcommit")[0], arguments=VolcanoArguments({"overcommit-factor": 0.5}))
-    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made)
+    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)
     ACTIONS["enqueue"](session)
     assert session.jobs["default/a"].phase == "Inqueue"
 
@@ -191,7 +192,7 @@ def test_a_role_at_its_minimum_is_not_spared_though_the_job_has_more_than_it_nee
 def test_a_search_ends_when_enough_nodes_fit_and_the_next_begins_there() -> None:
     made = cluster([machine(f"n{number:03}", 4) for number in range(200)], [work("a", 1)])
     session = VolcanoSession(
-        VolcanoConfiguration(tiers=PLUGINS), made, sampling=Sampling(minimum_nodes=50, percentage=25)
+        VolcanoConfiguration(tiers=TIERS), made, plugins=PLUGINS, sampling=Sampling(minimum_nodes=50, percentage=25)
     )
     finder = Finder(session)
     first, _ = finder.fitting(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)

@@ -19,6 +19,7 @@ from gpuconsole.scheduling.volcano.config import (
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
+from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, queue, task
 
@@ -33,7 +34,9 @@ def opened(
     option = VolcanoPluginOption(
         name=plugin, enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=VolcanoArguments(arguments)
     )
-    return VolcanoSession(VolcanoConfiguration(tiers=((option,),)), cluster([node("n1")], jobs, queues=queues))
+    return VolcanoSession(
+        VolcanoConfiguration(tiers=((option,),)), cluster([node("n1")], jobs, queues=queues), plugins=PLUGINS
+    )
 
 
 def plugin_of(session: VolcanoSession, kind: type[P]) -> P:

@@ -11,11 +11,11 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import Qos, TaskInfo, qos_of
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.plugins.eviction_protection import OpenBudget, open_budget
 from gpuconsole.scheduling.volcano.plugins.predicates import hours, most_victims
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT
+from gpuconsole.scheduling.volcano.store import open_budget
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, session, task
 
 HOUR = 60 * MINUTE

@@ -2,6 +2,8 @@
 
 Queue attributes of proportion and capacity: deserved, allocated, requested and maximum resources.
 
+Division of the cluster among queues by weight, as the proportion plugin does it.
+
 Resources that enqueued jobs have not used yet, as overcommit, proportion and capacity count them.
 """
 
@@ -10,7 +12,7 @@ import sys
 from gpuconsole.model.resources import CPU, MEMORY, PODS, Resources
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.resource import INFINITY, Resource, exceeded_part, is_scalar
+from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, exceeded_part, is_scalar
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, HIERARCHY, HIERARCHY_WEIGHTS, TaskStatus
 
 
@@ -152,3 +154,29 @@ def larger(left: Resource, right: Resource) -> Resource:
             if value >= 0:
                 result.scalars[name] = max(value, result.scalars.get(name, 0.0))
     return result
+
+
+def divide_among_queues(total: Resource, attrs: dict[str, QueueAttributes]) -> None:
+    """Divide the total among queues by weight, in rounds, until each has what it requests or may have.
+
+    Sets `deserved` and `share` of the queues.
+    """
+    remaining = total.clone()
+    met: set[str] = set()
+    while weights := sum(attr.weight for attr in attrs.values() if attr.name not in met):
+        before = remaining.clone()
+        given, taken = Resource(), Resource()
+        for attr in (attr for attr in attrs.values() if attr.name not in met):
+            old = attr.deserved.clone()
+            attr.deserved.add(remaining.clone().multiply(attr.weight / weights))
+            attr.deserved.set_min(attr.real_capability, INFINITY).set_min(attr.request, ZERO)
+            attr.deserved = larger(attr.deserved, attr.guarantee)
+            attr.share = dominant_share(attr.allocated, attr.deserved)
+            if attr.request.less_equal(attr.deserved, ZERO) or attr.deserved == old:
+                met.add(attr.name)
+            more, less = attr.deserved.diff(old, ZERO)
+            given.add(more)
+            taken.add(less)
+        remaining = exceeded_part(remaining.clone().add(taken), given)
+        if remaining.is_empty() or remaining == before:
+            return

@@ -8,23 +8,25 @@ Queues of the capacity plugin: flat, or as a tree whose parents sum up their chi
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from gpuconsole.model.resources import MAX, Resources
 from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, dominant_share, larger
 from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, counted, exceeded_part, shared_names
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, Devices, DraResource, TaskInfo
-from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EvictionContext, VictimRequester, Victims
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-from typing import TYPE_CHECKING, ClassVar
-
-from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.job_enqueueing import overused
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import (
+    PERMIT,
+    REJECT,
+    EventHandler,
+    EvictionContext,
+    VictimRequester,
+    Victims,
+)
 
 COUNT = "deviceclass/"
 """`deviceclass/CLASS` counts devices of a class."""
@@ -351,7 +353,7 @@ def _inherit(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttri
 class Reclaiming:
     """Selects victims in other queues."""
 
-    def __init__(self, session: "VolcanoSession", attrs: CapacityQueues, level: int, *, ready: bool) -> None:
+    def __init__(self, session: VolcanoSession, attrs: CapacityQueues, level: int, *, ready: bool) -> None:
         self._session = session
         self._queues = attrs
         self._level = level if attrs.tree else 0
@@ -462,7 +464,7 @@ class CapacityPlugin:
         self.ready = True
         """False if hierarchy is enabled and the queues form no tree; nothing is enqueued or allocated then."""
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         tree = session.hierarchy_enabled(self.name)
         attrs = {uid: self._attributes(queue) for uid, queue in session.queues.items()}
@@ -486,7 +488,7 @@ class CapacityPlugin:
                 functions.victim_queue_order[name] = self._victim_order
         functions.handlers.append(EventHandler(allocate=self._gained, deallocate=self._lost))
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
     def _attributes(self, queue: QueueInfo) -> CapacityQueueAttributes:

@@ -12,7 +12,7 @@ while a pod has an instance of it, others get instances of that group only, and 
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -22,45 +22,11 @@ from gpuconsole.model.pod_template import Container
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus, group_of
-from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin, always
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-
+from gpuconsole.scheduling.volcano.config import MigGroup, MigModel, MigSize, VolcanoArguments
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, always
 
 FILE = "device-config.yaml"
-
-
-class MigSize(Struct, frozen=True):
-    """Instances of one size in a group."""
-
-    name: str
-    memory: int
-    """MiB."""
-    count: int
-
-
-class MigGroup(Struct, frozen=True):
-    """Instances into which a card can be divided at the same time."""
-
-    name: str
-    sizes: tuple[MigSize, ...]
-
-    def size_at(self, position: int) -> MigSize | None:
-        """The size of the instance at a position, counted through the sizes in order; None if there is none."""
-        for size in self.sizes:
-            if position < size.count:
-                return size
-            position -= size.count
-        return None
-
-
-class MigModel(Struct, frozen=True):
-    """GPU models, as parts of their names, and their groups in the order in which they are tried."""
-
-    models: tuple[str, ...]
-    groups: tuple[MigGroup, ...]
 
 
 MigInstance = tuple[str, int]
@@ -361,7 +327,7 @@ class DevicesharePlugin(VolcanoPlugin):
         self._plain: dict[str, list[Card]] = {}
         self._virtual: dict[str, list[Card]] = {}
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._known = session.mig_models
         for info in session.nodes.values():
             if info.node is not None:

@@ -3,17 +3,15 @@
 The tree of hierarchical DRF: shares of queues by weight, level by level, jobs as leaves.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo, dominant_share
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import PERMIT, EventHandler, Victims
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class Branch:
@@ -137,7 +135,7 @@ class DrfPlugin:
         """By job."""
         self._allocated: dict[str, Resource] = {}
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         self.tree = DrfTree(session.total) if session.hierarchy_enabled(self.name) else None
         for job in session.jobs.values():
@@ -158,7 +156,7 @@ class DrfPlugin:
             functions.reclaimable[name] = self._reclaimable
         functions.handlers.append(EventHandler(allocate=self._gained, deallocate=self._lost))
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
     def _weigh(self, job: JobInfo) -> None:

@@ -1,31 +1,21 @@
-"""Plugins that protect tasks from eviction: cdp, conformance and pdb, with disruption budgets and quotas.
+"""Plugins that protect tasks from eviction: cdp, conformance and pdb.
 
 cdp plugin: protects pods that started recently from eviction (cooldown protection).
 
 conformance plugin: protects critical pods, and those in kube-system, from eviction.
 
 pdb plugin: forbids evictions that violate a PodDisruptionBudget.
-
-Limits outside Volcano that a session observes: disruption budgets and namespace quotas.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import span_of
-from gpuconsole.scheduling.volcano.session_plugins import PERMIT, Victims, VolcanoPlugin
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-from collections.abc import Iterable
-
-from msgspec import Struct
-
-from gpuconsole.model.cluster import PodDisruptionBudget
-from gpuconsole.model.labels import LabelSelector
-from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
+from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, Victims
 
 COOLDOWN_TIME = "volcano.sh/cooldown-time"
 
@@ -35,7 +25,7 @@ class CdpPlugin(VolcanoPlugin):
 
     name: ClassVar[str] = "cdp"
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         def unprotected(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
             return [task for task in candidates if not _protected(task.pod, session.now)], PERMIT
 
@@ -65,12 +55,12 @@ class ConformancePlugin:
     def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         functions, name = session.functions, self.name
         functions.preemptable[name] = functions.reclaimable[name] = _dispensable
         functions.unified_evictable[name] = _dispensable
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
 
@@ -82,47 +72,12 @@ def _dispensable(_: object, candidates: list[TaskInfo]) -> Victims:
     ], PERMIT
 
 
-class OpenBudget(Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget, and how many of its pods may be disrupted now."""
-
-    namespace: str
-    selector: LabelSelector | None = None
-    allowed: int = 0
-    """status.disruptionsAllowed."""
-    disrupted: frozenset[str] = frozenset()
-    """Names of pods whose disruption is under way (status.disruptedPods)."""
-
-    def covers(self, pod: Pod) -> bool:
-        """True if the budget selects this pod and its disruption is not under way; an empty selector selects no pod
-        here.
-        """
-        if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
-            return False
-        asks = self.selector.match_labels or self.selector.match_expressions
-        return bool(asks) and self.selector.matches(pod.labels)
-
-
-def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
-    """Allowed disruptions of a budget: healthy pods above the required number, as the disruption controller counts.
-
-    `pods` are those of the cluster, `healthy` the keys of those that are ready.
-    """
-    covered = [
-        pod
-        for pod in pods
-        if pod.namespace == budget.namespace and budget.selector is not None and budget.selector.matches(pod.labels)
-    ]
-    ready = set(healthy)
-    allowed = budget.allowed(len(covered), sum(pod.key in ready for pod in covered))
-    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=allowed)
-
-
 class PdbPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/pdb. Each vote starts from the budgets as of the session's opening."""
 
     name: ClassVar[str] = "pdb"
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         def allowed(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
             return within(session.budgets, candidates), PERMIT
 

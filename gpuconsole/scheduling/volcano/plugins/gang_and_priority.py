@@ -6,24 +6,21 @@ priority plugin: orders jobs and tasks by priority; victims have a lower priorit
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from gpuconsole.scheduling.volcano.api.job import Gang, JobInfo
+from gpuconsole.scheduling.volcano.api.job import Gang, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import (
     PERMIT,
     REJECT,
     EvictionContext,
     Invalid,
     PodGroupStatusCondition,
+    VictimRequester,
     Victims,
 )
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.api.job import SubJobInfo
-from gpuconsole.scheduling.volcano.session_plugins import VictimRequester
 
 NOT_ENOUGH_PODS_OF_TASK = "NotEnoughPodsOfTask"
 NOT_ENOUGH_PODS = "NotEnoughTasks"
@@ -38,7 +35,7 @@ class GangPlugin:
     def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         functions, name = session.functions, self.name
 
         def spared(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
@@ -54,7 +51,7 @@ class GangPlugin:
         functions.sub_job_pipelined[name] = lambda sub_job: PERMIT if sub_job.is_pipelined() else REJECT
         functions.job_starving[name] = JobInfo.is_starving
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         """Set a condition on each job with tasks: Scheduled if its gang is ready, else Unschedulable."""
         for job in session.jobs.values():
             if not job.tasks:
@@ -81,7 +78,7 @@ def _valid(job: JobInfo) -> Invalid | None:
     return None
 
 
-def _spared(session: "VolcanoSession", candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
+def _spared(session: VolcanoSession, candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
     """Candidates above their gangs' minimum, in order."""
     left: dict[str, int] = {}
     spared = []
@@ -129,7 +126,7 @@ class PriorityPlugin:
     def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         functions, name = session.functions, self.name
         functions.task_order[name] = _higher_first
         functions.job_order[name] = _higher_first
@@ -150,7 +147,7 @@ class PriorityPlugin:
         functions.unified_evictable[name] = evictable
         functions.job_starving[name] = _wants_more
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
 
@@ -158,7 +155,7 @@ def _higher_first(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJob
     return (left.priority < right.priority) - (left.priority > right.priority)
 
 
-def _below(session: "VolcanoSession", task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
+def _below(session: VolcanoSession, task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
     """True if the task's job has a lower priority or, within one job, the task itself."""
     other = session.jobs.get(task.job)
     if other is None:

@@ -7,21 +7,17 @@ resourcequota plugin: enqueues a job only if its namespace's ResourceQuotas have
 sla plugin: a job that reaches its maximum waiting time is enqueued, and resources are reserved for it.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.resources import Resources, add, exceeding, format_quantity
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import reserved, runs_with_room
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.resources import Resources, add, exceeding, format_quantity
 from gpuconsole.scheduling.volcano.api.task import SLA_WAITING_TIME
-from gpuconsole.scheduling.volcano.config import span_of
-from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, VolcanoPlugin
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT
 
 FACTOR = 1.2
 """The default overcommit-factor, also used instead of a value below 1."""
@@ -40,7 +36,7 @@ class OvercommitPlugin:
         self.inqueue = Resource()
         """The minResources of enqueued jobs, and the part of those of running jobs that they have not used yet."""
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         used = Resource()
         for node in session.node_list:
             used.add(node.used)
@@ -64,7 +60,7 @@ class OvercommitPlugin:
         session.functions.job_enqueueable[self.name] = enqueueable
         session.functions.job_enqueued[self.name] = self._enqueued
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
     def _enqueued(self, job: JobInfo) -> None:
@@ -85,7 +81,7 @@ class ResourcequotaPlugin(VolcanoPlugin):
     def __init__(self, arguments: VolcanoArguments) -> None:
         self._pending: dict[str, Resources] = {}
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         def enqueueable(job: JobInfo) -> int:
             asked = job.pod_group.min_resources if job.pod_group is not None else None
             if asked is None or job.namespace not in session.quotas:
@@ -123,7 +119,7 @@ class SlaPlugin(VolcanoPlugin):
         span = span_of(arguments.text(SLA_WAITING_TIME, "")) or 0
         self.waiting_time: Span | None = span if span > 0 else None
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         def overdue(job: JobInfo) -> int:
             deadline = self._deadline(job)
             return PERMIT if deadline is not None and session.now >= deadline else ABSTAIN

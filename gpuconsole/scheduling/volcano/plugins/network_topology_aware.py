@@ -7,7 +7,7 @@ Resource sums over a set of nodes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo, ancestors, lowest_common
 from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
@@ -15,10 +15,8 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, resource_weights
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, Gradients, Purpose, VolcanoPlugin
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, Gradients, Purpose
 
 
 def tasks_within(domain: str, tasks: Iterable[TaskInfo], real_nodes: Mapping[str, Collection[str]]) -> int:
@@ -71,7 +69,7 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         most = arguments.integer("hypernode.gradient.evict.max-hypernodes", EVICTION_DOMAINS)
         self.eviction_domains = most if most > 0 else EVICTION_DOMAINS
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         self.rooms = {
             name: NodeSetIdle.of(

@@ -10,41 +10,35 @@ kube-scheduler's rules here apply the same check.
 kube-scheduler's volume filters in Volcano's predicates, and the binding of a pod's claims.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
 from gpuconsole.model.labels import NodeTerm
+from gpuconsole.model.resources import is_mig
+from gpuconsole.scheduling.devices import allocator as claims
+from gpuconsole.scheduling.devices import gpu_allocation as slices
 from gpuconsole.scheduling.kube import filters as messages
-from gpuconsole.scheduling.kube import inter_pod_affinity
+from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
+from gpuconsole.scheduling.kube import volumes as volume_filters
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
 from gpuconsole.scheduling.kube.plugins import framework as ports
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.volumes import VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodePods
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-import math
-from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
-from gpuconsole.model.resources import is_mig
-from gpuconsole.scheduling.devices import allocator as claims
-from gpuconsole.scheduling.devices import gpu_allocation as slices
-from gpuconsole.scheduling.kube import volumes
-from gpuconsole.scheduling.kube import volumes as volume_filters
-from gpuconsole.scheduling.kube.volumes import VolumeBindingPlan
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 CONFLICT = "pod affinity terms conflict"
 
@@ -58,7 +52,7 @@ class NodeFilter:
     far: ClassVar[bool] = False
     """True if the result depends on other nodes, or on the individual pod, such as its claims."""
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         self.placed: NodePods = session.placed
 
     def concerns(self, task: TaskInfo) -> bool:
@@ -169,7 +163,7 @@ class InterPodAffinity(NodeFilter, Prepares):
 
     name, far = "InterPodAffinity", True
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
         self._found: tuple[str, int, InterPodAffinityState] | None = None
 
@@ -201,7 +195,7 @@ class PodTopologySpread(NodeFilter, Prepares):
 
     name, far = "PodTopologySpread", True
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
         self._found: tuple[str, int, tuple[TopologySpreadState, ...]] | None = None
 
@@ -252,7 +246,7 @@ class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
 
     name, far = "DynamicResources", True
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
         self._stock = session.stock
         self._granted = session.granted
@@ -294,7 +288,7 @@ class MigInstances(NodeFilter, Reserves):
 
     name = "MigInstances"
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
         self._given = session.instances
         self._infos = session.nodes
@@ -338,7 +332,7 @@ class VolumeFilter(NodeFilter):
 
     far = True
 
-    def __init__(self, session: "VolcanoSession") -> None:
+    def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
         self.storage = session.storage
         self.nodes: Mapping[str, Node] = session.placed.nodes
@@ -416,7 +410,7 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
 
     name = "VolumeBinding"
 
-    def __init__(self, session: "VolcanoSession", arguments: VolumeBindingArguments) -> None:
+    def __init__(self, session: VolcanoSession, arguments: VolumeBindingArguments) -> None:
         super().__init__(session)
         self._promised = session.promised
         self.arguments = arguments

@@ -13,10 +13,14 @@ usage plugin: filters and scores nodes by their measured utilization.
 rescheduling plugin: periodically evicts tasks from overutilized nodes so that they can run on underutilized ones.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from msgspec import Struct
+
+from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import CPU, GPU, MEMORY, add
 from gpuconsole.scheduling.kube import inter_pod_affinity
@@ -24,21 +28,11 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, dislikes, least_allocated, most_allocated, preference
-from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session_plugins import VolcanoPlugin
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-import json
-
-from msgspec import Struct
-
-from gpuconsole.model.clock import MINUTE
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
-from gpuconsole.scheduling.volcano.api.task import qos_of
-from gpuconsole.scheduling.volcano.config import resource_weights, span_of
+from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, qos_of
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, resource_weights, span_of
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import always
 
 WEIGHTS = {
@@ -68,7 +62,7 @@ class NodeorderPlugin(VolcanoPlugin):
         """The scores that count, with their weights."""
         self._shapes = PodClasses()
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._placed, self._around = session.placed, session.placed.without()
         self._node_requests = NodeRequests(session.placed, self._shapes)
         self._shunned = any(taint.effect == AVOIDED for node in session.placed.nodes.values() for taint in node.taints)
@@ -238,7 +232,7 @@ class BinpackPlugin(VolcanoPlugin):
         self._asked: list[tuple[str, int, float]] = []
         """Its requests for resources that have a weight: name, weight, amount."""
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         if self.weight:
             session.functions.node_order[self.name] = self.score
             session.functions.alone[self.name] = always
@@ -296,7 +290,7 @@ class ResourceStrategyFitPlugin(VolcanoPlugin):
         proportional = _mapping(arguments.get("proportional"))
         self.shares = _shares(proportional) if proportional.get("enable") is True else None
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         if self.shares is not None:
             session.functions.predicates[self.name] = self._predicate
         if self.weight > 0 or self.scarce_weight > 0:
@@ -472,7 +466,7 @@ class UsagePlugin(VolcanoPlugin):
         self.cpu_most = _percent(thresholds, "cpu")
         self.memory_most = _percent(thresholds, "mem")
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         session.functions.predicates[self.name] = self._predicate
         session.functions.node_order[self.name] = self._score
@@ -527,7 +521,7 @@ class ReschedulingPlugin(VolcanoPlugin):
         self.period = arguments.text("metricsPeriod", RESCHEDULING_PERIOD) or RESCHEDULING_PERIOD
         self.strategies = _strategies(arguments.get("strategies"))
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         last = session.kept.setdefault(self.name, session.now)
         if last + self.interval >= session.now:

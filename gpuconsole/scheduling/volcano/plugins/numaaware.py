@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cmp_to_key
 from itertools import combinations, product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -20,10 +20,8 @@ from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import NUMA_POLICY, Qos, TaskInfo, qos_of
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler
 
 
 class Hint(Struct, frozen=True):
@@ -209,7 +207,7 @@ class NumaAwarePlugin(VolcanoPlugin):
         self._planned: dict[tuple[str, str], frozenset[int]] = {}
         """CPUs that a task would get, by (task's uid, node)."""
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._numa = session.numa
         self._free = {name: frozenset(topology.cpus.keys() & topology.free) for name, topology in session.numa.items()}
         session.functions.predicates[self.name] = self._predicate

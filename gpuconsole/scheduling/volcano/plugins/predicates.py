@@ -7,17 +7,21 @@ nodegroup plugin: restricts queues to the node groups in their affinity.
 tdm plugin: restricts revocable nodes to certain hours and to tasks of revocable zones.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
 
+from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity, nearness
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, FitError, PredicateCode, PredicateStatus
+from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import VolcanoArguments
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
 from gpuconsole.scheduling.volcano.plugins.node_filters import (
     DynamicResourcesFilter,
     InterPodAffinity,
@@ -37,21 +41,10 @@ from gpuconsole.scheduling.volcano.plugins.node_filters import (
     VolumeBindingArguments,
     VolumeZone,
 )
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EventHandler, Victims, always
 
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-import re
-from collections.abc import Iterable
-
-from gpuconsole.model.clock import MINUTE, Time
-from gpuconsole.model.volcano import GroupAffinity
-from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.task import TaskStatus
-from gpuconsole.scheduling.volcano.config import span_of
-from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, Victims, always
-
-SWITCHES: tuple[tuple[str, Callable[["VolcanoSession"], NodeFilter]], ...] = (
+SWITCHES: tuple[tuple[str, Callable[[VolcanoSession], NodeFilter]], ...] = (
     ("", NodeUnschedulable),
     ("predicate.NodeAffinityEnable", NodeAffinity),
     ("predicate.NodePortsEnable", NodePorts),
@@ -82,7 +75,7 @@ class PredicatesPlugin(VolcanoPlugin):
         self._by_wish: dict[tuple[object, ...], dict[str, PredicateStatus | None]] = {}
         self._unprepared: dict[str, str] = {}
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._placed = placed = session.placed
         self._refused, self._by_wish = {}, {}
         self.filters = list(self._make(session))
@@ -99,7 +92,7 @@ class PredicatesPlugin(VolcanoPlugin):
         session.functions.handlers.append(EventHandler(placed.add, placed.remove))
         self._simulate(session)
 
-    def _make(self, session: "VolcanoSession") -> Iterator[NodeFilter]:
+    def _make(self, session: VolcanoSession) -> Iterator[NodeFilter]:
         for switch, make in SWITCHES:
             if not switch or self._arguments.flag(switch, True):
                 yield make(session)
@@ -110,7 +103,7 @@ class PredicatesPlugin(VolcanoPlugin):
             yield DynamicResourcesFilter(session)
         yield MigInstances(session)
 
-    def _simulate(self, session: "VolcanoSession") -> None:
+    def _simulate(self, session: VolcanoSession) -> None:
         """Predicates in preemption trials: only filters that depend on other pods."""
         placed = self._placed
         near = next((one for one in self.filters if isinstance(one, InterPodAffinity)), None)
@@ -208,7 +201,7 @@ class PredicatesPlugin(VolcanoPlugin):
             one.release(task)
 
 
-def _trial(session: "VolcanoSession", task: TaskInfo) -> RemovedPods:
+def _trial(session: VolcanoSession, task: TaskInfo) -> RemovedPods:
     kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, RemovedPods())
     assert isinstance(kept, RemovedPods)
     return kept
@@ -233,7 +226,7 @@ class NodegroupPlugin(VolcanoPlugin):
         self.ordered = arguments.flag("enablePreferredOrder", False)
         """True scores preferred groups by their order, the first highest."""
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         self._inherits = session.hierarchy_enabled(self.name)
         session.functions.node_order[self.name] = self._score
@@ -333,7 +326,7 @@ class TdmPlugin(VolcanoPlugin):
         period = span_of(arguments.text(EVICT_PERIOD, ""))
         self.evict_period = MINUTE if period is None else period
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         functions = session.functions
         functions.predicates[self.name] = self._predicate

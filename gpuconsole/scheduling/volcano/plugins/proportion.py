@@ -2,19 +2,22 @@
 above that.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, dominant_share, larger
-from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, exceeded_part
+from gpuconsole.scheduling.volcano.api.queue import (
+    QueueAttributes,
+    QueueInfo,
+    divide_among_queues,
+    dominant_share,
+)
+from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.job_enqueueing import overused
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EventHandler, Victims
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OPEN = "Open"
 
@@ -51,10 +54,10 @@ class ProportionPlugin:
     def __init__(self, arguments: VolcanoArguments) -> None:
         self.queues: dict[str, QueueAttributes] = {}
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         self._count(session)
-        divide(session.total, self.queues)
+        divide_among_queues(session.total, self.queues)
         functions, name = session.functions, self.name
         functions.queue_order[name] = self._order
         functions.reclaimable[name] = self._reclaimable
@@ -74,10 +77,10 @@ class ProportionPlugin:
             )
         )
 
-    def on_session_close(self, session: "VolcanoSession") -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
-    def _count(self, session: "VolcanoSession") -> None:
+    def _count(self, session: VolcanoSession) -> None:
         guaranteed = Resource()
         for queue in session.queues.values():
             guaranteed.add(Resource.of(queue.queue.guarantee))
@@ -168,29 +171,3 @@ class ProportionPlugin:
 def _within(attr: QueueAttributes, request: Resource) -> bool:
     """True if with the request the queue has no more than it deserves of the requested resources."""
     return not attr.allocated.clone().add(request).exceeding_where_requested(attr.deserved, request)
-
-
-def divide(total: Resource, attrs: dict[str, QueueAttributes]) -> None:
-    """Divide the total among queues by weight, in rounds, until each has what it requests or may have.
-
-    Sets `deserved` and `share` of the queues.
-    """
-    remaining = total.clone()
-    met: set[str] = set()
-    while weights := sum(attr.weight for attr in attrs.values() if attr.name not in met):
-        before = remaining.clone()
-        given, taken = Resource(), Resource()
-        for attr in (attr for attr in attrs.values() if attr.name not in met):
-            old = attr.deserved.clone()
-            attr.deserved.add(remaining.clone().multiply(attr.weight / weights))
-            attr.deserved.set_min(attr.real_capability, INFINITY).set_min(attr.request, ZERO)
-            attr.deserved = larger(attr.deserved, attr.guarantee)
-            attr.share = dominant_share(attr.allocated, attr.deserved)
-            if attr.request.less_equal(attr.deserved, ZERO) or attr.deserved == old:
-                met.add(attr.name)
-            more, less = attr.deserved.diff(old, ZERO)
-            given.add(more)
-            taken.add(less)
-        remaining = exceeded_part(remaining.clone().add(taken), given)
-        if remaining.is_empty() or remaining == before:
-            return

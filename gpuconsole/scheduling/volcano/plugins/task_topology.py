@@ -5,7 +5,7 @@ Buckets of tasks that should share a node, from the role affinities in a job's a
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -14,11 +14,8 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, VolcanoPlugin
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import VolcanoSession
-
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler
 
 AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
@@ -220,7 +217,7 @@ class TaskTopologyPlugin(VolcanoPlugin):
         self.weight = arguments.integer("task-topology.weight", 1)
         self._jobs: dict[str, Buckets] = {}
 
-    def on_session_open(self, session: "VolcanoSession") -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         for uid, job in session.jobs.items():
             topology = topology_of(job) if job.of_status(TaskStatus.PENDING) else None
             if isinstance(topology, TaskTopology):
