@@ -12,12 +12,13 @@ from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus, rejection, requeue
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.scheduler import take_heads
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
+from gpuconsole.scheduling.kueue.workloads import rejection, requeue
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads, in_every_run
 from tests.conformance.events import expected_events

@@ -18,12 +18,11 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_inadmissible_reason
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.entry import resume
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.scheduler import head
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
-from gpuconsole.scheduling.kueue.workloads import note, take_due
+from gpuconsole.scheduling.kueue.workloads import note, resume_position, take_due
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -264,7 +263,7 @@ def check_progress(table: Table, case: Case) -> Iterator[str]:
     session.apply(_labelled(workload, pod_sets), _NOW)
     after = state.workload_index.get(workload.key)
     assert isinstance(after, WorkloadRequest)
-    yield from compare("wantCarried", resume(state, after) is not None, case.want["wantCarried"])
+    yield from compare("wantCarried", resume_position(state, after) is not None, case.want["wantCarried"])
 
 
 def _grown(pod_set: PodSet) -> PodSet:

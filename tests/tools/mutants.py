@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "heads that were parked together stay parked when something happens",
-        f"{KUEUE}/inadmissible_skip.py",
+        f"{KUEUE}/state.py",
         "queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])",
         "pass",
         QUIET_TESTS,

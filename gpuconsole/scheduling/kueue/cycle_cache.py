@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import is_cacheable
 from gpuconsole.scheduling.kueue.preemption import PreemptionTarget
-from gpuconsole.scheduling.kueue.state import KueueState
+from gpuconsole.scheduling.kueue.state import KueueState, UnchangedCohort
 
 
 class CachedEntry(Struct, frozen=True):
@@ -120,14 +120,6 @@ def _cached_entry(context: Context, entry: CycleEntry) -> CachedEntry:
 
 
 _REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
-
-
-class UnchangedCohort(Struct, frozen=True):
-    """A cohort tree in which another cycle would change nothing."""
-
-    entries: list[CycleEntry]
-    versions: list[int]
-    """Versions of the heads' queues."""
 
 
 def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:

@@ -12,18 +12,15 @@ are not counted yet become admissible again, unless their shortage is still the 
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from msgspec import Struct
-
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import KeepWaiting
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
-from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledConfig
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.cohort_cache import PreemptionQuery
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, take_refusal
-from gpuconsole.scheduling.kueue.context import Context, UsageKey, usage_key_for
-from gpuconsole.scheduling.kueue.entry import CycleEntry, rejection
-from gpuconsole.scheduling.kueue.messages import GranularReason
+from gpuconsole.scheduling.kueue.context import Context, usage_key_for
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.nomination_cache import (
     CachedNomination,
     QuotaShortage,
@@ -37,15 +34,8 @@ from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.preemption.search import max_available
 from gpuconsole.scheduling.kueue.processing import eligible
-from gpuconsole.scheduling.kueue.state import KueueState
-
-
-class ObservedWorkloads(Struct, frozen=True):
-    """Workloads whose pending reason must be kept exact; others may be stale."""
-
-    first_id: int
-    """Workloads with this id or a greater one are observed, too: they are newer."""
-    ids: frozenset[int]
+from gpuconsole.scheduling.kueue.state import BatchCandidates, BatchHead, CachedBatch, InadmissibleBatch, KueueState
+from gpuconsole.scheduling.kueue.workloads import rejection
 
 
 def can_skip_heads(context: Context) -> bool:
@@ -139,61 +129,6 @@ def _condition_is_current(
 def _has_targets(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, asked: PreemptionQuery) -> bool:
     columns, uses = asked
     return bool(find_targets(PreemptionSearch(context, rules, request, columns, uses)))
-
-
-BatchHead = tuple[WorkloadRequest, GranularReason, QuotaShortage]
-"""A head, the granular reason of its refusal, and its shortage."""
-
-
-class BatchCandidates(Struct, frozen=True):
-    """Heads of a queue, in order, that all stay refused while these amounts are short."""
-
-    heads: tuple[BatchHead, ...]
-    short: tuple[tuple[WorkloadRequest, int, int], ...]
-    """For each column, priority and (if it matters) age: the head that requests least, the column and the amount."""
-    bounds: tuple[tuple[WorkloadRequest, int, int], ...]
-    """For each column: the head that may preempt most, and the least amount requested; if that is short, all are."""
-    available: tuple[tuple[int, int], ...]
-    """Column that is not short for some head → the greatest amount requested of it."""
-
-
-class CachedBatch(Struct, frozen=True):
-    """The batch of a queue when all its classes are admissible, valid while its members stay the same."""
-
-    candidates: BatchCandidates
-    members: int
-    setup: CompiledConfig
-
-
-class InadmissibleBatch:
-    """A batch of inadmissible heads in progress. Mutated by every cycle."""
-
-    __slots__ = ("candidates", "counted", "heads", "usage_key", "version")
-
-    def __init__(
-        self,
-        heads: tuple[BatchHead, ...],
-        usage_key: UsageKey,
-        version: int,
-        candidates: BatchCandidates | None = None,
-        done: int = 0,
-    ) -> None:
-        self.heads = heads
-        self.candidates = candidates
-        """Summary of `heads`; None until it is needed."""
-        self.counted = done
-        """Number of heads whose cycles are counted."""
-        self.usage_key = usage_key
-        self.version = version
-        """Version of the queue with all of them inadmissible."""
-
-    def copy(self) -> "InadmissibleBatch":
-        """Return an independent copy."""
-        return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
-
-    def stop(self, queue: ClusterQueueHeap) -> None:
-        """Make the heads that no cycle has counted yet admissible again."""
-        queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
 
 def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfig) -> bool:

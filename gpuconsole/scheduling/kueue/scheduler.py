@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, SearchTraces
 from gpuconsole.scheduling.kueue.cycle_cache import group_by_root, restore, store
-from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus, is_message_only, rejection, requeue, resume
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.inadmissible_skip import (
     cached_inadmissible,
     can_skip_heads,
@@ -33,7 +33,15 @@ from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.classical import trace_of_victim
 from gpuconsole.scheduling.kueue.processing import eligible, nominate, process
 from gpuconsole.scheduling.kueue.state import KueueState
-from gpuconsole.scheduling.kueue.workloads import assume, request_of, take_due
+from gpuconsole.scheduling.kueue.workloads import (
+    assume,
+    is_message_only,
+    rejection,
+    request_of,
+    requeue,
+    resume_position,
+    take_due,
+)
 
 
 class ReportRefusals(Enum):
@@ -211,7 +219,7 @@ def heads_in_processing_order(state: KueueState) -> list[CycleEntry]:
         if rules.active and first is not None:
             entry = CycleEntry(first[0], rules)
             if eligible(context, entry):
-                entry.resume = resume(state, entry.request)
+                entry.resume = resume_position(state, entry.request)
                 nominate(context, entry)
                 entries.append(entry)
     return list(process(context, entries))
@@ -237,7 +245,7 @@ def _deciding(
         if entry.refusal is not None:
             nominated.append(entry)
         elif eligible(context, entry):
-            entry.resume = resume(state, entry.request)
+            entry.resume = resume_position(state, entry.request)
             nominated.append(entry)
         else:
             refused.append(entry)

@@ -29,7 +29,6 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import afs_charges, config_events
-from gpuconsole.scheduling.kueue import entry as requeue
 from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues
 from gpuconsole.scheduling.kueue.afs_charges import LocalQueueUsageReport
@@ -41,15 +40,14 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import (
 )
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.inadmissible_skip import ObservedWorkloads
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals, has_head, skip_idle_cycles
-from gpuconsole.scheduling.kueue.state import COHORT, FlavorScanProgress, KueueState, SecondPass
+from gpuconsole.scheduling.kueue.state import COHORT, FlavorScanProgress, KueueState, ObservedWorkloads, SecondPass
 from gpuconsole.scheduling.kueue.topology.layout import Moves
 from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage
-from gpuconsole.scheduling.kueue.workloads import backoff_ended, has_due, leave, place
+from gpuconsole.scheduling.kueue.workloads import backoff_ended, has_due, leave, place, requeue_observed, set_preemptors
 
 
 class ClusterQueueState(Struct, frozen=True):
@@ -392,11 +390,11 @@ class KueueSession:
 
     def requeue_observed(self, *, refused: Iterable[str], tried_again: Iterable[str]) -> None:
         """Requeue heads as another scheduler did: inadmissible with their class, or back in their queues."""
-        requeue.requeue_observed(self._settled, refused, tried_again)
+        requeue_observed(self._settled, refused, tried_again)
 
     def set_preemptors(self, preemptors: Iterable[str]) -> None:
         """Set the workloads for which another scheduler evicted victims; the last one of a ClusterQueue counts."""
-        requeue.set_preemptors(self._settled, preemptors)
+        set_preemptors(self._settled, preemptors)
 
     def requeue_all_inadmissible(self, now: Time) -> None:
         """Requeue all inadmissible workloads, whether anything changed or not."""

@@ -1,11 +1,13 @@
 """The state of a session, its forks, and its update after configuration changes.
 
 `KueueState` mutates; `workloads` changes it for workloads, `config_events` for configuration objects.
+
+It also holds what lets a cycle repeat refusals without trying the heads again; `cycle_cache` and `inadmissible_skip`
+fill and use these values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -13,19 +15,18 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import AdmissionDecision, Refuse
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates
+from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates, UsageKey
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.messages import GranularReason
+from gpuconsole.scheduling.kueue.nomination_cache import QuotaShortage
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.quota_tree import Column, UsageTree
 from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
 from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage, WorkloadIndex, caught_up, usage
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.kueue.cycle_cache import UnchangedCohort
-    from gpuconsole.scheduling.kueue.inadmissible_skip import CachedBatch, InadmissibleBatch, ObservedWorkloads
-
 
 COHORT, QUEUE = "Cohort/", "ClusterQueue/"
 """Prefixes of the names in `KueueState.due`."""
@@ -60,6 +61,77 @@ class SecondPass(Struct, frozen=True):
 
     at: Time
     round: int
+
+
+class ObservedWorkloads(Struct, frozen=True):
+    """Workloads whose pending reason must be kept exact; others may be stale."""
+
+    first_id: int
+    """Workloads with this id or a greater one are observed, too: they are newer."""
+    ids: frozenset[int]
+
+
+class UnchangedCohort(Struct, frozen=True):
+    """A cohort tree in which another cycle would change nothing."""
+
+    entries: list[CycleEntry]
+    versions: list[int]
+    """Versions of the heads' queues."""
+
+
+BatchHead = tuple[WorkloadRequest, GranularReason, QuotaShortage]
+"""A head, the granular reason of its refusal, and its shortage."""
+
+
+class BatchCandidates(Struct, frozen=True):
+    """Heads of a queue, in order, that all stay refused while these amounts are short."""
+
+    heads: tuple[BatchHead, ...]
+    short: tuple[tuple[WorkloadRequest, int, int], ...]
+    """For each column, priority and (if it matters) age: the head that requests least, the column and the amount."""
+    bounds: tuple[tuple[WorkloadRequest, int, int], ...]
+    """For each column: the head that may preempt most, and the least amount requested; if that is short, all are."""
+    available: tuple[tuple[int, int], ...]
+    """Column that is not short for some head → the greatest amount requested of it."""
+
+
+class CachedBatch(Struct, frozen=True):
+    """The batch of a queue when all its classes are admissible, valid while its members stay the same."""
+
+    candidates: BatchCandidates
+    members: int
+    setup: CompiledConfig
+
+
+class InadmissibleBatch:
+    """A batch of inadmissible heads in progress. Mutated by every cycle."""
+
+    __slots__ = ("candidates", "counted", "heads", "usage_key", "version")
+
+    def __init__(
+        self,
+        heads: tuple[BatchHead, ...],
+        usage_key: UsageKey,
+        version: int,
+        candidates: BatchCandidates | None = None,
+        done: int = 0,
+    ) -> None:
+        self.heads = heads
+        self.candidates = candidates
+        """Summary of `heads`; None until it is needed."""
+        self.counted = done
+        """Number of heads whose cycles are counted."""
+        self.usage_key = usage_key
+        self.version = version
+        """Version of the queue with all of them inadmissible."""
+
+    def copy(self) -> "InadmissibleBatch":
+        """Return an independent copy."""
+        return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
+
+    def stop(self, queue: ClusterQueueHeap) -> None:
+        """Make the heads that no cycle has counted yet admissible again."""
+        queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
 
 class KueueState:

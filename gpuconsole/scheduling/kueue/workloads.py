@@ -7,20 +7,28 @@ The second pass: workloads that hold quota but still need a topology assignment,
 Kueue 0.19 pkg/cache/queue/second_pass_queue.go and workload.NeedsSecondPass. The topology is assigned late if a
 ProvisioningRequest provisions the nodes first, and again if a node failed. Failed attempts are repeated with growing
 delays; the quota stays reserved.
+
+Heads that a cycle did not admit: their refusal, their return to the queue, and where their search for flavors goes on.
+
+Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import Refuse
+from gpuconsole.model.events import KeepWaiting, Refuse
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
-from gpuconsole.scheduling.kueue import afs_charges
+from gpuconsole.scheduling.kueue import afs_charges, messages
 from gpuconsole.scheduling.kueue.admissibility import queue_inadmissible_reason
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, Resume
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED, needs_second_pass
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, ChargeRefusal, Charges, charges, needs_devices
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.messages import PENDING, WAITING
 from gpuconsole.scheduling.kueue.pod_resources import (
     Holding,
     TopologyUsage,
@@ -31,7 +39,7 @@ from gpuconsole.scheduling.kueue.pod_resources import (
     queue_timestamp,
     reserved_at,
 )
-from gpuconsole.scheduling.kueue.state import KueueState, SecondPass
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState, SecondPass
 
 _LONGEST = 30 * SECOND
 
@@ -371,3 +379,119 @@ def _detach(state: KueueState, number: int) -> None:
             state.mark_changed(old.cluster_queue)
             state.bump_generation(old.cluster_queue)
             state.notify_about(old.workload)
+
+
+def resume_position(state: KueueState, request: WorkloadRequest) -> Resume | None:
+    """Return the position from which the search for flavors continues; None to start from the first flavor."""
+    last = state.progress.get(request.id)
+    if last is None:
+        return None
+    generation = state.generations.get(request.cluster_queue, 0)
+    preserve = state.gates.preserve_scan_progress
+    outdated = last.outdated(generation, state.cycles, _shape(state, request), preserve=preserve)
+    return None if outdated else last.resume
+
+
+def requeue(state: KueueState, entry: CycleEntry) -> bool:
+    """Requeue an entry; True if it is inadmissible now.
+
+    An entry in its second pass keeps its quota, and its next attempt is scheduled.
+    """
+    request = entry.request
+    if entry.round:
+        note(state, request.id, request.workload, entry.round)
+        return False
+    if entry.status is not EntryStatus.NOT_NOMINATED and entry.requeue is RequeueReason.GENERIC:
+        entry.requeue = RequeueReason.FAILED_AFTER_NOMINATION
+    if entry.resume is None:
+        state.progress.pop(request.id, None)
+    else:
+        generation = state.generations.get(request.cluster_queue, 0)
+        state.progress[request.id] = FlavorScanProgress(entry.resume, generation, state.cycles, _shape(state, request))
+    request = _current_request(state, request)
+    queue = state.workload_index.queue(request.cluster_queue)
+    woken = request.cluster_queue in state.woken_in_flight
+    ready, more = backoff_ended(request.workload, state.now), entry.resume is not None or woken
+    queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.cause.value)
+    return queue.is_inadmissible(request.id)
+
+
+def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Iterable[str]) -> None:
+    """Requeue heads as another scheduler did: refused ones become inadmissible with their equivalence class.
+
+    Those to be tried again stay admissible whatever their class is. In a StrictFIFO queue none is inadmissible.
+    """
+    again = list(_waiting(state, tried_again))
+    for request in _waiting(state, refused):
+        queue = state.workload_index.queue(request.cluster_queue)
+        if _has_flavors_left(state, request):
+            again.append(request)
+        elif not queue.strict:
+            queue.mark_inadmissible(request)
+            if queue.uses_scheduling_hash:
+                condition = request.workload.condition(QUOTA_RESERVED)
+                queue.mark_classes_inadmissible(
+                    [(request, condition.reason if condition is not None and state.gates.granular else "")]
+                )
+    for request in again:
+        queue = state.workload_index.queue(request.cluster_queue)
+        if queue.is_inadmissible(request.id) and backoff_ended(request.workload, state.now):
+            queue.push_from_local_queue(request)
+
+
+def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
+    """True if a refusal names only some flavors of the ClusterQueue and the search may start again repeatedly.
+
+    The next cycles try the other flavors. With one pod set that takes moments; with several, one may start again
+    whenever another reaches its last flavor, and the workload stays the head meanwhile.
+    """
+    condition = request.workload.condition(QUOTA_RESERVED)
+    named = (
+        set(messages.flavors_in(condition.message)) if condition is not None and len(request.pod_sets) > 1 else set()
+    )
+    rules = state.setup.queues[request.cluster_queue]
+    return bool(named) and any(flavor not in named for flavor, _ in rules.queue.quotas())
+
+
+def set_preemptors(state: KueueState, preemptors: Iterable[str]) -> None:
+    """Keep workloads whose victims are terminating at the head; the last one of each ClusterQueue counts."""
+    for request in _waiting(state, preemptors):
+        state.workload_index.queue(request.cluster_queue).set_sticky(request)
+
+
+def _waiting(state: KueueState, workloads: Iterable[str]) -> Iterator[WorkloadRequest]:
+    records = (state.workload_index.get(key) for key in workloads)
+    return (record for record in records if isinstance(record, WorkloadRequest))
+
+
+def _current_request(state: KueueState, request: WorkloadRequest) -> WorkloadRequest:
+    """Return the current request of a head, which may have changed while the cycle waited."""
+    record = state.workload_index.records[request.id]
+    return record if isinstance(record, WorkloadRequest) else request
+
+
+def rejection(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
+    """Return the refusal of an entry; one that already has quota and only lacks a topology assignment keeps it."""
+    workload = entry.request.workload
+    if entry.round:
+        return KeepWaiting(workload.key, entry.message)
+    return Refuse(
+        workload.key,
+        entry.message,
+        entry.cause.value if state.gates.granular else WAITING if entry.status is EntryStatus.BLOCKED else PENDING,
+        entry.requeue.value,
+        skipped_preemption=entry.status is EntryStatus.SKIPPED
+        and entry.assignment.mode == FlavorAssignmentMode.PREEMPT,
+        requests=entry.request.needs,
+        gated=entry.status is EntryStatus.GATED,
+    )
+
+
+def is_message_only(answer: Refuse | KeepWaiting) -> bool:
+    """True if the refusal changes only the workload's pending reason."""
+    return isinstance(answer, Refuse) and not (answer.requeued or answer.gated)
+
+
+def _shape(state: KueueState, request: WorkloadRequest) -> bytes:
+    """Return the scheduling hash that search progress depends on; empty while hashing is off."""
+    return request.scheduling_hash if state.gates.hashing else b""
