@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MIN_SPEED = 1.0
 MAX_SPEED = 10_000.0
+"""Bounds of the speed, in virtual seconds per wall-clock second."""
 
 
 @runtime_checkable

@@ -75,8 +75,9 @@ class ObjectAccess(Protocol):
     """Reads and dry runs of objects. All except `refusal` and `kubectl` block on the network and raise ClusterError."""
 
     def refusal(self, asked: Command | PodAccess) -> str:
-        """Return why the user lacks permission; empty if allowed or not known yet (then it is requested in the
-        background).
+        """Return why the user lacks permission; empty if it is allowed.
+
+        Also empty if that is not known yet; then it is requested in the background.
         """
 
     def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:

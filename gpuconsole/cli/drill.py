@@ -35,6 +35,7 @@ class Suite(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     """Why it could not be run."""
     seconds: float = 0.0
+    """Wall-clock time of the run."""
 
     @property
     def tests(self) -> int:

@@ -22,6 +22,7 @@ from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.names import called, named
 
 VERSION = 3
+"""Version of the answer in the JSON document."""
 
 
 @click.command()

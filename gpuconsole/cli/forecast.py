@@ -147,6 +147,7 @@ def _assumed(forecast: Forecast) -> list[str]:
 POLL = 0.02
 """Seconds between two polls of a live cluster for watch events."""
 VERSION = 3
+"""Version of the answer in the JSON document."""
 KEPT = 200
 """Maximum number of recorded differences that are listed."""
 

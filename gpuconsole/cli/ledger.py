@@ -11,6 +11,7 @@ from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.sharing import ledger_lines, without_kueue
 
 VERSION = 3
+"""Version of the answer in the JSON document."""
 
 
 @click.command()

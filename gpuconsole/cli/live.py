@@ -80,7 +80,7 @@ POLL = 0.02
 
 
 class LiveCluster(Struct, frozen=True, kw_only=True):
-    """A live cluster whose kubeconfig was read, but which is not connected yet."""
+    """A live cluster with its backend, which `open_live` does not connect yet, and `connected` does."""
 
     backend: KubeBackend
     about: ConsoleStatus

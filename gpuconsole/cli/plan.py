@@ -17,6 +17,7 @@ from gpuconsole.sim.scenario_form import as_changes
 from gpuconsole.ui.answers.plan_and_risk import plan_lines
 
 VERSION = 2
+"""Version of the answer in the JSON document."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 

@@ -275,6 +275,7 @@ def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
 
 
 VERSION = 5
+"""Version of the answer in the JSON document."""
 RECORDED = 10_000
 """Maximum number of recorded preemptions that are read."""
 UNRECORDED = "no session has been recorded; the console records its history while it runs"

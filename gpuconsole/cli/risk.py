@@ -24,6 +24,7 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_tim
 from gpuconsole.ui.answers.plan_and_risk import endangered, risk_lines
 
 VERSION = 6
+"""Version of the answer in the JSON document."""
 PATIENCE = 1.0
 """Seconds between two progress lines on stderr; a faster answer prints none."""
 WITHIN = 7.0

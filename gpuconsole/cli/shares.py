@@ -11,6 +11,7 @@ from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.sharing import shares_lines
 
 VERSION = 2
+"""Version of the answer in the JSON document."""
 
 
 @click.command()

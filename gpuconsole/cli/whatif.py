@@ -269,7 +269,7 @@ def engine_name(policy: SimPolicy) -> str:
 
 
 def _conf(file: Path | None) -> str:
-    """Text of the volcano-scheduler.conf; without a file that of the Helm chart. Raises FindingsError."""
+    """Text of the volcano-scheduler.conf; without a file that of the Helm chart. Raises SourceError, FindingsError."""
     if file is None:
         return HELM_CONF
     source = read_file(file)
@@ -411,6 +411,7 @@ _INSIDE = {"evictions", "evictions_without", "subjects", "only_work", "latency"}
 """Fields that the document leaves out: sources of the eviction lists, and assumptions, which it has as `assumed`."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
 VERSION = 6
+"""Version of the answer in the JSON document."""
 OF_NODES = (
     *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),

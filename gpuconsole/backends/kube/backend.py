@@ -142,9 +142,7 @@ class KubeBackend:
 
     @property
     def now(self) -> Time:
-        """Return the wall-clock time in whole seconds, so that an idle cluster makes at most one Snapshot per
-        second.
-        """
+        """Return the wall-clock time in whole seconds: an idle cluster makes at most one Snapshot per second."""
         return wall() // SECOND * SECOND
 
     @property

@@ -343,8 +343,9 @@ class ApiServerConnection:
 
 
 def _wait_for_bytes(response: Any, seconds: float) -> None:
-    """Set the read timeout of a response's body. urllib3 2 has one timeout for head and body, and exposes the socket
-    only as the owner of its shutdown method.
+    """Set the read timeout of a response's body.
+
+    urllib3 2 has one timeout for head and body, and exposes the socket only as the owner of its shutdown method.
     """
     shutdown = getattr(response, "_sock_shutdown", None)
     if shutdown is not None:
@@ -400,8 +401,9 @@ SOON = 2.0
 
 
 class ConnectivityProbe:
-    """Blocks watches while the server is unreachable. Mutable; one thread runs `watch_over`, any thread may wait or
-    report.
+    """Blocks watches while the server is unreachable.
+
+    Mutable; one thread runs `watch_over`, any thread may call `wait` or `report`.
     """
 
     def __init__(
@@ -531,8 +533,9 @@ class _Services(Struct, frozen=True):
 
 
 class ServiceProxy:
-    """Proxies to `service:NAMESPACE/[https:]NAME[:PORT]`, or to the most likely Prometheus for `find`. Caches its
-    choice.
+    """Proxies to `service:NAMESPACE/[https:]NAME[:PORT]`, or to the likeliest Prometheus for `find`.
+
+    Mutable: caches the service that it found.
     """
 
     def __init__(self, address: str, connection: Callable[[], ApiServerConnection]) -> None:

@@ -130,8 +130,9 @@ class ChangeEvents:
         return self._line(HistoryEventKind.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
 
     def _released(self, after: Workload) -> Iterator[HistoryEvent]:
-        """Event that a workload released its quota after its last eviction; `Requeued` keeps the time of the first
-        eviction.
+        """Event that a workload released its quota after its last eviction.
+
+        The time is that of `QuotaReserved`, because `Requeued` keeps the time of the first eviction.
         """
         evicted, reserved = _condition(after, "Evicted"), _condition(after, "QuotaReserved")
         if evicted.status and not reserved.status and reserved.since >= evicted.since:

@@ -133,10 +133,10 @@ class _Deployments(Struct, frozen=True):
 
 
 def manager_of(connection: ApiServerConnection, known: str = "") -> tuple[KueueManager | None, str]:
-    """Find the Deployment of Kueue's manager in any namespace, or say why it is unknown. Raises ClusterError if the
-    server does not answer.
+    """Find the Deployment of Kueue's manager in any namespace, or say why it is unknown.
 
     `known` is the `namespace/name` of its Deployment if it was found before: as long as it exists, nothing is listed.
+    Raises ClusterError if the server does not answer.
     """
     try:
         found = (_named(connection, *known.split("/", 1)) if known else ()) or _managers(connection)
@@ -312,8 +312,9 @@ def _first(findings: Sequence[Finding]) -> str:
 
 
 def _gated(config: KueueConfig | None, manager: KueueManager) -> tuple[KueueConfig | None, str]:
-    """Return the Configuration with the feature gates of the manager's arguments; unknown gates are left out and
-    reported.
+    """Return the Configuration with the feature gates of the manager's arguments, and what is assumed or ignored.
+
+    Gates that are unknown or locked are left out.
     """
     if not manager.gates:
         return config, ""
@@ -466,8 +467,9 @@ class VisibilityClient:
         self._absent_until = 0.0
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
-        """Return the pending workloads of a ClusterQueue or, if that is forbidden, of the LocalQueue
-        (`namespace/name`).
+        """Return the pending workloads of a ClusterQueue or, if RBAC forbids that, of a LocalQueue.
+
+        `local_queue` is its `namespace/name`.
         """
         key = (cluster_queue, local_queue)
         until, known = self._known.get(key, (0.0, VisibilityPositions(queue=cluster_queue)))

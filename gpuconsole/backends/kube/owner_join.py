@@ -160,8 +160,9 @@ class OwnerJoin:
         return events
 
     def overdue(self, now: Time | None = None) -> list[Event]:
-        """Return history from Events that no object change has reported in time; without `now`, from all that are
-        held back.
+        """Return history events from Kubernetes Events that are held back, if no object change has reported the same.
+
+        With `now`, only from those that have waited for the change long enough.
         """
         lines: list[Event] = []
         while self._held and (now is None or self._held[0].time <= now - PATIENCE):

@@ -141,8 +141,10 @@ class ResolvedCluster(Struct, frozen=True, kw_only=True):
 
 
 def find(target: RequestedCluster) -> ResolvedCluster:
-    """Resolve the requested cluster. Raises UsageError if the configuration names no cluster, ClusterError if it is
-    unsafe.
+    """Resolve the requested cluster, and get its credentials.
+
+    Raises UsageError if the configuration names no cluster, PluginError if its exec plugin fails, or ClusterError if
+    the connection would be unsafe.
     """
     if target.kubeconfig is None and target.context is None and _in_cluster():
         return _from_pod()

@@ -72,8 +72,10 @@ class Watches:
         self._stopped = threading.Event()
 
     def begin(self, connection: ApiServerConnection, gate: ConnectivityProbe, served: Sequence[Served]) -> None:
-        """Watch the kinds that may be read: first queues, which are few; then nodes and what screens need; then
-        Workloads; then pods, after the kinds that decide which pods are kept.
+        """Watch the kinds that may be read.
+
+        Queues come first, which are few; then nodes and what screens need; then Workloads; then pods, after the kinds
+        that decide which pods are kept.
         """
         begun = [watch for reached in self._reach(connection, served) for watch in self._of(connection, gate, reached)]
         self._all += begun

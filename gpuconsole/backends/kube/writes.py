@@ -269,10 +269,10 @@ def _create(document: dict[str, Any]) -> ApiRequest:
 
 
 def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
-    """Return the merge patch of a Node that adds or removes one taint, bound to the resourceVersion. Raises
-    UnsupportedCommand.
+    """Return the merge patch of a Node that adds or removes one taint, bound to the resourceVersion.
 
-    A taint is known by its key and effect; adding it again changes its value (core/v1 Node.spec.taints).
+    A taint is known by its key and effect; adding it again changes its value (core/v1 Node.spec.taints). Raises
+    UnsupportedCommand if a taint to remove is gone.
     """
     here = document.get("spec", {}).get("taints") or []
     others = [taint for taint in here if (taint.get("key"), taint.get("effect")) != (command.key, command.effect)]
@@ -287,8 +287,9 @@ def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
 
 
 def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
-    """Return the merge patch of a ClusterQueue that changes one quota, bound to the resourceVersion. Raises
-    UnsupportedCommand.
+    """Return the merge patch of a ClusterQueue that changes one quota, bound to the resourceVersion.
+
+    Raises UnsupportedCommand if the quota is gone.
     """
     groups = document.get("spec", {}).get("resourceGroups") or []
     flavors = [flavor for group in groups for flavor in group.get("flavors", ()) if flavor["name"] == command.flavor]
