@@ -1,15 +1,11 @@
 """KAI's placement engine: each pass opens a session for every shard and runs its actions. Mutates.
 
+`words` gives the messages for unschedulable pods and pod groups (KAI 0.13 cache/status_updater), `next_change` the next
+time at which decisions change without an event, and `score_table` the decision for one pod, as predicates and score
+bands by node.
+
 Where KAI depends on the order of a Go map, the first by name wins. KAI leaves the choice of whole GPUs to the device
-plugin: here a pod gets GPUs close to each other (devices/gpu_topology.py). A pod that shares gets its group's GPU.
-
-Messages for unschedulable pods and pod groups (KAI 0.13 cache/status_updater).
-
-Next time at which KAI's decisions change without an event.
-
-Number of equal pods that fit on a node now, ignoring queues.
-
-KAI's scheduling decision for a pod as a table: predicates and score bands by node.
+plugin: here a pod gets GPUs close to each other (`choose_gpus`). A pod that shares gets its group's GPU.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

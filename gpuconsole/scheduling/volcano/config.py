@@ -1,14 +1,7 @@
-"""Volcano's scheduler configuration: options of the engine, actions in order, tiers of plugins with their arguments.
+"""Volcano's configuration, parsed: actions in order, tiers of plugins with their arguments, options of the engine.
 
-Volcano's scheduler configuration: actions in order, tiers of plugins with flags and arguments, and findings about it.
-
-Arguments of plugins and actions in volcano-scheduler.conf, parsed leniently by type.
-
-Options of the Volcano engine and of its node search, and the MIG groups of Volcano's device plugin.
-
-Go durations in annotations and arguments of Volcano (`1h30m`); unreadable ones count as missing.
-
-Weights of resources in arguments of the form `PREFIX.cpu`, `PREFIX.resources: a, b` and `PREFIX.resources.a`.
+`VolcanoPolicy` holds the texts of volcano-scheduler.conf and device-config.yaml, and `scheduler_conf` parses the former
+into a `VolcanoConfiguration`. Arguments are read leniently, as in Volcano: a value of another type counts as missing.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,15 +1,11 @@
 """Volcano's placement engine: each pass opens one session, runs its actions and closes it. Mutates.
 
+`close` sets the phase and the conditions of each PodGroup at the end of a session. `score_table` shows the decision for
+one pod, as predicates and plugin scores by node; it ignores queues and gangs, because whether the job may start does
+not depend on nodes.
+
 Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest free GPUs of its node, as with
 kube-scheduler's rules here; Volcano leaves that to the device plugin.
-
-End of a session: sets the phase and conditions of each PodGroup.
-
-GPU owners by node, tracked in the same node states as kube-scheduler's rules. Mutates.
-
-Volcano's scheduling decision for a pod as a table: predicates and plugin scores by node.
-
-Queues and gangs are ignored: whether the job may start does not depend on nodes.
 """
 
 from collections.abc import Mapping, Sequence

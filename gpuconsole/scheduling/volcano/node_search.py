@@ -1,10 +1,7 @@
-"""Node search of a session: the nodes to evaluate, cached predicate results, and the best feasible node.
+"""Node search of a session: the nodes to evaluate, the feasible ones, and the best of them.
 
-Node search of a session: the nodes to evaluate, the feasible ones, and the best of them.
-
-Cache of node results for tasks of one class; only nodes that got or lost a task are evaluated again. Mutates.
-
-Volcano itself evaluates every task, with the same results.
+Predicate results and scores are cached for tasks of one class; only nodes that got or lost a task are evaluated again.
+Volcano evaluates every task, with the same results.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,10 +1,7 @@
-"""volcano-scheduler.conf as Volcano reads it, and the plugins by the name that it gives them.
+"""Parser of volcano-scheduler.conf, and all plugins by the names that it gives them.
 
-Reads a volcano-scheduler.conf as Volcano does, with findings for what is invalid, ignored or not simulated.
-
-The text may be the file itself, or the ConfigMap that Volcano is installed with.
-
-All of Volcano's plugins, by the name that volcano-scheduler.conf gives them.
+The text may be the file itself, or the ConfigMap that Volcano is installed with. What is invalid, ignored or not
+simulated becomes a finding; the rest is read as Volcano does.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,10 +1,8 @@
 """A Volcano session: a snapshot of the cluster, the plugins' functions, and the changes by actions. Mutates.
 
-Volcano 1.15 framework/session.go. The session owns its tasks, jobs and nodes, which are copies made for it.
-
-Transaction of evictions, allocations and pipelined tasks in a session, to be committed or discarded.
-
-Interface of plugins: a plugin reads the session when it opens and registers its functions.
+Volcano 1.15 framework/session.go and statement.go. The session owns its tasks, jobs and nodes, which are copies made
+for it. Actions change it through statements, whose evictions, allocations and pipelined tasks are committed or
+discarded together. Plugins read the session when it opens and register their functions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

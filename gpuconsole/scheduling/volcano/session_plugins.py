@@ -1,10 +1,8 @@
 """Extension points of a session: the functions that plugins register, and how their results combine.
 
-Aggregation of plugin results: tier by tier, each extension point by its own rule.
-
-Volcano 1.15 framework/session_plugins.go. A plugin takes part at an extension point if its tier enables it there.
-
-Extension points of a session: functions that plugins register by plugin name, called tier by tier.
+Volcano 1.15 framework/session_plugins.go. Functions are registered by plugin name and called tier by tier; each
+extension point combines the results by its own rule. A plugin takes part at an extension point if its tier enables it
+there.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

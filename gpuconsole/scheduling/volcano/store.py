@@ -1,13 +1,9 @@
 """Objects relevant to Volcano, as last observed or assumed, from which each session's snapshot is built. Mutates.
 
-Cluster snapshot for a session, built from objects: tasks, jobs, nodes, queues and hyper nodes.
-
-PodGroup of a pod: the one that it names, or one created for its gang or its owner.
-
-Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one with minMember 1. A gang of the
-simulation without a PodGroup gets one of its size.
-
-DRA requests of tasks, read from their ResourceClaims, for quotas that count devices.
+The snapshot has tasks, jobs, nodes, queues and hyper nodes, and for device quotas the DRA requests of tasks. A job is
+made from a PodGroup: the one that its pods name, or one created for their gang or their owner (Volcano 1.15
+controllers/podgroup: pods of one owner that name no PodGroup share one with minMember 1; a gang of the simulation
+without a PodGroup gets one of its size).
 """
 
 from collections.abc import Callable, Iterable, Mapping

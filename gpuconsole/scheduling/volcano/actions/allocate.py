@@ -1,11 +1,8 @@
-"""allocate action: places pending tasks, queue by queue, job by job, and starts a job once its gang is ready.
+"""The actions that place tasks without evictions: allocate, backfill and enqueue (Volcano 1.15 actions).
 
-Volcano 1.15 actions/allocate. Jobs with a network topology or sub-jobs are tried domain by domain; see `domain_search`.
-
-backfill action: places best-effort tasks wherever they fit.
-
-enqueue action: lets a job's pods be scheduled if its queue and the cluster may have capacity for its
-minResources.
+enqueue lets a job's pods be scheduled if its queue and the cluster may have capacity for its minResources. allocate
+places pending tasks, queue by queue, job by job, and starts a job once its gang is ready; jobs with a network topology
+or sub-jobs are tried domain by domain, see `domain_search`. backfill places best-effort tasks wherever they fit.
 """
 
 from collections.abc import Iterator

@@ -3,11 +3,8 @@
 Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain fits
 the job decides, and inside it the score of the plugins.
 
-Hyper nodes assigned to a job and its sub-jobs in a trial, until it is committed or discarded.
-
-Placement of a sub-job's tasks on the nodes of one hyper node, in one statement.
-
-Tasks that a job still has to place: its sub-jobs in order, and the tasks of each.
+`Worksheet` has the tasks that a job still has to place, `TaskPlacement` places those of one sub-job on the nodes of one
+hyper node in one statement, and `Decisions` keeps the hyper nodes chosen in a trial until it is committed.
 """
 
 from collections import Counter

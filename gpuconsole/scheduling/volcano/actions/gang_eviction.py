@@ -1,13 +1,9 @@
 """gangpreempt and gangreclaim actions: evict bundles of victims so that a whole gang fits one domain.
 
-Volcano 1.15 actions/gangpreempt, gangreclaim and utils. Bundles are added one by one until the gang fits; its sub-jobs
-are then nominated to the domains where they fitted, which `allocate` uses in a later session.
-
-Bundles of victims for a gang, by job: tasks above the minimum come before those that break the victim's gang.
-
-Volcano 1.15 actions/utils/bundle.go.
-
-Trial that checks whether a gang fits a domain after its victims are evicted (BuildNominationPlanInDomain).
+Volcano 1.15 actions/gangpreempt, gangreclaim and utils/bundle.go. Bundles are added one by one, and after each a trial
+checks whether the gang fits the domain (BuildNominationPlanInDomain). A job's tasks above its gang's minimum are
+bundled apart from those whose eviction breaks its gang, and come first. The sub-jobs of the gang are then nominated to
+the domains where they fitted, which `allocate` uses in a later session.
 """
 
 from collections import Counter

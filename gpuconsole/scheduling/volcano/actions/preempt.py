@@ -1,12 +1,8 @@
 """preempt action: a starving job preempts jobs of its own queue, then tasks preempt others of their own job.
 
 Volcano 1.15 actions/preempt. The node is chosen by score before its victims; with `enableTopologyAwarePreemption` nodes
-are compared by their victims, as in kube-scheduler.
-
-Topology-aware preemption: finds victims on copies of nodes and chooses the node with the least important ones.
-
-Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are ignored; on ties the first node
-by name wins.
+are compared by their victims, as in kube-scheduler: victims are found on copies of nodes, and the node with the least
+important ones is chosen, on ties the first by name. That comparison ignores disruption budgets.
 """
 
 from collections.abc import Callable, Iterator, Sequence

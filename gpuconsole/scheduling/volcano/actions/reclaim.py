@@ -1,10 +1,9 @@
-"""reclaim action: a starving job reclaims its queue's deserved resources from jobs of other queues.
+"""reclaim and shuffle actions: evictions in other queues, and evictions independent of pending jobs.
 
-Volcano 1.15 actions/reclaim. Nodes are tried by name; Volcano's order is that of its parallel search.
+Volcano 1.15 actions/reclaim: a starving job reclaims its queue's deserved resources from jobs of other queues. Nodes
+are tried by name; Volcano's order is that of its parallel search.
 
-Order of preemptors: the queues in order, and the starving jobs of each.
-
-shuffle action: evicts running tasks that plugins name as victims, independent of pending jobs.
+Volcano 1.15 actions/shuffle: evicts running tasks that plugins name as victims.
 """
 
 from gpuconsole.scheduling.heap import Heap

@@ -1,6 +1,7 @@
-"""Tree of hyper nodes: their nodes, ancestors, and lowest common ancestors.
+"""Hyper nodes (domains of the network topology): the tree of all of them, and the domains of one session.
 
-Hyper nodes in a session: a tree with one root, topology constraints as tiers, and each job's current domain.
+`HyperNodes` builds the tree from objects, with the nodes and ancestors of each hyper node. `HyperNodeDomains` is a
+session's view: the tree with one root, topology constraints as tiers, and each job's current domain.
 
 Volcano 1.15 framework/session.go. Opening replaces known tier names by tiers, and a soft constraint by a hard one whose
 tier is that of the root, which every domain satisfies (for a sub-job that of its job, if it has one).

@@ -1,11 +1,8 @@
 """A job in a session: the tasks of one PodGroup, their sub-jobs, and the gang's state.
 
-Sub-jobs: tasks of a job that form a gang of their own (a subGroupPolicy), or those that match no policy.
-
-Tasks by status with gang conditions: the common part of jobs and sub-jobs.
-
-Minimum members of a job's roles: minTaskMember applies besides minMember, unless minMember is smaller than its
-sum.
+Sub-jobs are tasks of a job that form a gang of their own (a subGroupPolicy), or those that match no policy. `Gang` is
+the common part of jobs and sub-jobs: tasks by status, and the gang's conditions. `Roles` checks the minimum members of
+a job's roles: minTaskMember applies besides minMember, unless minMember is smaller than its sum.
 """
 
 from collections import Counter

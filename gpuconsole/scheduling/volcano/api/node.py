@@ -1,8 +1,7 @@
-"""A node in a session: idle, used, releasing and pipelined resources.
+"""Nodes in a session: idle, used, releasing and pipelined resources, and the pods that filters and scores count.
 
-Pods by node during a session, as kube-scheduler's filters and scores count them. Mutates.
-
-A pipelined pod counts, one that is to be evicted no longer does.
+In `NodePods`, which kube-scheduler's filters and scores read, a pipelined pod counts, and one that is to be evicted no
+longer does.
 """
 
 from collections.abc import Container, Iterable, Mapping

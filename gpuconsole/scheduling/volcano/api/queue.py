@@ -1,10 +1,7 @@
-"""A queue in a session.
+"""Queues in a session: their resources as the plugins proportion, capacity and overcommit count them.
 
-Queue attributes of proportion and capacity: deserved, allocated, requested and maximum resources.
-
-Division of the cluster among queues by weight, as the proportion plugin does it.
-
-Resources that enqueued jobs have not used yet, as overcommit, proportion and capacity count them.
+`QueueAttributes` holds deserved, allocated, requested and maximum resources. `divide_among_queues` divides the cluster
+by weight, as the proportion plugin does. `reserved` is the part of minResources that enqueued jobs have not used yet.
 """
 
 import sys

@@ -1,12 +1,7 @@
-"""A pod in a session: its requests, its node, and what the session decided.
+"""A task: a pod in a session, with its requests, its status, its node, and what the session decided.
 
-Labels and annotations of pods, PodGroups and nodes that Volcano reads.
-
-Task statuses in a session.
-
-Kubernetes' quality of service classes of pods.
-
-DRA requests of tasks: number of devices and amounts of capacity by device class.
+Also the labels and annotations of pods, PodGroups and nodes that Volcano reads, Kubernetes' quality of service classes,
+and DRA requests: number of devices and amounts of capacity by device class.
 """
 
 from collections.abc import Iterable, Mapping

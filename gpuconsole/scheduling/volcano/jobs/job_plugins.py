@@ -1,28 +1,9 @@
 """Job plugins: their changes to pods of a Volcano Job, and the objects that they create for it (Volcano 1.15).
 
-All job plugins by name.
-
-env job plugin: sets each pod's index in its task.
-
-Arguments of a job plugin, parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`.
-
-hcclrank job plugin: sets the rank of an Ascend pod as an annotation.
-
-Host names under which pods of a job reach each other.
-
-mpi job plugin: gives the master the hosts of all workers.
-
-Objects that job plugins create for a job; they are deleted when the job is killed.
-
-pytorch job plugin: sets the master's address, the world size and each pod's rank.
-
-ray job plugin: creates the head's service and sets the start commands of head and workers.
-
-ssh job plugin: shares one key and an ssh configuration between all pods of a job.
-
-svc job plugin: creates a headless service, sets pod host names, and lists hosts in the environment.
-
-tensorflow job plugin: sets TF_CONFIG with the addresses of all roles and the pod's own role.
+env sets each pod's index in its task; svc gives pods host names, a headless service and the hosts of all tasks in the
+environment; ssh shares one key between all pods. The others set up a framework: mpi, pytorch, ray, tensorflow, and
+hcclrank for Ascend. Arguments are parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`.
+The objects that plugins create for a job are deleted when the job is killed.
 """
 
 import json

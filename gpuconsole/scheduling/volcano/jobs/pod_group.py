@@ -1,10 +1,8 @@
-"""PodGroups of Volcano Jobs and of pods without one: gang size, minResources and sub-groups.
+"""PodGroups that Volcano's controllers create: gang size, minResources and sub-groups.
 
-PodGroup of a Volcano Job: gang size, minResources and sub-groups (Volcano createOrUpdatePodGroup).
-
-Quota usage of pods, the form of minResources (Kubernetes' quota evaluator).
-
-PodGroups for pods that belong to no Volcano Job: plain pods and those of ReplicaSets, StatefulSets and Jobs.
+`group_of` builds that of a Volcano Job (createOrUpdatePodGroup), `group_of_pod` that of pods that belong to no Volcano
+Job: plain pods and those of ReplicaSets, StatefulSets and Jobs. minResources is the quota usage of pods, as Kubernetes'
+quota evaluator counts it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

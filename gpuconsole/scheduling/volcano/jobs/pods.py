@@ -1,21 +1,8 @@
-"""The pods of a Volcano Job: their names, labels and annotations (Volcano 1.15 createJobPod).
+"""The pods of a Volcano Job: how they are built, when they are created and deleted, and the job's resulting status.
 
-Volumes of a Volcano Job: PersistentVolumeClaims, existing or created for the job, that all its pods mount.
-
-Volcano 1.15 createJobIOIfNotExist.
-
-Synchronization and killing of a job's pods, and the resulting status (Volcano 1.15 job_controller_actions.go).
-
-Synchronization of a job's pods with its spec: pods to create and delete, and the resulting status (Volcano 1.15
-syncJob).
-
-Selection of pods to delete when a job, or a part of it, restarts or ends (Volcano 1.15 killPods).
-
-Job status: counts of pods by phase, and conditions for phase changes.
-
-Task dependencies: whether a task's pods may be created yet (Volcano 1.15 waitDependsOnTaskMeetCondition).
-
-Event messages of the job controller.
+Volcano 1.15 job_controller_actions.go: createJobPod (names, labels, annotations), createJobIOIfNotExist (volumes: the
+PersistentVolumeClaims, existing or created for the job, that all its pods mount), waitDependsOnTaskMeetCondition,
+syncJob and killPods. The status counts pods by phase and has a condition for each change of the job's phase.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,11 +1,7 @@
 """Requests to the job controller, and the lifecycle policies that choose the action, at once or after a timeout.
 
-Requests to the job controller: events of jobs, pods and PodGroups, and commands.
-
-Lifecycle policies: the action that follows an event, at once or after a timeout (Volcano 1.15 applyPolicies).
-
-Delayed actions of lifecycle policies: they run after a timeout unless another event or action cancels them (Volcano
-1.15).
+Requests are events of jobs, pods and PodGroups, and commands (Volcano 1.15 applyPolicies). An action with a timeout
+waits in `Delayed`, unless another event or action cancels it.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,14 +1,10 @@
-"""State machines of Volcano's controllers: Jobs and queues (Volcano 1.15 pkg/controllers).
+"""State machines of Volcano's controllers for Jobs and queues (Volcano 1.15 controllers/job/state, controllers/queue).
 
-State machine of a Volcano Job: the effect of each action in each phase (Volcano 1.15 pkg/controllers/job/state).
+`course` gives the effect of an action in the job's phase as an `ActionPlan`: which pods are deleted, and how the status
+changes once they are counted. `queue_command` opens or closes a queue, with the effect on child queues.
 
-An action plan says which pods are deleted and how the status changes once they are counted.
-
-Opening and closing of Volcano's queues, and the effect on child queues (Volcano 1.15 controllers/queue).
-
-Tasks of a Volcano Job, each a number of pods with one template, and the names and indices of their pods.
-
-Labels and annotations that Volcano's controllers set on pods.
+Also what these controllers share: the tasks of a Job, each a number of pods with one template; names and indices of
+their pods; labels and annotations that the controllers set on pods.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,1 +1,1 @@
-"""Volcano's scheduler plugins; `registry` lists them."""
+"""Volcano's scheduler plugins; `scheduler_conf.PLUGINS` lists them."""

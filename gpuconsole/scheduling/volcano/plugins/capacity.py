@@ -1,10 +1,8 @@
 """capacity plugin: deserved resources and capability of each queue; with hierarchy, queues form a tree.
 
-Device quotas: how many devices of each class a queue may claim, and its current claims.
-
-Victims of the capacity plugin: tasks of other queues that a queue below its deserved resources reclaims.
-
-Queues of the capacity plugin: flat, or as a tree whose parents sum up their children.
+`CapacityQueues` are the queues, flat or as a tree whose parents sum up their children. `DeviceQuota` limits how many
+devices of each class a queue may claim. `Reclaiming` selects the victims when a queue below its deserved resources
+reclaims from others.
 """
 
 from collections.abc import Iterable, Mapping

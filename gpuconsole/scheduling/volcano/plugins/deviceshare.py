@@ -1,12 +1,11 @@
-"""deviceshare plugin: GPU sharing by memory or cores, and exclusive rules for pods that never share a GPU with each
-other.
+"""deviceshare plugin: pods share GPUs by memory and cores, or get whole GPUs or MIG instances.
 
-GPU cards that pods share by memory and cores, as Volcano's device plugins count them.
+Cards are counted as Volcano's device plugins count them. By exclusive rules, pods with certain labels never share a
+GPU with each other.
 
-MIG instances that Volcano's vGPU device plugin creates on demand, from groups of compatible instances.
-
-Volcano 1.15 api/devices/nvidia/vgpu/mig.go. An unused card takes the first group that has an instance large enough;
-while a pod has an instance of it, others get instances of that group only, and only of a size in use.
+Volcano 1.15 api/devices/nvidia/vgpu/mig.go: the vGPU device plugin creates MIG instances on demand, from groups of
+compatible instances. An unused card takes the first group that has an instance large enough; while a pod has an
+instance of it, others get instances of that group only, and only of a size in use.
 """
 
 import math

@@ -1,6 +1,6 @@
 """drf plugin: jobs with the smaller dominant share of the cluster come first; with hierarchy, queues likewise.
 
-The tree of hierarchical DRF: shares of queues by weight, level by level, jobs as leaves.
+`DrfTree` is the tree of hierarchical DRF: shares of queues by weight, level by level, with jobs as leaves.
 """
 
 from typing import ClassVar

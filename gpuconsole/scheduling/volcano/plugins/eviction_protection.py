@@ -1,10 +1,7 @@
 """Plugins that protect tasks from eviction: cdp, conformance and pdb.
 
-cdp plugin: protects pods that started recently from eviction (cooldown protection).
-
-conformance plugin: protects critical pods, and those in kube-system, from eviction.
-
-pdb plugin: forbids evictions that violate a PodDisruptionBudget.
+cdp protects pods that started recently (cooldown protection), conformance critical pods and those in kube-system. pdb
+forbids evictions that violate a PodDisruptionBudget.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
 """gang and priority plugins: minimum members of a gang, and the order of jobs and tasks by priority.
 
-gang plugin: a job starts when enough of its tasks can, and is not preempted below its gang's minimum.
-
-priority plugin: orders jobs and tasks by priority; victims have a lower priority than the preemptor.
+gang: a job starts when enough of its tasks can, and is not preempted below its gang's minimum. priority: victims have a
+lower priority than the preemptor.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,8 @@
 """Plugins that decide when a job is enqueued: overcommit, resourcequota and sla.
 
-overcommit plugin: enqueues jobs for slightly more than the cluster's capacity, so that their pods exist early.
-
-resourcequota plugin: enqueues a job only if its namespace's ResourceQuotas have capacity for it.
-
-sla plugin: a job that reaches its maximum waiting time is enqueued, and resources are reserved for it.
+overcommit enqueues jobs for slightly more than the cluster's capacity, so that their pods exist early. resourcequota
+enqueues a job only if its namespace's ResourceQuotas have capacity for it. sla enqueues a job that reaches its maximum
+waiting time, and reserves resources for it.
 """
 
 from typing import ClassVar

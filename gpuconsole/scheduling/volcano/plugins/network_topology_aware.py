@@ -1,10 +1,4 @@
-"""network-topology-aware plugin: places gangs in the smallest possible domain, and other tasks where domains are
-fullest.
-
-Location of a gang's tasks in the network topology.
-
-Resource sums over a set of nodes.
-"""
+"""network-topology-aware plugin: places gangs in the smallest possible domain, and other tasks in the fullest domains."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar

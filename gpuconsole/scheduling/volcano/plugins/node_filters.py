@@ -1,13 +1,11 @@
 """kube-scheduler's filters in Volcano's predicates, in its order, with its reasons.
 
-DynamicResources in Volcano's predicates: claims are allocated with the node of the first pod that uses them.
+`DynamicResourcesFilter` allocates claims with the node of the first pod that uses them; `VolumeBinding` binds a pod's
+volume claims when its node is chosen.
 
-MIG filter: checks that requested instances fit beside existing ones on nodes that create MIG instances on demand.
-
-Not a Kubernetes filter: with the node's counts alone, a scheduler would promise instances that exclude each other.
-kube-scheduler's rules here apply the same check.
-
-kube-scheduler's volume filters in Volcano's predicates, and the binding of a pod's claims.
+`MigInstances` is no filter of Kubernetes: on nodes that create MIG instances on demand, it checks that the requested
+instances fit beside existing ones. With the node's counts alone, a scheduler would promise instances that exclude each
+other. kube-scheduler's rules here apply the same check.
 """
 
 import math

@@ -1,16 +1,11 @@
-"""nodeorder plugin: kube-scheduler's scores with Volcano's weights. GPUs count only in the balanced allocation.
+"""Plugins that score nodes by their resources: nodeorder, binpack, resource-strategy-fit, usage and rescheduling.
 
-binpack and resource-strategy-fit plugins: pack tasks onto few nodes, or pack or spread each resource.
+nodeorder has kube-scheduler's scores with Volcano's weights; GPUs count only in the balanced allocation. binpack
+prefers the node that a task leaves fullest; GPUs count only if the configuration lists them. resource-strategy-fit
+packs or spreads each resource by its own strategy, and keeps scarce ones free.
 
-binpack plugin: prefers the node that a task leaves fullest. GPUs count only if the configuration lists them.
-
-resource-strategy-fit plugin: packs or spreads each resource by its own strategy, and keeps scarce ones free.
-
-usage and rescheduling plugins: avoid highly utilized nodes, and evict tasks from them.
-
-usage plugin: filters and scores nodes by their measured utilization.
-
-rescheduling plugin: periodically evicts tasks from overutilized nodes so that they can run on underutilized ones.
+usage filters and scores nodes by their measured utilization. rescheduling scores nothing: it periodically evicts tasks
+from overutilized nodes so that they can run on underutilized ones.
 """
 
 import json

@@ -1,8 +1,7 @@
 """numa-aware plugin: aligns the exclusive CPUs of guaranteed pods by the topology policy of the node's kubelet.
 
-CPU assignment to containers with exclusive CPUs: NUMA hints, and which CPUs are taken (kubelet's static policy).
-
-NUMA hints, and the choice among them by the kubelet's topology policy (kubelet's topologymanager).
+The kubelet's static policy assigns the CPUs and gives NUMA hints, and its topologymanager chooses among the hints by
+the topology policy; both are repeated here.
 """
 
 from collections import Counter

@@ -1,10 +1,7 @@
-"""predicates plugin: kube-scheduler's filters, each of which an argument can disable.
+"""Plugins that restrict nodes: predicates, nodegroup and tdm.
 
-nodegroup and tdm plugins: restrict nodes to queues, or to certain hours and tasks.
-
-nodegroup plugin: restricts queues to the node groups in their affinity.
-
-tdm plugin: restricts revocable nodes to certain hours and to tasks of revocable zones.
+predicates runs kube-scheduler's filters, each of which an argument can disable. nodegroup restricts queues to the node
+groups in their affinity. tdm restricts revocable nodes to certain hours and to tasks of revocable zones.
 """
 
 import re

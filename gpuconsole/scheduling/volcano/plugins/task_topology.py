@@ -1,6 +1,6 @@
 """task-topology plugin: places tasks of roles with affinity on one node, and those with anti-affinity apart.
 
-Buckets of tasks that should share a node, from the role affinities in a job's annotations.
+The role affinities are in a job's annotations; tasks that should share a node form a bucket.
 """
 
 from collections import Counter
