@@ -1,10 +1,11 @@
 """Admission by Kueue's rules, decision for decision as Kueue v0.19.2.
 
 `session` is the entry point: objects are applied, `run_cycle` returns decisions, and `apply_decisions` applies them to
-Workloads. Inside, `compiled_config` and `tree` compile the configuration, `requests` the workloads (`dra`: device
-charges; `slices`: elastic jobs). `cluster_queue` holds pending workloads, `usage` and `cycle_snapshot` the usage, and
-`second_pass` workloads with quota that still need a topology assignment. A `cycle` runs `nomination`
-(`flavor_assigner`, `preemption`, `topology`) and then `processing`.
+Workloads. Inside, `cluster_queue_status` and `quota_tree` compile the configuration, `pod_resources` the workloads
+(`dra`: device charges; `slices`: elastic jobs). `state` has what a session holds: `cluster_queue` the pending
+workloads, `context` the usage. `workloads` changes it for workloads, among them those in their second pass: they hold
+quota and still need a topology assignment. A cycle (`scheduler`) nominates and processes its heads (`processing`, with
+`flavor_assigner`, `preemption`, `topology`).
 
 Where Kueue takes the order of a Go map, or sorts without stability, this engine is stable by name:
 

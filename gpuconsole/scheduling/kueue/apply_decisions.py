@@ -1,11 +1,8 @@
-"""Applies the scheduler's decisions to Workload objects; shared by all callers that carry decisions out.
+"""Applies the scheduler's decisions to Workload objects, and returns the events that Kueue records for them.
 
 Every function is pure. The caller decides when the quota of an evicted workload is free: at once, or when its pods are
-gone.
-
-The texts of Kueue's events about a decision, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go).
-
-Events are for people; nothing in the scheduler reads them.
+gone. The texts of the events are Kueue's, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go); nothing in the
+scheduler reads them.
 """
 
 from collections.abc import Iterable, Iterator

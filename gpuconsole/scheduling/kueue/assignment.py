@@ -1,10 +1,9 @@
 """The result of assigning flavors to a workload: the flavors of each pod set, or the reasons why none fits.
 
-The flavors tried for a pod set and the result of each, as the event of an admission reports them.
-
-Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only record results; they are combined on demand.
-
-Rates how well a flavor suits a request, and compares two ratings for a ClusterQueue (Kueue 0.19 flavorassigner).
+A search for flavors rates each flavor that it tries by a mode and a borrowing level; `preferred` compares two ratings.
+`FlavorSearch` records the ratings of one search, and `attempts` combines the searches of a pod set on demand, for the
+messages and events. An `Assignment` has one `PodSetResult` for each pod set, with a `FlavorAssignment` for each
+resource. Kueue 0.19 pkg/scheduler/flavorassigner: flavorassigner.go, flavor_assigner_attempts.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

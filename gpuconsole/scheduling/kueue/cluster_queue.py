@@ -5,11 +5,8 @@ class the same answer, so when one is refused for lack of quota, the whole class
 in the cohort tree requeues it. Other workloads are marked inadmissible one by one. Under admission fair sharing each
 LocalQueue has its own classes, and the head comes from the LocalQueue with the least recent usage.
 
-The equivalence classes of one ClusterQueue: pending workloads by scheduling hash, and the sorted heads of the
-classes.
-
-A class may be inadmissible: then none of its workloads becomes the head. Entries are deleted lazily: a stale entry is
-dropped when it reaches the front of its class, and the sorted heads are updated on the next read.
+`ClusterQueueHeap` is the queue. It keeps the classes in an `EquivalenceQueue`, which deletes lazily: a stale entry is
+dropped when it reaches the front of its class, and the sorted heads of the classes are updated on the next read.
 """
 
 from bisect import bisect_left

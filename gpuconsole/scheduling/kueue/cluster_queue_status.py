@@ -1,11 +1,9 @@
-"""The Active condition of a ClusterQueue, with Kueue's messages, and lookups of the queues that use an object.
+"""The compiled configuration: all that admission depends on except the workloads, and whether a ClusterQueue is active.
 
-Kueue 0.19 pkg/cache/scheduler/clusterqueue.go: updateQueueStatus, inactiveReason, updateWithAdmissionChecks.
-
-All that admission depends on except the workloads: quotas, flavors, queues, namespaces. Frozen, shared by forks.
-
-`CompiledConfig` compiles the objects once; names become indices of the quota tree (Kueue 0.19
-cache/scheduler/clusterqueue.go).
+`active_condition` returns a ClusterQueue's Active condition with Kueue's messages. `CompiledConfig` compiles the
+`ConfigObjects` once: (flavor, resource) pairs, queues and cohorts become indices of the quota tree. It is frozen and
+shared by forks. `using_flavor` and the like find the ClusterQueues that use an object. Kueue 0.19
+pkg/cache/scheduler/clusterqueue.go: updateQueueStatus, inactiveReason, updateWithAdmissionChecks.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

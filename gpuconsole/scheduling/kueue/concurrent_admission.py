@@ -1,15 +1,12 @@
-"""Reconciles a parent Workload with its variants (gate ConcurrentAdmission; Kueue 0.19
-pkg/controller/concurrentadmission).
+"""Concurrent admission: the variants of a workload, one for each flavor, are tried at once (gate ConcurrentAdmission).
 
-The parent represents the job and is never queued; each of its variants requests quota in one flavor of the
+The parent Workload represents the job and is never queued; each of its variants requests quota in one flavor of the
 ClusterQueue. The first admitted variant passes its admission to the parent; the queue's policy decides which other
 variants stay active. Their preemption gates open one after the other, at least `VARIANT_WAIT` apart, so that the
-variants do not all preempt at once.
+variants do not all preempt at once. The variants of a parent are siblings; a flavor is the more favorable the earlier
+it stands in the ClusterQueue's only resource group.
 
-Variants of a workload: one for each flavor, tried at the same time (gate ConcurrentAdmission).
-
-Kueue 0.19 pkg/workload/concurrentadmission and scheduler.findAdmittedSibling. The variants of a parent are siblings; a
-flavor is the more favorable the earlier it stands in the ClusterQueue's only resource group.
+Kueue 0.19 pkg/controller/concurrentadmission, pkg/workload/concurrentadmission and scheduler.findAdmittedSibling.
 """
 
 from collections.abc import Callable, Iterable, Mapping

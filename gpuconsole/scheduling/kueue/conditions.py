@@ -1,22 +1,12 @@
-"""Transitions of a Workload's conditions (Kueue 0.19 pkg/workload, pkg/workload/evict, jobframework).
+"""Transitions of a Workload's status: its conditions, admission checks and requeue state.
 
-Every function is pure: it takes a Workload and returns the changed one. Quota is held from `reserve` to `release`: an
-eviction only marks the workload, and its caller releases the quota when the pods are gone.
+Every function is pure: it takes a Workload, or a part of its status, and returns the changed one. Quota is held from
+`reserve` to `release`: an eviction only marks the workload, and its caller releases the quota when the pods are gone.
+The time before which an evicted workload is not retried never moves back. Kueue adds a random jitter of up to 0.01% to
+a backoff; here it is exact.
 
-Reads the topology assignment of a workload's pods, and tests whether it is complete (Kueue 0.19
-pkg/workload/workload.go).
-
-Admission checks of a workload: their states, and the requeue state after an eviction by one of them.
-
-Admission checks: lists the checks that a workload must pass, and combines their states.
-
-Kueue 0.19 pkg/workload/admissionchecks.go, pkg/workload/workload.go (AdmissionChecksForWorkload), the workload
-controller's syncAdmissionCheckConditions, and pkg/workload/patching (SetAdmissionCheckState).
-
-The requeue state of evicted workloads: the number of retries, and the time before which they are not retried.
-
-The time never moves back. Kueue 0.19 pkg/workload/workload.go (SetRequeueState, UpdateRequeueState), pkg/util/wait
-(Backoff). Kueue adds a random jitter of up to 0.01%; here a backoff is exact.
+Kueue 0.19 pkg/workload (workload.go, admissionchecks.go), pkg/workload/evict, pkg/workload/patching, pkg/util/wait, the
+workload controller's syncAdmissionCheckConditions, and jobframework.
 """
 
 import json

@@ -1,13 +1,9 @@
-"""The parts of Kueue's Configuration and feature gates that admission depends on (0.19.2 defaults).
+"""The settings and feature gates of one Kueue installation, as far as admission depends on them (0.19.2 defaults).
 
-Transforms a pod's requests into quota requests: excludes some resources and converts others.
-
-Kueue 0.19 pkg/workload/workload.go (dropExcludedResources, applyResourceTransformations); set by `resources` in Kueue's
-Configuration.
-
-Maps device classes to the quota resources charged for them (Configuration: resources.deviceClassMappings).
-
-Kueue's feature gates (0.19.2) with defaults and stages, and the errors for unknown or locked gates.
+`KueueConfig` holds them. The gates come with their defaults and stages, and with Kueue's errors for unknown, locked and
+contradictory ones. `without_excluded` and `transformed` turn a pod's requests into quota requests (Configuration:
+`resources`; Kueue 0.19 pkg/workload/workload.go dropExcludedResources, applyResourceTransformations). `ClassMap` maps
+device classes to the quota resources that are charged for them (Configuration: `resources.deviceClassMappings`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,12 +1,8 @@
-"""The working state of one scheduling cycle: configuration, a private copy of quota usage, and the quota holders.
+"""The working state of one scheduling cycle: configuration, a private copy of the usage, and the quota holders.
 
-The usage during a cycle: quota used, and pods placed in the topologies.
-
-`CycleSnapshot` mutates; `revertible` undoes the changes made inside it.
-
-Cache key for a ClusterQueue's heads while its tree is unchanged: the usage and the available quota.
-
-Records of searches for victims, kept if the caller requests them.
+`Context` is that state. Its `CycleSnapshot` has the quota used and the pods placed in topologies; it mutates, and
+`revertible` undoes the changes made in a block. `UsageKey` is the cache key for results that depend on a ClusterQueue's
+usage, and `SearchTrace` records a search for victims if the caller requests it.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

@@ -2,13 +2,11 @@
 
 Cohort trees are independent. Where only quota and its holders decide, equal heads in an equal tree have equal outcomes
 in every fork: an unchanged tree repeats its last cycle, and the changed fork of a what-if repeats the baseline wherever
-its change has no effect.
+its change has no effect (`store`, `restore`).
 
-Unchanged cohort trees, in which the next cycle would have the same outcome as the last one.
-
-All their heads were refused and returned to their queues unchanged, and since then these queues and the tree's quota
-holders are the same. Such heads stay in their queues and their refusal is repeated, as long as no other queue of the
-tree has a head in the cycle.
+A tree is unchanged (`unchanged`, `note_if_unchanged`) if all its heads were refused and returned to their queues
+unchanged, and since then these queues and the tree's quota holders are the same. Such heads stay in their queues and
+their refusal is repeated, as long as no other queue of the tree has a head in the cycle.
 """
 
 from collections.abc import Container, Hashable, Iterable, Sequence

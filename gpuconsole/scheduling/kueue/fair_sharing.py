@@ -3,10 +3,9 @@
 It is the greatest ratio, over resources, of what the node's subtree uses beyond its own quota to what its parent could
 lend, in thousandths, divided by the node's weight. Ratios are float64, as in Kueue.
 
-Logs the shares that fair sharing compared before it skipped or chose a victim (Kueue 0.19 fair_sharing_log.go).
-
-There is one DEBUG record for each ClusterQueue that the first strategy visits, with its comparisons, and one for each
-that the second visits. Nothing is gathered while that level is off.
+The log shows the shares that were compared before a victim was skipped or chosen (Kueue 0.19 fair_sharing_log.go): one
+DEBUG record for each ClusterQueue that the first strategy visits, with its comparisons, and one for each that the
+second visits. Nothing is gathered while that level is off.
 """
 
 import logging

@@ -1,11 +1,9 @@
 """Flavor assignment: chooses a flavor for each resource of a workload (Kueue 0.19 pkg/scheduler/flavorassigner).
 
 Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the last
-attempt stopped. A flavor fits, fits after preemption, or does not fit; `flavor_assignment_mode` ranks the outcomes.
-
-Matches pods to a flavor: their tolerations to its taints, their node selector and affinity to its labels.
-
-Kueue 0.19 flavorassigner.checkFlavorForPodSets.
+attempt stopped. A flavor fits, fits after preemption, or does not fit; `FlavorAssignmentMode` ranks the outcomes. Pods
+can use a flavor if they tolerate its taints and their node selector and affinity match its labels (`mismatch`; Kueue:
+checkFlavorForPodSets).
 """
 
 from collections.abc import Callable, Mapping, Sequence

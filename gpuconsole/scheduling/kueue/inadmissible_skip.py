@@ -3,10 +3,9 @@
 When a tree's inadmissible workloads are requeued, most of them are only refused again: their quota is still missing and
 there are no candidates to preempt. The cycle leaves them out.
 
-Marks inadmissible, as one batch, the heads of a queue that would repeat their previous refusal, one per cycle.
-
-The cycles that would try them are only counted. When something changes in the tree meanwhile, the heads whose cycles
-are not counted yet become admissible again, unless their shortage is still the same.
+A batch goes further: it marks all such heads of a queue inadmissible at once, and the cycles that would try them, one
+head per cycle, are only counted. When something changes in the tree meanwhile, the heads whose cycles are not counted
+yet become admissible again, unless their shortage is still the same.
 """
 
 from collections.abc import Iterable, Iterator

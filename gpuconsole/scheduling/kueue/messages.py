@@ -1,8 +1,8 @@
 """Kueue 0.19's messages about pending workloads and victims, verbatim, and functions that parse them.
 
-Granular reasons: why a workload has no quota, in QuotaReserved=False (gate UnadmittedWorkloadsObservability).
-
-Without that gate the reason is `PENDING` or `WAITING` (Kueue 0.19 workload_types.go, flavorassigner.go).
+A granular reason says in the condition QuotaReserved=False why a workload has no quota (gate
+UnadmittedWorkloadsObservability). Without that gate the reason is `PENDING` or `WAITING` (Kueue 0.19 workload_types.go,
+flavorassigner.go).
 """
 
 import re

@@ -1,16 +1,14 @@
 """Reuses one nomination for equivalent heads: the same head in the next cycle, and others while usage is the same.
 
 A nomination depends on the usage on the path from the queue to its root, and on the candidates for preemption. While
-the usage is equal and there are still no victims, it would be repeated.
+the usage is equal and there are still no victims, it would be repeated (`nominate_cached`).
 
-Reserves capacity for a head that needs preemption but has no candidates, so that later entries cannot take it.
+A `QuotaShortage` tells quickly whether a refusal stays the same after amounts have changed. Only heads with one pod set
+and one short resource in each possible flavor have one: while that resource stays short even after every possible
+preemption, and all others are available, the refusal is the same apart from the missing amount.
 
-Kueue 0.19 scheduler.reserveCapacityForUnreclaimablePreempt.
-
-The shortage of a refused head, used to tell quickly whether it is the same after amounts have changed.
-
-Only for heads with one pod set and one short resource in each possible flavor. While that resource stays short even
-after every possible preemption, and all others are available, the refusal is the same apart from the missing amount.
+A head that needs preemption but has no candidates reserves capacity, so that later entries of its cycle cannot take it
+(`capacity_to_reserve`; Kueue 0.19 scheduler.reserveCapacityForUnreclaimablePreempt).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,13 +1,9 @@
-"""Resources that a Workload requests: its pods, LimitRanges and RuntimeClasses (Kueue 0.19 pkg/workload/resources.go).
-
-Implicit pod requests and limits: RuntimeClass overhead and LimitRange defaults and bounds.
-
-Kueue 0.19 pkg/workload/resources.go and pkg/util/limitrange.
-
-Requests and held quota of a workload, computed once and shared by all forks (Kueue 0.19 pkg/workload Info).
+"""Requests and held quota of a workload, computed once and shared by all forks (Kueue 0.19 pkg/workload Info).
 
 A `WorkloadRequest` belongs to a pending workload, a `Holding` to one that holds quota. Both are frozen: a change of the
-workload makes a new one.
+workload makes a new one. Requests include what Kubernetes adds to pods: the overhead of their RuntimeClass, and the
+defaults of the namespace's LimitRanges, whose bounds `violation` checks (Kueue 0.19 pkg/workload/resources.go,
+pkg/util/limitrange).
 """
 
 import json

@@ -1,11 +1,10 @@
 """Computes the changes that an admission makes to a job's pods: node selectors, tolerations, and additions by checks.
 
-Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. Templates are never changed in place, so that a stopped
-job still has its original ones (RestorePodSpec).
+Templates are never changed in place, so that a stopped job still has its original ones (RestorePodSpec). Kueue 0.19
+pkg/podset and jobframework getPodSetsInfoFromStatus.
 
-Compares and replaces the pod counts of pod sets; elastic workloads scale by them.
-
-Kueue 0.19 pkg/workload/podsetscounts.go.
+It also compares and replaces the pod counts of pod sets, by which elastic workloads scale (Kueue 0.19
+pkg/workload/podsetscounts.go).
 """
 
 import re

@@ -1,15 +1,11 @@
-"""Processing of nominated entries, one after the other (Kueue 0.19 scheduler.processEntry).
+"""Nomination and processing: the two steps of a cycle that decide on its entries (Kueue 0.19 scheduler.go).
 
-All were nominated with the usage at the start of the cycle. Each changes the usage that the next is checked against, so
-several may be admitted as long as they still fit.
+`nominate` computes the assignment and the victims of a head, at full size or, where allowed, with fewer pods (nominate,
+getAssignments, flavorassigner.PodSetReducer). All heads are nominated with the usage at the start of the cycle.
 
-The order of entries under fair sharing: a tournament in every cohort (Kueue 0.19 fair_sharing_iterator.go).
-
-Each entry is the winner of a new tournament, because every admission changes the shares.
-
-Nomination: computes the assignment and victims of a head, at full size or, where allowed, with fewer pods.
-
-Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
+`process` then decides on them one after the other (processEntry). Each changes the usage that the next is checked
+against, so several may be admitted as long as they still fit. Under fair sharing each entry is the winner of a new
+tournament in every cohort, because every admission changes the shares (fair_sharing_iterator.go).
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence

@@ -1,15 +1,11 @@
 """The quota tree: nominal quotas, limits and usage of every ClusterQueue and cohort.
 
-The quota tree, numbered: nodes and (flavor, resource) columns are small integers, quotas are flat lists.
+Nodes and (flavor, resource) columns are numbered from 0, and quotas and usage are flat lists: the amount of node `n` in
+column `c` is at index `n * width + c`. A `QuotaTree` is frozen. It is rebuilt when a quota, a cohort or a queue
+changes, and shared by all forks until then; columns keep their numbers. A `UsageTree` mutates.
 
-A tree is frozen. It is rebuilt when a quota, a cohort or a queue changes, and shared by all forks until then. The
-amount of node `n` in column `c` is at index `n * width + c`. Columns keep their numbers when a tree is rebuilt.
-Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
-
-Quota usage of the tree, and the quota that is left: `UsageTree` mutates, everything else reads it.
-
-The usage of a node beyond its quota that is never lent counts in its parent. Removing quota never evicts, so the quota
-that is left may be negative. Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
+What a node uses beyond its quota that is never lent counts in its parent too. Removing quota never evicts, so available
+quota may be negative. Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
 """
 
 from collections.abc import Iterable, Mapping

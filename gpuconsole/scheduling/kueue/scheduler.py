@@ -1,11 +1,8 @@
-"""The scheduler: one cycle, from the heads of the ClusterQueues to decisions (Kueue 0.19 scheduler.go).
+"""One scheduling cycle: from the heads of the ClusterQueues to decisions (Kueue 0.19 pkg/scheduler/scheduler.go).
 
-One scheduling cycle (Kueue 0.19 pkg/scheduler/scheduler.go, schedule).
-
-1. take the head of each active ClusterQueue  2. take a snapshot of the usage  3. nominate each head  4. sort them
-5. process them one by one  6. requeue those that were not admitted.
-
-Selects the entries of a cycle: due second passes and the heads of active ClusterQueues, except repeated refusals.
+1. take the entries: due second passes and the heads of active ClusterQueues, except repeated refusals  2. take a
+snapshot of the usage  3. nominate each head  4. sort them  5. process them one by one  6. requeue those that were not
+admitted.
 """
 
 from collections.abc import Iterable, Iterator

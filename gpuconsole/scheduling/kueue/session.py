@@ -3,9 +3,9 @@
 The session has no clock and no randomness: time is an argument, and the same calls return the same decisions. It
 assumes its own admissions until the admitted workloads are applied.
 
-Finds the workloads that a ClusterQueue could preempt for an amount of one flavor, before any workload is pending.
-
-The state of a session beyond its objects, so that a restored session continues like the original.
+`dump` and `load` save and restore what applying the objects again would not, so that a restored session continues like
+the original. `targets_for_amount` finds the workloads that a ClusterQueue could preempt for an amount of one flavor,
+before any workload is pending.
 """
 
 from collections.abc import Iterable, Mapping

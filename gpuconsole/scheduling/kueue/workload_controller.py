@@ -1,23 +1,9 @@
-"""Kueue's workload controller: the action that is due for one Workload (Kueue 0.19 workload_controller.go).
+"""Kueue's workload controller: takes the first action that is due for one Workload, one per call.
 
-Reconciles workloads that hold quota: evicts them for checks, stopped queues, slow pods or exceeded execution time.
-
-Kueue 0.19 workload controller: reconcileCheckBasedEviction, reconcileOn…QueueActiveState, reconcileNotReadyTimeout,
-reconcileMaxExecutionTime.
-
-Tests whether a workload's pods are ready, and computes their timeout (waitForPodsReady).
-
-Kueue 0.19 jobframework generatePodsReadyCondition; workload controller admittedNotReadyWorkload.
-
-Reconciles a Workload as Kueue's workload controller does: takes the first action that is due, one per call.
-
-Kueue 0.19 pkg/controller/core/workload_controller.go: Reconcile.
-
-The result of one reconciliation of a Workload.
-
-Reconciles workloads that must not be scheduled yet: deactivation, backoff, stopped queues.
-
-Kueue 0.19 workload controller, Reconcile.
+Kueue 0.19 pkg/controller/core/workload_controller.go, in the order of its Reconcile. `reconcile` first looks at
+workloads that must not be scheduled yet (`active`, `inactive`: deactivation, backoff, stopped queues), then at those
+that hold quota (`holding`): it evicts them for checks, stopped queues, slow pods or exceeded execution time. Whether
+pods are ready, and how long they may take, follows jobframework generatePodsReadyCondition (waitForPodsReady).
 """
 
 from enum import StrEnum

@@ -1,13 +1,12 @@
-"""Every workload of a session by integer id: the pending ones by queue, and the quota holders.
+"""Every workload of a session by integer id, and the recent usage of a LocalQueue.
 
-`WorkloadIndex` mutates. A fork shares everything and copies a queue, or a queue's quota holders, only before it first
-changes them.
+`WorkloadIndex` has the pending workloads by queue, and the quota holders. It mutates; a fork shares everything and
+copies a queue, or a queue's quota holders, only before it first changes them.
 
-Admission fair sharing: the recent usage of a LocalQueue as a decaying number (Kueue 0.19 pkg/cache/queue/afs).
-
-It has the sampled consumption of the queue's admitted workloads, in which older samples count less, and an entry
-penalty for each workload that has reserved quota and is not yet admitted, so that a queue cannot fill the cluster
-between two samples. Amounts are billionths (of a core, a byte, a GPU), because Kueue rounds to nine decimals.
+`LocalQueueUsage` is for admission fair sharing (Kueue 0.19 pkg/cache/queue/afs): the sampled consumption of the queue's
+admitted workloads, in which older samples count less, and an entry penalty for each workload that has reserved quota
+and is not yet admitted, so that a queue cannot fill the cluster between two samples. Amounts are billionths (of a core,
+a byte, a GPU), because Kueue rounds to nine decimals.
 """
 
 import math

@@ -2,15 +2,12 @@
 
 Kueue 0.19 pkg/cache/queue/manager.go, pkg/cache/scheduler/cache.go and the workload controller's event handlers.
 
-The second pass: workloads that hold quota but still need a topology assignment, or lost a node of theirs.
+A head that a cycle did not admit returns to its queue with a refusal, and with the position from which its search for
+flavors continues (`requeue`, `rejection`; scheduler.requeueAndUpdate, lastAssignmentOutdated).
 
-Kueue 0.19 pkg/cache/queue/second_pass_queue.go and workload.NeedsSecondPass. The topology is assigned late if a
-ProvisioningRequest provisions the nodes first, and again if a node failed. Failed attempts are repeated with growing
-delays; the quota stays reserved.
-
-Heads that a cycle did not admit: their refusal, their return to the queue, and where their search for flavors goes on.
-
-Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
+A workload that holds quota but needs a topology assignment later, or lost a node, gets a second pass: after a
+ProvisioningRequest has provisioned the nodes, or after the failure. Failed attempts are repeated with growing delays;
+the quota stays reserved (`note`, `take_due`; second_pass_queue.go, workload.NeedsSecondPass).
 """
 
 from collections.abc import Iterable, Iterator

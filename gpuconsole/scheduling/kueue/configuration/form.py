@@ -1,16 +1,9 @@
 """Kueue's Configuration as written (config.kueue.x-k8s.io/v1beta2): every field, None or empty where it is not set.
 
-Durations and quantities stay text; `policy` converts those that admission depends on to numbers.
-
-Settings of Kueue's manager process: servers, leader election, metrics, clients. None affects admission.
-
-The MultiKueue settings of a Configuration.
-
-Label selectors in the Configuration: fields, validation and matching.
-
-Durations as Go writes them: `1h30m0s`, `1.5s`, `-1s`. Kueue's Configuration accepts no other format.
-
-Defaults of a Configuration's fields (Kueue 0.19 SetDefaults_Configuration).
+Durations and quantities stay text; `policy` in `loading` converts those that admission depends on to numbers. Durations
+are written as in Go: `1h30m0s`, `1.5s`, `-1s`; Kueue accepts no other format. `defaulted` fills in the defaults (Kueue
+0.19 SetDefaults_Configuration). The settings of Kueue's manager process (servers, leader election, metrics, clients) do
+not affect admission.
 """
 
 import re

@@ -1,9 +1,7 @@
 """Loads a Configuration from a file, validates it and converts it to the settings for admission.
 
 The file may hold the Configuration itself or Kueue's installation manifests: their ConfigMap with the Configuration is
-found among the other objects.
-
-Converts a Configuration to the settings that admission uses; other fields are dropped.
+found among the other objects. `policy` converts it; fields that admission does not depend on are dropped.
 """
 
 from collections.abc import Iterator, Mapping

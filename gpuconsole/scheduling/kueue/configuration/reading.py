@@ -1,8 +1,7 @@
 """Reads a Configuration from a document and reports everything that Kueue would reject.
 
-Kueue decodes strictly: an unknown field or a wrong type is an error that prevents its start.
-
-Converts Configurations from v1beta1 to v1beta2 (Kueue 0.19 apis/config/v1beta1 conversion).
+Kueue decodes strictly: an unknown field or a wrong type is an error that prevents its start. A document of version
+v1beta1 is converted to v1beta2 first (Kueue 0.19 apis/config/v1beta1 conversion).
 """
 
 from collections.abc import Iterator, Mapping

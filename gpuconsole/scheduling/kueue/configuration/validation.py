@@ -1,12 +1,8 @@
 """Validates a Configuration in the order and with the fields and messages of Kueue (0.19 config: Validate).
 
-Validates the MultiKueue part of a Configuration: timings, frameworks, providers and dispatcher.
-
-Validates the custom metric labels of a Configuration.
-
-Validates TLS options: rejects versions below 1.2, and cipher suites and curves that Go's crypto/tls lacks.
-
-The kinds of jobs that Kueue 0.19 manages, by the name of their integration framework.
+`validate` is the entry point. The larger sections have functions of their own: `multi_kueue`, `custom_labels` (of
+metrics) and `tls_faults`, which rejects versions below 1.2 and cipher suites and curves that Go's crypto/tls lacks.
+`BUILT_IN` has the kinds of jobs that Kueue manages, by the name of their integration framework.
 """
 
 import ipaddress

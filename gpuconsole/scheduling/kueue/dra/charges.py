@@ -1,14 +1,12 @@
-"""Computes the quota that a workload's devices need, or the reason it cannot (Kueue 0.19 workload_controller.go).
+"""Computes the quota that a workload's devices need, or why it cannot be queued (Kueue 0.19 pkg/dra).
 
-Quota charged for devices by what they consume: counters and consumable capacity (Kueue 0.19 pkg/dra).
+Devices are charged one by one (`dra.claims`), or by what they consume if their class has such sources:
 
-Quota charged for consumable capacity: what a claim takes of shared devices, rounded by their request policies.
+- counters: as much as the largest matching device consumes (counters.go);
+- capacity: what a claim takes of shared devices, rounded by their request policies (capacity.go; gate
+  KueueDRAIntegrationConsumableCapacity).
 
-Kueue 0.19 pkg/dra/capacity.go (gate KueueDRAIntegrationConsumableCapacity).
-
-Quota charged for counters: as much as the largest matching device consumes (Kueue 0.19 pkg/dra/counters.go).
-
-Finds the devices for a request: those in complete pools that match the source, the class and the request.
+A device matches if its pool is complete and it matches the source, the class and the request.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,18 +1,11 @@
 """Quota charged per device: how many devices of each class a claim requests (Kueue 0.19 pkg/dra/claims.go).
 
-A request with selectors is refused while the cluster has too few matching devices.
+A request with selectors is refused while the cluster has too few matching devices. A request for an extended resource
+that a device class provides is charged like a claim (extended_resources.go).
 
-Extended resources that a device class provides: a request for one is charged like a claim.
-
-Kueue 0.19 pkg/dra/extended_resources.go.
-
-Catalogue of device classes, claim templates and published devices, with the mapping to quota resources.
-
-Groups devices by pool: drivers publish a pool as ResourceSlices, with a higher generation after each change.
-
-Compiles the CEL selectors of device classes and requests; errors are reported by field.
-
-Problems of a claim by field, in the words of Kubernetes' field errors.
+`DeviceCatalogue` has the device classes, claim templates and published devices. Drivers publish a pool of devices as
+ResourceSlices, with a higher generation after each change. Problems are reported by field, in the words of Kubernetes'
+field errors.
 """
 
 import json

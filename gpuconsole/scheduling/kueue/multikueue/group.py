@@ -3,9 +3,8 @@
 Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
 runs it; the copy's Finished condition becomes the workload's.
 
-Dispatchers: choose the worker clusters for a workload, and when (Kueue 0.19 pkg/controller/workloaddispatcher).
-
-AllAtOnce nominates every cluster of the MultiKueueConfig at once; Incremental nominates a few more in each round.
+Dispatchers choose the worker clusters that get a copy, and when (pkg/controller/workloaddispatcher): `all_at_once`
+nominates every cluster of the MultiKueueConfig at once, `incremental` a few more in each round.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,17 +1,12 @@
-"""Classical preemption: removes candidates in order until the preemptor fits, then restores those that it does not
-need.
+"""Classical preemption: removes candidates in order until the preemptor fits, then restores those it does not need.
 
-Kueue 0.19 preemption.classicalPreemptions.
+Candidates are workloads in the preemptor's ClusterQueue, and in queues of its tree that borrow. A preemptor has a
+hierarchical advantage over workloads outside a subtree if it fits in the quota of that subtree: they borrow quota that
+is closer to it. Kueue 0.19 preemption.classicalPreemptions and preemption/classical.
 
-Candidates of classical preemption: workloads in the preemptor's ClusterQueue, and in queues of its tree that borrow.
-
-A preemptor has a hierarchical advantage over workloads outside a subtree if it fits in the quota of that subtree: they
-borrow quota that is closer to it. Kueue 0.19 preemption/classical.
-
-Preemption queries: the victims for a preemptor and, while flavors are compared, whether preemption could help at
-all.
-
-Searches for victims with a trace: the other workloads considered, the verdict on each, and the shares.
+`find_targets` is the entry point of preemption, also under fair sharing, and `possibility` says whether preemption
+could help while flavors are compared. `find_targets_with_trace` also records the other workloads considered, the
+verdict on each, and the shares.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

@@ -1,10 +1,8 @@
 """Preemption under fair sharing: preempts in the queue with the highest share, as long as the strategy allows it.
 
-Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
-
-Order in which fair sharing picks the ClusterQueues to preempt in: the highest share first, level by level.
-
-Kueue 0.19 preemption/fairsharing/ordering.go and least_common_ancestor.go.
+The incoming workload counts as used while shares are compared. `TargetClusterQueueOrdering` picks the ClusterQueues to
+preempt in: the highest share first, level by level. Kueue 0.19 preemption.fairPreemptions, and ordering.go and
+least_common_ancestor.go in preemption/fairsharing.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,12 +1,10 @@
-"""A search for victims: the preemptor's request, the check whether it fits, and the reduction to a minimal set of
-victims.
+"""What all searches for victims share: the preemptor's request, its candidates, the fit check and minimal victim sets.
 
-Filters and orders the workloads that a preemption policy allows to be preempted.
+The candidates are the workloads that the preemption policy allows to be preempted, in preemption order.
 
-A fast upper bound that skips the search for victims where no preemption could help.
-
-Victims come only from queues that borrow, so the last victim of a queue leaves it at most its own size below its quota.
-If the preemptor does not fit even with all queues at that lowest usage, no search finds victims.
+`cannot_fit` skips the classical search where no preemption could help. Victims come only from queues that borrow, so
+the last victim of a queue leaves it at most its own size below its quota. If the preemptor does not fit even with all
+queues at that lowest usage, no search finds victims.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -1,12 +1,8 @@
 """The controller of ProvisioningRequest admission checks as one pure step (Kueue 0.19 controller.go: Reconcile).
 
-Selects the pods that a ProvisioningRequest asks for (Kueue 0.19 controller.go: reqIsNeeded, mergePodSets).
-
-Updates an admission check from the state of its ProvisioningRequest (Kueue 0.19 controller.go: syncCheckStates).
-
-Names of requests and of their templates: each attempt of a check has its own (Kueue 0.19 provisioning.go).
-
-Finds the ProvisioningRequestConfig of an admission check (Kueue 0.19 pkg/util/admissioncheck).
+`reconcile` uses the parts above it: `needed` selects the pods to request (reqIsNeeded, mergePodSets), `request_name`
+gives each attempt of a check its own request (provisioning.go), `answered` updates the check from the state of its
+request (syncCheckStates), and `config_of` finds the ProvisioningRequestConfig of a check (pkg/util/admissioncheck).
 """
 
 import re

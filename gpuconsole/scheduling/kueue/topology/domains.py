@@ -1,15 +1,10 @@
 """The domains of one flavor's topology, numbered: blocks, racks, hosts (Kueue 0.19 tas_topology_tree.go).
 
-Domains are numbered level by level, each level in the order of its values, so that comparing numbers compares values.
-A tree is frozen; changed nodes need a new one.
-
-Counts of pods and slices per domain, rolled up from the leaves (Kueue 0.19 TASFlavorSnapshot.fillInCounts).
-
-Order in which domains are tried (Kueue 0.19 TASFlavorSnapshot.sortedDomains, sortedDomainsWithLeader).
-
-Higher affinity scores come first; domain numbers stand for their values, so they break ties.
-
-Detects node changes that matter to pending workloads with TAS (Kueue 0.19 controller/tas/resource_flavor.go).
+Domains are numbered level by level, each level in the order of its values, so that comparing numbers compares values. A
+`TopologyDomainTree` is frozen; changed nodes need a new one. `Counts` has the pods and slices of each domain, rolled up
+from the leaves (TASFlavorSnapshot.fillInCounts). `sort_domains` and `sort_with_leader` give the order in which domains
+are tried (sortedDomains, sortedDomainsWithLeader). `node_changes` tells which changes of a node matter to pending
+workloads with TAS (controller/tas/resource_flavor.go).
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """Finds the topology assignment of one group of pods: workers, with or without a leader.
 
-Kueue 0.19 TASFlavorSnapshot.findTopologyAssignment.
-
-Messages for pods that cannot be placed, as Kueue 0.19 writes them (notFitMessage, multiLayerNotFitMessage).
+Kueue 0.19 TASFlavorSnapshot.findTopologyAssignment; the messages for pods that cannot be placed are those of
+notFitMessage and multiLayerNotFitMessage.
 """
 
 import itertools

@@ -4,11 +4,9 @@ Kueue 0.19 TASFlavorSnapshot.findLevelWithFitDomains and updateCountsToMinimumGe
 the most free capacity first, and as the last one the smallest that suffices; LeastFreeCapacity (unconstrained requests
 with TASProfileMixed) starts with the least. Domain numbers stand for their values, so they break ties.
 
-Topology usage: the usage of every leaf domain, by flavor.
-
-`TasUsage` mutates by replacing whole entries, never by changing one, so that copies are shallow.
-
-Usage of pods that run on a topology's nodes without a topology request (Kueue 0.19 tas_non_tas_pod_cache.go).
+`TasUsage` has the usage of every leaf domain, by flavor. It mutates by replacing whole entries, never by changing one,
+so that copies are shallow. `NonTasPodUsage` has the usage of pods that run on a topology's nodes without a topology
+request (Kueue 0.19 tas_non_tas_pod_cache.go).
 """
 
 import itertools

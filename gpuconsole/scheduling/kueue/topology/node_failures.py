@@ -1,14 +1,13 @@
-"""Handles failed and tainted nodes for the workloads whose topology assignment uses them.
+"""Handles failed and tainted nodes for the workloads assigned to them, and removes the scheduling gates of their pods.
 
-Kueue 0.19 controller/tas/node_controller.go. One failed node is recorded as unhealthy and replaced in the second pass;
-a workload that loses another node before that is evicted. With TASReplaceNodeOnPodTermination, a node that is
-tainted or not ready is replaced only after the workload's pods on it have ended, or with
+Kueue 0.19 controller/tas/node_controller.go (`examine`): one failed node is recorded as unhealthy and replaced in the
+second pass; a workload that loses another node before that is evicted. With TASReplaceNodeOnPodTermination, a node that
+is tainted or not ready is replaced only after the workload's pods on it have ended, or with
 TASReplaceNodeDueToNotReadyOverFixedTime after 30 seconds of not being ready.
 
-Assigns gated pods to the domains of their workload's topology assignment and removes their gates.
-
-Kueue 0.19 controller/tas/topology_ungater.go. Pods with an index label get domains in the order of their index;
-without one, or with inconsistent indices, they fill the domains that still lack pods.
+Kueue 0.19 controller/tas/topology_ungater.go (`let_go`): gated pods are assigned to the domains of their workload's
+topology assignment. Pods with an index label get domains in the order of their index; without one, or with inconsistent
+indices, they fill the domains that still lack pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

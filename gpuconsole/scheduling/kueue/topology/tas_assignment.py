@@ -1,19 +1,10 @@
 """Adds topology assignments to a flavor assignment, and again once its preemption victims are known.
 
-Kueue 0.19 flavorassigner.assignFlavors and scheduler.updateAssignmentForTAS.
-
-Finds topology assignments for all pod sets of a workload, flavor by flavor and group by group.
-
-Kueue 0.19 FindTopologyAssignmentsForWorkload and FindTopologyAssignmentsForFlavor.
-
-Topology assignments of a workload slice that replaces another: running pods stay, only new ones are placed.
-
-Kueue 0.19 cache/scheduler/tas_elastic_workloads.go, behind the gate ElasticJobsViaWorkloadSlicesWithTAS.
-
-Replaces a failed node in a topology assignment; pods on other nodes stay where they are.
-
-Kueue 0.19 TASFlavorSnapshot.findReplacementAssignment. The replacement stays in the required domain and keeps slices
-intact.
+`place` and `place_after_preemption` do that (Kueue 0.19 flavorassigner.assignFlavors,
+scheduler.updateAssignmentForTAS). `find_places` searches for all pod sets of a workload, flavor by flavor and group by
+group (FindTopologyAssignmentsForWorkload). `resize` keeps the running pods of an elastic job and places only new ones
+(tas_elastic_workloads.go, gate ElasticJobsViaWorkloadSlicesWithTAS). `replace_node` replaces a failed node and keeps
+the pods on other nodes, the required domain, and whole slices (findReplacementAssignment).
 """
 
 from collections.abc import Mapping, Sequence

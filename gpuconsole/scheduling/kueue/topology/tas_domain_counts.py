@@ -1,10 +1,9 @@
 """Phase 1 of TAS: counts how many pods of one kind each domain can take; counts are cached between searches.
 
 Most searches place pods like those of earlier ones, and few nodes change in between: only those, and the domains above
-them, are recounted. The usage of a leaf is replaced when it changes, never edited (see `tas_usage`), so changes are
-found by comparing identities.
-
-Tests which nodes pods may run on and which they prefer (Kueue 0.19 TASFlavorSnapshot, node match).
+them, are recounted. The usage of a leaf is replaced when it changes, never edited (see `TasUsage`), so changes are
+found by comparing identities. Pods count only on nodes where they may run, and may prefer some of them (`unsuitable`,
+`affinity_score`; Kueue 0.19 TASFlavorSnapshot, node match).
 """
 
 from collections import Counter
