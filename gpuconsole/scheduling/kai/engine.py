@@ -21,13 +21,12 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.kai import NODE_POOL_LABEL, UNSCHEDULABLE_ON_NODE_POOL, KaiPodGroup, SchedulingShard
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.devices import gpu_allocation as gpu_topology
-from gpuconsole.scheduling.kai import cluster_info
+from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, node_matches, ready, untolerated
 from gpuconsole.scheduling.kai.api.resources import accommodates, plain_part_fits
 from gpuconsole.scheduling.kai.api.tasks import ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
-from gpuconsole.scheduling.kai.cluster_info import granted
+from gpuconsole.scheduling.kai.cluster_info import granted, group_of, template_task
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPolicy, UsagePolicy, parse_configuration
 from gpuconsole.scheduling.kai.fair_share.division import (
     Quantities,
@@ -344,7 +343,7 @@ class KaiPlacement(SessionPlacement):
         partitions = {shard.partition for shard in store.shards.values()}
         said: list[PlacementDecision] = []
         for pod in [pod for _, pod in sorted(store.pods.items())] if partitions else ():
-            labels = store.pool_labels(pod, cluster_info.group_of(pod))
+            labels = store.pool_labels(pod, group_of(pod))
             if pod.node or pod.done or pod.deleted or any(sees(one, labels) for one in partitions):
                 continue
             value = labels.get(NODE_POOL_LABEL, "")
@@ -363,7 +362,7 @@ class KaiPlacement(SessionPlacement):
                     groups[(task.node, group)] = int(group) if group.isdigit() else free.pop(0)
             gpus = tuple(sorted(groups[(task.node, group)] for group in task.groups))
         else:
-            gpus = gpu_topology.choose_gpus(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
+            gpus = choose_gpus(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
         self._store.gpu_owners.seat(task.uid, task.node, gpus)
         pod = self._store.pods[task.uid]
         slices = self._store.instances(pod, task.node)
@@ -448,7 +447,7 @@ class KaiPlacement(SessionPlacement):
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, ignoring queues."""
-        task = cluster_info.template_task(template, 0, self.policy.parameters.scheduler_name)
+        task = template_task(template, 0, self.policy.parameters.scheduler_name)
         seen = (shard for shard in self._shards() if shard is None or sees(shard.partition, template.labels))
         return sum(count_fitting_pods(node, task) for shard in seen for node in self._session(0, shard).nodes.values())
 

@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.kai.api import nodes as node_sharing
 from gpuconsole.scheduling.kai.api.jobs import (
     PodGroupInfo,
     PodSetInfo,
@@ -31,7 +30,7 @@ from gpuconsole.scheduling.kai.api.jobs import (
     sum_to_allocate,
     tasks_to_allocate,
 )
-from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo, fits_shared
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import ClaimIndex, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.config import KaiConfiguration, Parameters
@@ -532,7 +531,7 @@ class KaiSession:
 
     def gpus_for(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
         """GPUs of the node that the task could share, best first; `WHOLE_GPU` for each idle or releasing GPU."""
-        groups = [group for group in sorted(node.shared.used) if node_sharing.fits_shared(node, task.request, group)]
+        groups = [group for group in sorted(node.shared.used) if fits_shared(node, task.request, group)]
         free = floor(node.idle.gpus) + floor(node.releasing.gpus)
         if node.idle.gpus > 0 or node.releasing.gpus > 0:
             groups += [WHOLE_GPU] * free

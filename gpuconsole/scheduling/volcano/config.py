@@ -241,7 +241,7 @@ class MigModel(Struct, frozen=True):
 
 
 def span_of(text: str) -> Span | None:
-    """A duration in microseconds; None if it is invalid. Days are no unit here (Go's time.ParseDuration)."""
+    """The microseconds of a Go duration such as `1h30m`, without days (time.ParseDuration); None if it is invalid."""
     try:
         return None if "d" in text else parse_span(text)
     except ValueError:
@@ -249,7 +249,10 @@ def span_of(text: str) -> Span | None:
 
 
 def resource_weights(arguments: VolcanoArguments, prefix: str) -> dict[str, int]:
-    """The weight of cpu, memory and each listed resource; 1 if it is missing or negative."""
+    """The weight of cpu, memory and each listed resource; 1 if it is missing or negative.
+
+    Arguments have the form `PREFIX.cpu: 1`, `PREFIX.resources: a, b` and `PREFIX.resources.a: 2`.
+    """
     listed = [name.strip() for name in arguments.text(f"{prefix}.resources", "").split(",")]
     keys = {name: f"{prefix}.resources.{name}" for name in listed if name}
     keys |= {CPU: f"{prefix}.cpu", MEMORY: f"{prefix}.memory"}

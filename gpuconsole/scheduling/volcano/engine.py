@@ -46,7 +46,7 @@ Columns = Mapping[tuple[str, int], Mapping[str, float]]
 
 
 def score_table(session: VolcanoSession, task: TaskInfo) -> ScoreTable:
-    """The table for a task of the session that has no node."""
+    """Predicates, scores and the chosen node for a task that has no node; the session is left as after a search."""
     names = (RESOURCES, *_filters(session))
     unprepared = _unprepared(session, task)
     nodes = _in_turn(session)
@@ -193,7 +193,7 @@ POLICY = PlacementPolicy()
 
 
 class VolcanoGpuOwners:
-    """Nodes with the owner of each GPU."""
+    """Owners of GPUs and MIG instances by node, in the node cache of kube-scheduler's rules. Mutates."""
 
     def __init__(self) -> None:
         self._board = NodeCache(POLICY)

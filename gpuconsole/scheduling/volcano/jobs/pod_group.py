@@ -16,8 +16,17 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, add, scale
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
-from gpuconsole.scheduling.volcano.jobs import states as labels
-from gpuconsole.scheduling.volcano.jobs.states import PARTITION, TASK_SPEC, JobTask, spec_of, tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import (
+    BUDGET_LEAST,
+    BUDGET_MOST,
+    COPIED_ANNOTATIONS,
+    COPIED_LABELS,
+    PARTITION,
+    TASK_SPEC,
+    JobTask,
+    spec_of,
+    tasks_of,
+)
 
 _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _HUGE = "hugepages-"
@@ -191,7 +200,6 @@ PREFIX = "podgroup-"
 _DOMAIN = "volcano.sh/"
 _MODE = "volcano.sh/network-topology-mode"
 _HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
-_NOTES = (labels.PREEMPTABLE, labels.COOLDOWN, labels.REVOCABLE_ZONE)
 _MODES = ("hard", "soft")
 
 
@@ -203,9 +211,9 @@ def group_of_pod(pod: Pod, name: str, owner: Mapping[str, str], least: int | Non
     """
     members = _members(owner) if least is None else least
     notes = {key: value for key, value in owner.items() if key.startswith(_DOMAIN)}
-    budget = labels.BUDGET_LEAST if labels.BUDGET_LEAST in pod.annotations else labels.BUDGET_MOST
-    own = {key: pod.annotations[key] for key in (*_NOTES, budget) if key in pod.annotations}
-    marks = {key: pod.labels[key] for key in _NOTES[:2] if key in pod.labels}
+    budget = BUDGET_LEAST if BUDGET_LEAST in pod.annotations else BUDGET_MOST
+    own = {key: pod.annotations[key] for key in (*COPIED_ANNOTATIONS, budget) if key in pod.annotations}
+    marks = {key: pod.labels[key] for key in COPIED_LABELS if key in pod.labels}
     return PodGroup(
         namespace=pod.namespace,
         name=name,

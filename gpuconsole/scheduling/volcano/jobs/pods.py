@@ -17,12 +17,26 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs import states as labels
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 from gpuconsole.scheduling.volcano.jobs.requests import is_outdated, partition_of
 from gpuconsole.scheduling.volcano.jobs.states import (
+    BUDGET_LEAST,
+    BUDGET_MOST,
+    COPIED_ANNOTATIONS,
+    COPIED_LABELS,
+    DEFAULT_TASK,
     ENDED,
+    GROUP_NAME,
+    JOB_NAME,
+    JOB_NAMESPACE,
+    JOB_RETRY_COUNT,
+    JOB_VERSION,
+    NUMA_POLICY,
+    PARTITION,
+    QUEUE_NAME,
+    TASK_INDEX,
     TASK_SPEC,
+    TEMPLATE,
     ActionPlan,
     ControllerCall,
     JobTask,
@@ -84,10 +98,6 @@ def mounted(job: Job, template: PodTemplate) -> PodTemplate:
     return replace(template, volumes=(*template.volumes, *added)) if added else template
 
 
-_COPIED_NOTES = (labels.PREEMPTABLE, labels.COOLDOWN, labels.REVOCABLE_ZONE)
-_COPIED_LABELS = (labels.PREEMPTABLE, labels.COOLDOWN)
-
-
 def pod_of(job: Job, task: JobTask, index: int, **own: Any) -> Pod:
     """Build a pod of a task; `own` are further fields of the pod.
 
@@ -115,34 +125,34 @@ def pod_annotations(job: Job, task: JobTask, index: int) -> dict[str, str]:
     """
     notes = job.annotations
     own = {
-        labels.TASK_INDEX: str(index),
-        labels.TASK_SPEC: task.name or labels.DEFAULT_TASK,
-        labels.GROUP_NAME: group_name(job),
-        labels.JOB_NAME: job.name,
-        labels.QUEUE_NAME: spec_of(job).queue,
-        labels.JOB_VERSION: str(job.volcano_status.version),
-        labels.TEMPLATE: f"{job.name}-{task.name}",
-        labels.JOB_RETRY_COUNT: str(job.volcano_status.retry_count),
+        TASK_INDEX: str(index),
+        TASK_SPEC: task.name or DEFAULT_TASK,
+        GROUP_NAME: group_name(job),
+        JOB_NAME: job.name,
+        QUEUE_NAME: spec_of(job).queue,
+        JOB_VERSION: str(job.volcano_status.version),
+        TEMPLATE: f"{job.name}-{task.name}",
+        JOB_RETRY_COUNT: str(job.volcano_status.retry_count),
     }
     if task.spec.topology_policy:
-        own[labels.NUMA_POLICY] = task.spec.topology_policy
-    own |= _copied(notes, _COPIED_NOTES)
-    budget = labels.BUDGET_LEAST if labels.BUDGET_LEAST in notes else labels.BUDGET_MOST
+        own[NUMA_POLICY] = task.spec.topology_policy
+    own |= _copied(notes, COPIED_ANNOTATIONS)
+    budget = BUDGET_LEAST if BUDGET_LEAST in notes else BUDGET_MOST
     return own | _copied(notes, (budget,))
 
 
 def pod_labels(job: Job, task: JobTask, index: int) -> dict[str, str]:
     """Labels that Volcano sets on a pod, with the partition id if its task has partitions."""
     own = {
-        labels.TASK_INDEX: str(index),
-        labels.JOB_NAME: job.name,
-        labels.TASK_SPEC: task.name or labels.DEFAULT_TASK,
-        labels.JOB_NAMESPACE: job.namespace,
-        labels.QUEUE_NAME: spec_of(job).queue,
-        **_copied(job.labels, _COPIED_LABELS),
+        TASK_INDEX: str(index),
+        JOB_NAME: job.name,
+        TASK_SPEC: task.name or DEFAULT_TASK,
+        JOB_NAMESPACE: job.namespace,
+        QUEUE_NAME: spec_of(job).queue,
+        **_copied(job.labels, COPIED_LABELS),
     }
     if task.partition is not None:
-        own[labels.PARTITION] = str(int(index / task.partition.size) if task.partition.size > 0 else 0)
+        own[PARTITION] = str(int(index / task.partition.size) if task.partition.size > 0 else 0)
     return own
 
 

@@ -46,6 +46,10 @@ COOLDOWN = "volcano.sh/cooldown-time"
 REVOCABLE_ZONE = "volcano.sh/revocable-zone"
 BUDGET_LEAST = "volcano.sh/jdb-min-available"
 BUDGET_MOST = "volcano.sh/jdb-max-unavailable"
+COPIED_LABELS = (PREEMPTABLE, COOLDOWN)
+"""Labels that pods take over from their Job, and PodGroups from a pod that belongs to no Job."""
+COPIED_ANNOTATIONS = (*COPIED_LABELS, REVOCABLE_ZONE)
+"""Annotations that they take over likewise, besides one of the disruption budgets."""
 DEFAULT_TASK = "default"
 
 

@@ -1,4 +1,4 @@
-"""network-topology-aware plugin: places gangs in the smallest possible domain, and other tasks in the fullest domains."""
+"""network-topology-aware plugin: places gangs in the smallest possible domain, and other tasks in the fullest."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar

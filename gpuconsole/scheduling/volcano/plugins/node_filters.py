@@ -20,15 +20,22 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
 from gpuconsole.model.labels import NodeTerm
 from gpuconsole.model.resources import is_mig
-from gpuconsole.scheduling.devices import allocator as claims
-from gpuconsole.scheduling.devices import gpu_allocation as slices
-from gpuconsole.scheduling.kube import filters as messages
+from gpuconsole.scheduling.devices import allocator
+from gpuconsole.scheduling.devices.gpu_allocation import choose_instances, wanted
 from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
-from gpuconsole.scheduling.kube import volumes as volume_filters
-from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
+from gpuconsole.scheduling.kube.filters import (
+    CORDONED,
+    NO_AFFINITY,
+    NOT_READY,
+    UNSCHEDULABLE,
+    affine,
+    insufficient,
+    tolerated,
+    untolerated,
+)
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
-from gpuconsole.scheduling.kube.plugins import framework as ports
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
+from gpuconsole.scheduling.kube.plugins.framework import host_port_conflict, host_ports
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.volumes import VolumeBindingPlan
@@ -105,7 +112,7 @@ class NodeUnschedulable(NodeFilter):
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         out = node.unschedulable and not tolerated(CORDONED, shape.tolerations)
-        return self.final(messages.UNSCHEDULABLE) if out else None
+        return self.final(UNSCHEDULABLE) if out else None
 
 
 class NodeAffinity(NodeFilter, Prepares):
@@ -119,7 +126,7 @@ class NodeAffinity(NodeFilter, Prepares):
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        return None if affine(node, shape) else self.final(messages.NO_AFFINITY)
+        return None if affine(node, shape) else self.final(NO_AFFINITY)
 
 
 def _named(term: NodeTerm) -> set[str] | None:
@@ -139,7 +146,7 @@ class TaintToleration(NodeFilter):
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         for taint in node.taints if node.ready else (NOT_READY, *node.taints):
             if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
-                return self.final(messages.untolerated(taint.key, taint.value))
+                return self.final(untolerated(taint.key, taint.value))
         return None
 
 
@@ -149,10 +156,10 @@ class NodePorts(NodeFilter, Prepares):
     name = "NodePorts"
 
     def concerns(self, task: TaskInfo) -> bool:
-        return bool(ports.host_ports(task.pod.template))
+        return bool(host_ports(task.pod.template))
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        reason = ports.host_port_conflict(task.pod, self.placed.on(node.name).values())
+        reason = host_port_conflict(task.pod, self.placed.on(node.name).values())
         return self.resolvable(reason) if reason else None
 
 
@@ -254,13 +261,13 @@ class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
         return bool(task.pod.template.resource_claims)
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        return claims.trouble(task.pod, self._stock)
+        return allocator.trouble(task.pod, self._stock)
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        lacking = claims.trouble(task.pod, self._stock)
+        lacking = allocator.trouble(task.pod, self._stock)
         if lacking:
             return self.final(lacking)
-        found = claims.grant(task.pod, node, self._stock)
+        found = allocator.grant(task.pod, node, self._stock)
         if not found.reason:
             return None
         return (
@@ -269,9 +276,9 @@ class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
 
     def reserve(self, task: TaskInfo) -> None:
         node = self._nodes.get(task.node_name)
-        if node is None or not self.concerns(task) or claims.trouble(task.pod, self._stock):
+        if node is None or not self.concerns(task) or allocator.trouble(task.pod, self._stock):
             return
-        found = claims.grant(task.pod, node, self._stock)
+        found = allocator.grant(task.pod, node, self._stock)
         if not found.reason:
             self._granted[task.key] = found
             self._stock.hold(task.key, found.allocations, found.shared)
@@ -302,7 +309,7 @@ class MigInstances(NodeFilter, Reserves):
         if division is None or self._choice(division, task, node.name) is not None:
             return None
         asked = next(name for name in shape.requests if is_mig(name))
-        return self.resolvable(messages.insufficient(asked))
+        return self.resolvable(insufficient(asked))
 
     def reserve(self, task: TaskInfo) -> None:
         division = self._divisions.get(task.node_name)
@@ -318,7 +325,7 @@ class MigInstances(NodeFilter, Reserves):
         """The instances that the task would get beside all held ones, including those of terminating pods."""
         others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
         taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}
-        return slices.choose_instances(division, taken, slices.wanted(division, task.pod.template.requests))
+        return choose_instances(division, taken, wanted(division, task.pod.template.requests))
 
 
 BIND_TIMEOUT = 600
@@ -346,7 +353,7 @@ class NodeVolumeLimits(VolumeFilter, Prepares):
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         others = self.placed.on(node.name).values()
-        reason = volume_filters.limit_refusal(task.pod, node, others, self.storage)
+        reason = volumes.limit_refusal(task.pod, node, others, self.storage)
         return self.resolvable(reason) if reason else None
 
 
@@ -356,10 +363,10 @@ class VolumeZone(VolumeFilter, Prepares):
     name = "VolumeZone"
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        return volume_filters.zone_trouble(task.pod, self.storage)
+        return volumes.zone_trouble(task.pod, self.storage)
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        reason = volume_filters.zone_refusal(task.pod, node, self.storage)
+        reason = volumes.zone_refusal(task.pod, node, self.storage)
         return self.final(reason) if reason else None
 
 
