@@ -14,12 +14,24 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.resources import add
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import workload_index as afs_usage
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
-from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage, Record
+from gpuconsole.scheduling.kueue.workload_index import (
+    Fine,
+    LocalQueueUsage,
+    Record,
+    alpha,
+    caught_up,
+    sampled,
+    seeded,
+    settled,
+    times,
+    to_billionths,
+    with_penalty,
+    without_penalty,
+)
 
 _GATHERING = SECOND
 """Delay between an event of a workload and the sample of its LocalQueue (constants.UpdatesBatchPeriod)."""
@@ -39,7 +51,7 @@ def on_local_queue_changed(state: KueueState, key: str, queue: LocalQueue | None
         state.samples.pop(key, None)
         state.charged = {workload: queue_key for workload, queue_key in state.charged.items() if queue_key != key}
         return
-    _store(state, key, afs_usage.seeded(state.local_queue_usage.get(key), queue.consumed, state.now))
+    _store(state, key, seeded(state.local_queue_usage.get(key), queue.consumed, state.now))
     schedule_sample(state, key)
 
 
@@ -59,15 +71,15 @@ def charge(state: KueueState, request: WorkloadRequest) -> None:
     asked = add(*(need.total for need in request.pod_sets))
     if state.config.ignore_undeclared:
         asked = {name: amount for name, amount in asked.items() if name in rules.group_of}
-    rate = afs_usage.alpha(settings.usage_sampling_interval, settings.usage_half_life)
-    add_penalty(state, request.workload, afs_usage.times(afs_usage.to_billionths(asked), rate))
+    rate = alpha(settings.usage_sampling_interval, settings.usage_half_life)
+    add_penalty(state, request.workload, times(to_billionths(asked), rate))
 
 
-def add_penalty(state: KueueState, workload: Workload, penalty: afs_usage.Fine) -> None:
+def add_penalty(state: KueueState, workload: Workload, penalty: Fine) -> None:
     """Record the entry penalty of a workload; it replaces an earlier one."""
     queue_key = workload.local_queue
     ledger = state.local_queue_usage.get(queue_key) or LocalQueueUsage(updated=state.now)
-    _store(state, queue_key, afs_usage.with_penalty(ledger, workload.key, penalty))
+    _store(state, queue_key, with_penalty(ledger, workload.key, penalty))
     state.charged[workload.key] = queue_key
 
 
@@ -75,7 +87,7 @@ def forget(state: KueueState, workload: str) -> None:
     """Drop the penalty of a workload that will not be admitted with that reservation."""
     queue_key = state.charged.pop(workload, None)
     if queue_key is not None and queue_key in state.local_queue_usage:
-        _store(state, queue_key, afs_usage.without_penalty(state.local_queue_usage[queue_key], workload))
+        _store(state, queue_key, without_penalty(state.local_queue_usage[queue_key], workload))
 
 
 def on_workload_changed(state: KueueState, workload: Workload, before: Record | None) -> None:
@@ -119,7 +131,7 @@ def sample_local_queue(state: KueueState, queue_key: str) -> Span | None:
     if left > 0 and not ledger.penalties:
         return left
     used = _admitted_usage(_holdings_of(state, queue_key)).get(queue_key, {})
-    _store(state, queue_key, afs_usage.sampled(ledger, used, now, settings.usage_half_life))
+    _store(state, queue_key, sampled(ledger, used, now, settings.usage_half_life))
     return settings.usage_sampling_interval
 
 
@@ -127,7 +139,7 @@ def sample(state: KueueState) -> None:
     """Sample every LocalQueue that is due, and schedule its next sample.
 
     None is scheduled for LocalQueues without current or recent usage, or while no workload is pending or holds quota;
-    `afs_usage.caught_up` computes the missed samples on demand.
+    `caught_up` computes the missed samples on demand.
     """
     at_rest = not state.workload_index.has_pending and next(iter(state.workload_index.holders), None) is None
     for queue_key in sorted(queue_key for queue_key, due in state.samples.items() if due <= state.now):
@@ -150,7 +162,7 @@ class LocalQueueUsageReport(Struct, frozen=True):
     """
 
     local_queue: str
-    consumed: afs_usage.Fine
+    consumed: Fine
     sampled: Time
     usage: float | None
 
@@ -189,7 +201,7 @@ def _settle(state: KueueState, workload: Workload, settings: AdmissionFairSharin
         return
     ledger = state.local_queue_usage.get(queue_key) or LocalQueueUsage(updated=state.now)
     used = _admitted_usage(_holdings_of(state, queue_key)).get(queue_key, {})
-    _store(state, queue_key, afs_usage.settled(ledger, workload.key, used, state.now, settings.usage_half_life))
+    _store(state, queue_key, settled(ledger, workload.key, used, state.now, settings.usage_half_life))
     state.charged.pop(workload.key, None)
 
 
@@ -198,7 +210,7 @@ def _catch_up(state: KueueState, queue_key: str, settings: AdmissionFairSharing)
     ledger = state.local_queue_usage.get(queue_key)
     if ledger is not None and _sampled(state, queue_key):
         interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
-        _store(state, queue_key, afs_usage.caught_up(ledger, state.now, interval, half_life))
+        _store(state, queue_key, caught_up(ledger, state.now, interval, half_life))
 
 
 def _sampled(state: KueueState, queue_key: str) -> bool:
@@ -213,7 +225,7 @@ def _holdings_of(state: KueueState, queue_key: str) -> Iterable[Holding]:
     return state.workload_index.holdings.get(queue.cluster_queue, {}).values() if queue is not None else ()
 
 
-def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs_usage.Fine]:
+def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, Fine]:
     """LocalQueue → usage of its admitted workloads over all flavors (GetAdmittedUsage)."""
     used: dict[str, dict[str, int]] = {}
     for holding in holdings:
@@ -222,7 +234,7 @@ def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs_usage.Fine]:
             usages = (assignment.usage for assignment in workload.admission.pod_sets)
             queue_key = workload.local_queue
             used[queue_key] = add(used.get(queue_key, {}), *usages)
-    return {queue_key: afs_usage.to_billionths(amounts) for queue_key, amounts in used.items()}
+    return {queue_key: to_billionths(amounts) for queue_key, amounts in used.items()}
 
 
 def restore(state: KueueState, ledgers: Mapping[str, LocalQueueUsage], samples: Mapping[str, Time]) -> None:

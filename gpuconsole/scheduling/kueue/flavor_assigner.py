@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
-from gpuconsole.scheduling.kueue import assignment as flavor_assignment_mode
-from gpuconsole.scheduling.kueue import concurrent_admission as variants
-from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue import concurrent_admission, messages
 from gpuconsole.scheduling.kueue.assignment import (
+    BEST,
+    WORST,
     Assignment,
     FlavorAssignment,
     FlavorAssignmentMode,
@@ -23,6 +23,8 @@ from gpuconsole.scheduling.kueue.assignment import (
     ModeAndHeight,
     PodSetResult,
     Resume,
+    preferred,
+    stops_search,
 )
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.context import Context
@@ -190,7 +192,7 @@ class FlavorAssigner:
         fungible = self._context.gates.flavor_fungibility
         wanted = [(name, amount) for name, amount in requests.items() if name in group.resources]
         best: dict[str, FlavorAssignment] = {}
-        best_outcome = flavor_assignment_mode.WORST
+        best_outcome = WORST
         rejections = _FlavorRejections()
         tried = -1
         for index in range(self._start(indices[0], resource), len(group.flavors)):
@@ -209,14 +211,10 @@ class FlavorAssigner:
             before, rejections.cause = len(rejections.reasons), GranularReason.NONE
             choices, outcome, height = self._try_flavor(group, index, indices, wanted, assumed, rejections)
             noted.append(FlavorResult(flavor, outcome[0], height, tuple(rejections.reasons[before:]), rejections.cause))
-            if fungible and flavor_assignment_mode.stops_search(outcome, fungibility):
+            if fungible and stops_search(outcome, fungibility):
                 best, best_outcome = choices, outcome
                 break
-            if (
-                flavor_assignment_mode.preferred(outcome, best_outcome, fungibility)
-                if fungible
-                else outcome[0] > best_outcome[0]
-            ):
+            if preferred(outcome, best_outcome, fungibility) if fungible else outcome[0] > best_outcome[0]:
                 best, best_outcome = choices, outcome
             if not fungible and best_outcome[0] == FlavorAssignmentMode.FIT:
                 break
@@ -236,7 +234,7 @@ class FlavorAssigner:
             names = [self._request.pod_sets[index].pod_set.name for index in indices]
             if all(self._nominated.get(name, {}).get(resource) != flavor for name in names):
                 return messages.not_nominated(flavor, resource)
-        if self._context.gates.concurrent_admission and not variants.allows(self._request.workload, flavor):
+        if self._context.gates.concurrent_admission and not concurrent_admission.allows(self._request.workload, flavor):
             return messages.not_of_variant(flavor)
         return ""
 
@@ -268,16 +266,16 @@ class FlavorAssigner:
 
         The outcome is the worst over its resources; all are evaluated, even after one that does not fit.
         """
-        outcome, highest = flavor_assignment_mode.BEST, 0
+        outcome, highest = BEST, 0
         choices: dict[str, FlavorAssignment] = {}
         for name, amount in wanted:
             column = group.columns[index][name]
             if self._replaced:
                 amount, same = self._added(indices, group.flavors[index], name, amount, rejections)
-                outcome = outcome if same else flavor_assignment_mode.WORST
+                outcome = outcome if same else WORST
             mode, height = self._fits(column, assumed.get(column, 0), amount, rejections)
             highest = max(highest, height)
-            if flavor_assignment_mode.preferred(outcome, (mode, height), self._rules.queue.fungibility):
+            if preferred(outcome, (mode, height), self._rules.queue.fungibility):
                 outcome = (mode, height)
             if outcome[0] != FlavorAssignmentMode.NO_FIT:
                 public = FlavorAssignmentMode.FIT if mode == FlavorAssignmentMode.FIT else FlavorAssignmentMode.PREEMPT

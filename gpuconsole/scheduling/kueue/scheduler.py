@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from gpuconsole.model.events import AdmissionDecision, Admit, Evict, Preempt
-from gpuconsole.scheduling.kueue import conditions, messages
-from gpuconsole.scheduling.kueue import cycle_cache as unchanged_cohorts
+from gpuconsole.scheduling.kueue import conditions, cycle_cache, messages
 from gpuconsole.scheduling.kueue.afs_charges import usage_in
 from gpuconsole.scheduling.kueue.assignment import attempts_text
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, SearchTraces
-from gpuconsole.scheduling.kueue.cycle_cache import group_by_root, restore, store
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.inadmissible_skip import (
     cached_inadmissible,
@@ -86,7 +84,7 @@ def take_heads(
     together = may_skip and report is ReportRefusals.CHANGED_REASON
     if not together:
         state.end_batches()
-    unchanged = unchanged_cohorts.unchanged(state)
+    unchanged = cycle_cache.unchanged(state)
     served = {entry.rules.name for tried in (*unchanged.values(), entries) for entry in tried if not entry.round}
     any_inadmissible = False
     for name in _active_queues(state):
@@ -121,7 +119,7 @@ def skip_idle_cycles(state: KueueState) -> int:
     """Count the coming cycles that would only continue batches, and return their number."""
     if not state.batches or state.second_passes:
         return 0
-    unchanged = {entry.rules.name for tried in unchanged_cohorts.unchanged(state).values() for entry in tried}
+    unchanged = {entry.rules.name for tried in cycle_cache.unchanged(state).values() for entry in tried}
     others = (
         name for name in state.workload_index.active_queues() if name not in unchanged and name not in state.batches
     )
@@ -246,8 +244,8 @@ def _deciding(
             nominated.append(entry)
         else:
             refused.append(entry)
-    trees = group_by_root(context, (entry for entry in nominated if entry.refusal is None))
-    unknown = [tree for tree in trees if not restore(context, tree)]
+    trees = cycle_cache.group_by_root(context, (entry for entry in nominated if entry.refusal is None))
+    unknown = [tree for tree in trees if not cycle_cache.restore(context, tree)]
     for tree in unknown:
         for entry in tree.entries:
             nominate(context, entry)
@@ -292,7 +290,7 @@ def _deciding(
         yield [*decisions, *_after_waiting(state, waiting)], True
         return
     for tree in unknown:
-        store(context, tree)
+        cycle_cache.store(context, tree)
     moved = [requeue(state, entry) for entry in waiting if entry.refusal is None]
     state.idle = 0 if decisions or any_inadmissible or any(moved) else state.idle + 1
     for entry in waiting:
@@ -302,7 +300,7 @@ def _deciding(
             decisions.append(entry.refusal)
     mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
     for tree in trees:
-        unchanged_cohorts.note_if_unchanged(state, tree, others=mixed)
+        cycle_cache.note_if_unchanged(state, tree, others=mixed)
     yield decisions, True
 
 

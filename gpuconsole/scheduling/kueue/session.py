@@ -28,8 +28,7 @@ from gpuconsole.model.events import (
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import afs_charges, config_events
-from gpuconsole.scheduling.kueue import scheduler as cycle
+from gpuconsole.scheduling.kueue import afs_charges, config_events, scheduler
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues
 from gpuconsole.scheduling.kueue.afs_charges import LocalQueueUsageReport
 from gpuconsole.scheduling.kueue.cluster_queue_status import (
@@ -246,7 +245,7 @@ class KueueSession:
         returned; both change no other decision. With `stays_open` a cycle in which waitForPodsReady blocks admission
         waits: the next call continues it. Without, its heads return to their queues and are retried.
         """
-        return cycle.run_cycle(self._at(now), choices=choices, report=report, stays_open=stays_open)
+        return scheduler.run_cycle(self._at(now), choices=choices, report=report, stays_open=stays_open)
 
     @property
     def waits_in_cycle(self) -> bool:
@@ -286,7 +285,7 @@ class KueueSession:
 
         Nothing changes: it happens in a fork.
         """
-        return cycle.examine(self.fork()._at(now), first)
+        return scheduler.examine(self.fork()._at(now), first)
 
     def heads_in_processing_order(self, now: Time) -> list[CycleEntry]:
         """Return the head of each active ClusterQueue, as if all inadmissible workloads were requeued, in processing
@@ -294,7 +293,7 @@ class KueueSession:
 
         Nothing changes: it happens in a fork.
         """
-        return cycle.heads_in_processing_order(self.fork()._at(now))
+        return scheduler.heads_in_processing_order(self.fork()._at(now))
 
     def rejected_claims(self) -> list[Refuse]:
         """Return the refusals of workloads that cannot be queued because of their resource claims, each once."""

@@ -15,10 +15,9 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
-from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, inadmissible_reason, is_gated, loses_quota
-from gpuconsole.scheduling.kueue.apply_decisions import admitted_event
+from gpuconsole.scheduling.kueue.apply_decisions import admitted_event, evicted_event
 from gpuconsole.scheduling.kueue.conditions import (
     ADMITTED,
     REJECTED,
@@ -115,7 +114,7 @@ class ReconcileResult(Struct, frozen=True):
 
 def evicted(workload: Workload, why: PlannedEviction) -> ReconcileResult:
     """Return the result for a workload to evict, with an event if it has an admission."""
-    said = recorder_events.evicted_event(workload, why.reason, why.message, why.cause)
+    said = evicted_event(workload, why.reason, why.message, why.cause)
     return ReconcileResult(workload, (said,) if workload.admission is not None else (), eviction=why)
 
 

@@ -23,7 +23,6 @@ from gpuconsole.model.documents.yaml_json import (
     unwrapped,
 )
 from gpuconsole.model.text import clean
-from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import (
     RETAIN,
     AdmissionFairSharing,
@@ -37,6 +36,7 @@ from gpuconsole.scheduling.kueue.config import (
     RequeuingStrategy,
     Transformation,
     WaitForPodsReady,
+    resolve,
 )
 from gpuconsole.scheduling.kueue.configuration.form import (
     GROUP,
@@ -47,12 +47,12 @@ from gpuconsole.scheduling.kueue.configuration.form import (
     AdmissionFairSharingForm,
     DeviceClassMappingForm,
     KueueConfigurationForm,
+    MultiKueueForm,
     Resources,
     WaitForPodsReadyForm,
     WorkloadRetention,
     parse,
 )
-from gpuconsole.scheduling.kueue.configuration.form import MultiKueueForm as MultiKueueForm
 from gpuconsole.scheduling.kueue.configuration.reading import is_configuration, read
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
@@ -60,7 +60,7 @@ IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 def policy(configuration: KueueConfigurationForm) -> KueueConfig:
     """Return the settings for admission from a valid Configuration with defaults; otherwise may raise ValueError."""
-    named = gates.resolve(configuration.feature_gates or {})
+    named = resolve(configuration.feature_gates or {})
     sharing = configuration.fair_sharing
     resources = configuration.resources or Resources()
     retention = configuration.object_retention_policies

@@ -12,10 +12,16 @@ from msgspec import Meta, Struct, structs
 from gpuconsole.model.documents.findings import DocumentFindings, FieldError, FieldErrorKind, MapKey, Path, path_text
 from gpuconsole.model.documents.reader import fit, shown, unknown_keys
 from gpuconsole.model.resources import parse_quantity
-from gpuconsole.scheduling.kueue import config as gates
-from gpuconsole.scheduling.kueue.config import BOTH
-from gpuconsole.scheduling.kueue.configuration import form as durations
-from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, KueueConfigurationForm, defaulted
+from gpuconsole.scheduling.kueue.config import BOTH, contradictions, refusals, remedy, resolve
+from gpuconsole.scheduling.kueue.configuration.form import (
+    GROUP,
+    KIND,
+    VERSION,
+    KueueConfigurationForm,
+    defaulted,
+    nanoseconds,
+)
+from gpuconsole.scheduling.kueue.configuration.form import write as write_duration
 from gpuconsole.scheduling.kueue.configuration.validation import validate
 
 _NO_LONGER = "v1beta2 does not have it; it is ignored"
@@ -66,11 +72,11 @@ def read(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigur
     given = decode(document, report)
     configuration = defaulted(given)
     named = {name: on for name, on in (given.feature_gates or {}).items() if _is_known(name, on, report)}
-    for _, why in gates.contradictions(named):
+    for _, why in contradictions(named):
         report.error(("featureGates",), why, "turn the one on, or the other off", "feature-gates")
     # Values that could not be read were reported and dropped: do not report them as missing too.
     unread = {finding.path for finding in report.findings}
-    for error in validate(configuration, gates.resolve(named)):
+    for error in validate(configuration, resolve(named)):
         if error.field not in unread:
             _say(error, document, report)
     return structs.replace(configuration, feature_gates=named or None)
@@ -126,7 +132,7 @@ def _is_duration(hint: Any) -> bool:
 
 def _duration(text: str, otherwise: Any, path: Path, report: DocumentFindings) -> Any:
     try:
-        return durations.write(durations.nanoseconds(text))
+        return write_duration(nanoseconds(text))
     except ValueError as error:
         report.error(path, str(error), "write it as 90s, 30m or 1h30m", "bad-span")
         return otherwise
@@ -144,8 +150,8 @@ def _quantities(outputs: Mapping[str, Any], path: Path, report: DocumentFindings
 
 
 def _is_known(name: str, on: bool, report: DocumentFindings) -> bool:
-    for _, why in gates.refusals({name: on}):
-        report.error(("featureGates", name), why, gates.remedy(name), "feature-gates")
+    for _, why in refusals({name: on}):
+        report.error(("featureGates", name), why, remedy(name), "feature-gates")
         return False
     return True
 

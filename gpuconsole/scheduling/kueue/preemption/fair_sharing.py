@@ -9,9 +9,17 @@ from collections.abc import Iterable, Iterator
 
 from gpuconsole.model.events import CandidateVerdict, PreemptionRule
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue import fair_sharing as fair_sharing_log
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
-from gpuconsole.scheduling.kueue.fair_sharing import LEAST, DominantResourceShare, LogRecord, ShareComparison, share
+from gpuconsole.scheduling.kueue.fair_sharing import (
+    LEAST,
+    DominantResourceShare,
+    LogRecord,
+    ShareComparison,
+    log_record,
+    share,
+    share_text,
+)
+from gpuconsole.scheduling.kueue.fair_sharing import is_enabled as is_log_enabled
 from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.preemption.search import (
     PreemptionSearch,
@@ -222,8 +230,8 @@ class FairPreemption:
             mine, theirs = order.shares(node)
             candidate = order.take(node)
             passed = mine.key < theirs.key
-            if fair_sharing_log.is_enabled():
-                fair_sharing_log.log_record(self._log_record(node, mine, theirs, second=True, passed=passed))
+            if is_log_enabled():
+                log_record(self._log_record(node, mine, theirs, second=True, passed=passed))
             if passed and self._take(candidate, PreemptionRule.IN_COHORT_FAIR_SHARING):
                 return True
             order.drop(node)
@@ -234,7 +242,7 @@ class FairPreemption:
         mine, theirs = self._order.shares(node)
         # An infinite share exceeds every weighted one, whichever candidate is preempted.
         unfixable = mine.infinite and not theirs.infinite
-        judged: list[ShareComparison] | None = [] if fair_sharing_log.is_enabled() else None
+        judged: list[ShareComparison] | None = [] if is_log_enabled() else None
         taken = None
         while taken is None and self._order.has(node):
             candidate = self._order.take(node)
@@ -244,7 +252,7 @@ class FairPreemption:
                 self._retry.append(candidate)
                 self._note(candidate, CandidateVerdict.FAIR_SHARE)
         if judged is not None:
-            fair_sharing_log.log_record(self._log_record(node, mine, theirs, tuple(judged)))
+            log_record(self._log_record(node, mine, theirs, tuple(judged)))
         return taken is not None and self._take(taken, PreemptionRule.IN_COHORT_FAIR_SHARING)
 
     def _log_record(
@@ -258,9 +266,7 @@ class FairPreemption:
         passed: bool = False,
     ) -> LogRecord:
         queue = self._search.usage.tree.names[node]
-        return LogRecord(
-            queue, fair_sharing_log.share_text(mine), fair_sharing_log.share_text(theirs), judged, second, passed
-        )
+        return LogRecord(queue, share_text(mine), share_text(theirs), judged, second, passed)
 
     def _fair(
         self,
@@ -277,7 +283,7 @@ class FairPreemption:
         after = self._order.share_without(node, candidate)
         passed = self._allows(mine, theirs, after)
         if judged is not None:
-            judged.append(ShareComparison(candidate.key, fair_sharing_log.share_text(after), passed))
+            judged.append(ShareComparison(candidate.key, share_text(after), passed))
         return passed
 
     def _allows(self, mine: DominantResourceShare, theirs: DominantResourceShare, after: DominantResourceShare) -> bool:
