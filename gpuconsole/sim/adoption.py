@@ -42,7 +42,7 @@ from gpuconsole.sim.controllers import (
     workloads,
 )
 from gpuconsole.sim.controllers.admission_plugins import pod_priority
-from gpuconsole.sim.controllers.batch_job import job_pods, workload_pods
+from gpuconsole.sim.controllers.pod_specs import job_pods, workload_pods
 from gpuconsole.sim.kernel import PodsGone, WorkEnds
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 

@@ -24,7 +24,7 @@ from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.screens.dashboard import gpu_lines, waiting_lines
 from gpuconsole.ui.screens.nodes import totals
-from gpuconsole.ui.screens.queues import GPUS, tree_rows, used_cell
+from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows, used_cell
 from gpuconsole.ui.workload_table import WorkloadRows
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"

@@ -18,7 +18,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.paint import Cell, painted
-from gpuconsole.ui.screens.queues import GPUS, about, name_cell, tree_rows
+from gpuconsole.ui.screens.queue_rows import GPUS, name_cell, tree_rows
+from gpuconsole.ui.screens.queues import about
 from tests.insight.world import START, cluster_queue, cohort, group, running, waiting, world
 
 H100 = ResourceFlavor(name="h100", node_labels={"gpu": "h100"})

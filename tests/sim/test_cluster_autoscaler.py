@@ -25,7 +25,7 @@ from gpuconsole.sim.autoscaling.cluster_autoscaler import (
     unneeded,
     utilization,
 )
-from gpuconsole.sim.autoscaling.machines import Allowances
+from gpuconsole.sim.autoscaling.evictions import Allowances
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
 from gpuconsole.sim.autoscaling.provisioning import NodeFit
 from gpuconsole.sim.engine import Simulation

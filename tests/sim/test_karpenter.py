@@ -14,7 +14,7 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
-from gpuconsole.sim.autoscaling.machines import Allowances
+from gpuconsole.sim.autoscaling.evictions import Allowances
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
 from gpuconsole.sim.autoscaling.provisioning import choose_offering, offers_of
 from gpuconsole.sim.engine import Simulation

@@ -20,7 +20,8 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import GPU
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.screens.queues import GPUS, about, tree_rows
+from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows
+from gpuconsole.ui.screens.queues import about
 from tests.insight.world import cluster_queue, group, world
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import recorded

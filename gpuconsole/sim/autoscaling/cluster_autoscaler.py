@@ -33,7 +33,8 @@ from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kueue.provisioning.controller import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import machines
 from gpuconsole.sim.autoscaling.disruption import AutoscalerView
-from gpuconsole.sim.autoscaling.machines import TO_BE_DELETED, Allowances, annotated
+from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
+from gpuconsole.sim.autoscaling.machines import TO_BE_DELETED
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, GroupBackoff, ScalingGroup
 from gpuconsole.sim.autoscaling.provisioning import NodeFit, first_fit, is_unavailable, node_of
 from gpuconsole.sim.kernel import Act, AutoscalerTick

@@ -19,7 +19,7 @@ from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.resources import Resources, add
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.sim.autoscaling.machines import Allowances, annotated
+from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
 from gpuconsole.sim.autoscaling.provisioning import (
     NodeFit,
     PlannedNode,

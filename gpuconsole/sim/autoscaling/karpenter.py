@@ -15,7 +15,8 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
 from gpuconsole.sim.autoscaling.disruption import AutoscalerView, DisruptionCandidate, Move
-from gpuconsole.sim.autoscaling.machines import DISRUPTED, blocked, forbidden
+from gpuconsole.sim.autoscaling.evictions import blocked, forbidden
+from gpuconsole.sim.autoscaling.machines import DISRUPTED
 from gpuconsole.sim.autoscaling.policy import DisruptionOrder, KarpenterPolicy, Proposal
 from gpuconsole.sim.autoscaling.provisioning import (
     PlannedNode,

@@ -1,13 +1,10 @@
 """Machines of node pools and groups: launched, joined as nodes, drained, interrupted, removed; and their cost.
 
-`Allowances` and `blocked` decide whether pods may be evicted from a node (PodDisruptionBudgets and annotations); the
-other functions change the world. A spot interruption has two minutes' notice, in which the node is cordoned and drained
+The functions change the world. A spot interruption has two minutes' notice, in which the node is cordoned and drained
 so that workloads can write a checkpoint; then the machine is gone with everything on it. Karpenter deletes its node as
 soon as it is empty; any other node stays until the interruption. Critical work gets on-demand machines only, once it
 has lost a spot node.
 """
-
-from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -25,10 +22,11 @@ from gpuconsole.model.autoscaling import (
 )
 from gpuconsole.model.catalogue import InstanceTypeCatalogue, Offering
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.model.prices import is_spot
+from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, Allowances, annotated
 from gpuconsole.sim.autoscaling.policy import (
     INTERRUPTED,
     MONTH,
@@ -43,89 +41,6 @@ from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
 from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.run_times import draw
 from gpuconsole.sim.world import World
-
-DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
-
-
-class Allowances:
-    """Remaining disruptions of each PodDisruptionBudget. Mutates by `spend`."""
-
-    def __init__(self, budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]) -> None:
-        everything = list(pods)
-        self._budgets = [(budget, _allowed(budget, everything)) for budget in budgets]
-        self._spent: dict[str, int] = {}
-
-    def blocker(self, pod: Pod) -> str:
-        """The key of a budget that forbids evicting this pod; empty if none does.
-
-        A pod that is not running is never blocked.
-        """
-        if not _healthy(pod):
-            return ""
-        for budget, allowed in self._budgets:
-            if covers(budget, pod) and allowed - self._spent.get(budget.key, 0) < 1:
-                return budget.key
-        return ""
-
-    def covers(self, pod: Pod) -> bool:
-        """True if a budget selects this pod."""
-        return any(covers(budget, pod) for budget, _ in self._budgets)
-
-    def spend(self, pod: Pod) -> None:
-        """Count the pod as evicted."""
-        for budget, _ in self._budgets:
-            if _healthy(pod) and covers(budget, pod):
-                self._spent[budget.key] = self._spent.get(budget.key, 0) + 1
-
-
-def annotated(pod: Pod, key: str) -> str:
-    """An annotation of a pod or of its template; empty if absent."""
-    return pod.annotations.get(key) or pod.template.annotations.get(key, "")
-
-
-def forbidden(node: Node) -> str:
-    """Why Karpenter never disrupts this node, in Karpenter's words; empty if it may."""
-    if node.annotations.get(DO_NOT_DISRUPT) == "true":
-        return f'Disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
-    return ""
-
-
-def blocked(pods: Iterable[Pod], allowances: Allowances) -> str:
-    """Why Karpenter does not disrupt the node of these pods voluntarily, in its words; empty if it may."""
-    for pod in sorted(pods, key=lambda pod: pod.key):
-        if pod.done or pod.deleted:
-            continue
-        if annotated(pod, DO_NOT_DISRUPT) == "true":
-            return f'Pod has "{DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-        budget = allowances.blocker(pod)
-        if budget:
-            return f"PDB prevents pod evictions (PodDisruptionBudget={budget})"
-    return ""
-
-
-def _labels(pod: Pod) -> Mapping[str, str]:
-    return {**pod.template.labels, **pod.labels} if pod.template.labels else pod.labels or NO_LABELS
-
-
-def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """True if a budget selects the pod."""
-    return (
-        budget.namespace == pod.namespace
-        and budget.selector is not None
-        and not pod.done
-        and budget.selector.matches(_labels(pod))
-    )
-
-
-def _healthy(pod: Pod) -> bool:
-    return pod.phase is PodPhase.RUNNING and not pod.deleted
-
-
-def _allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
-    """Allowed disruptions of a budget (Kubernetes' disruption controller: healthy pods less the required ones)."""
-    covered = [pod for pod in pods if covers(budget, pod)]
-    return budget.allowed(len(covered), sum(map(_healthy, covered)))
-
 
 DISRUPTED = Taint("karpenter.sh/disrupted")
 TO_BE_DELETED = Taint("ToBeDeletedByClusterAutoscaler")

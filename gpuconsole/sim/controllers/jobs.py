@@ -43,7 +43,7 @@ from gpuconsole.sim.controllers.admission_plugins import (
     pod_priority,
     workload_priority,
 )
-from gpuconsole.sim.controllers.batch_job import job_pods
+from gpuconsole.sim.controllers.pod_specs import job_pods
 from gpuconsole.sim.kernel import CronDue, StandFor
 from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.world import RunningGroup, World, running_group_key

@@ -29,6 +29,7 @@ from gpuconsole.sim.controllers import (
     generators,
     job_lifecycle,
     nodes,
+    pod_specs,
     pods,
     tas,
     volcano_jobs,
@@ -36,7 +37,7 @@ from gpuconsole.sim.controllers import (
     workload_controller,
     workloads,
 )
-from gpuconsole.sim.controllers.batch_job import job_pods, workload_pods
+from gpuconsole.sim.controllers.pod_specs import job_pods, workload_pods
 from gpuconsole.sim.kernel import Release, Restart
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
@@ -95,9 +96,9 @@ def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Po
     if isinstance(job.rules, BatchRules):
         active = {pod.index for pod in present}
         pieces = batch_job.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
-        return list(batch_job.pods_for(world, job, workload, pieces)) if pieces else []
+        return list(pod_specs.pods_for(world, job, workload, pieces)) if pieces else []
     there = {(pod.pod_set, pod.index) for pod in present}
-    wanted = batch_job.pods_for(world, job, workload)
+    wanted = pod_specs.pods_for(world, job, workload)
     if isinstance(job.rules, ReplicaRules) and job.rules.ordered:
         return _next_in_order(wanted, there, present)
     return [pod for pod in wanted if (pod.pod_set, pod.index) not in there]

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
     examine,
 )
 from gpuconsole.sim.controllers import eviction, nodes, workloads
-from gpuconsole.sim.controllers.batch_job import ungate
+from gpuconsole.sim.controllers.pod_specs import ungate
 from gpuconsole.sim.kernel import RecheckNode
 from gpuconsole.sim.world import World
 

@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kueue.workload_controller import (
     with_readiness,
 )
 from gpuconsole.sim.controllers import job_lifecycle, pods
-from gpuconsole.sim.controllers.batch_job import started_pods
+from gpuconsole.sim.controllers.pod_specs import started_pods
 from gpuconsole.sim.kernel import MakePods, ReconcileWorkload
 from gpuconsole.sim.world import RunningGroup, World
 

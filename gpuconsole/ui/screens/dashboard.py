@@ -22,7 +22,7 @@ from gpuconsole.ui.paint import Cell, Painted, join, painted
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.mixins import Handlers
-from gpuconsole.ui.screens.queues import (
+from gpuconsole.ui.screens.queue_rows import (
     COLUMNS,
     FOLDED,
     GPUS,
