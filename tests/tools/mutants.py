@@ -301,7 +301,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the second pass never slows down",
         f"{KUEUE}/workloads.py",
-        "return min(_LONGEST, SECOND << min(round - 1, 5))",
+        "return min(_LONGEST_PAUSE, SECOND << min(round - 1, 5))",
         "return SECOND",
         KUEUE_TESTS,
     ),
@@ -378,8 +378,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a variant takes any flavor",
         f"{KUEUE}/flavor_assigner.py",
-        "if self._context.gates.concurrent_admission and not variants.allows(self._request.workload, flavor):",
-        "if False:",
+        "not concurrent_admission.allows(self._request.workload, flavor)",
+        "False",
         KUEUE_TESTS,
     ),
     Mutant(

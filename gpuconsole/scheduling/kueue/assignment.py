@@ -109,16 +109,16 @@ def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
     merged: dict[str, FlavorAttempt] = {}
     for search in searches:
         for noted in search.noted:
-            merged[noted.flavor] = _merge(merged.get(noted.flavor), noted)
+            merged[noted.flavor] = _merge_result(merged.get(noted.flavor), noted)
         if search.noted:
             tried = {noted.flavor for noted in search.noted}
             for flavor in search.flavors:
                 if flavor in merged and flavor not in tried:
-                    merged[flavor] = _without(merged[flavor], search.resource)
+                    merged[flavor] = _without_resource(merged[flavor], search.resource)
     return [merged[flavor] for flavor in sorted(merged)]
 
 
-def _merge(known: FlavorAttempt | None, noted: FlavorResult) -> FlavorAttempt:
+def _merge_result(known: FlavorAttempt | None, noted: FlavorResult) -> FlavorAttempt:
     simulated = noted.mode if noted.mode not in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.FIT) else None
     mode = FlavorAssignmentMode.PREEMPT if simulated is not None else noted.mode
     if known is None:
@@ -142,7 +142,7 @@ def _merge(known: FlavorAttempt | None, noted: FlavorResult) -> FlavorAttempt:
     )
 
 
-def _without(known: FlavorAttempt, resource: str) -> FlavorAttempt:
+def _without_resource(known: FlavorAttempt, resource: str) -> FlavorAttempt:
     reason = f"flavor {known.flavor} does not provide resource {resource}"
     return FlavorAttempt(
         flavor=known.flavor,
@@ -157,11 +157,13 @@ def _without(known: FlavorAttempt, resource: str) -> FlavorAttempt:
 def attempts_text(searches_by_pod_set: Iterable[tuple[str, Sequence[FlavorSearch]]]) -> str:
     """Return the event's text: by pod set, the flavors that do not fit without borrowing; empty if all do."""
     return " | ".join(
-        f"{name}: {', '.join(texts)}" for name, searches in searches_by_pod_set if (texts := list(_texts(searches)))
+        f"{name}: {', '.join(texts)}"
+        for name, searches in searches_by_pod_set
+        if (texts := list(_attempt_texts(searches)))
     )
 
 
-_NAMES = {
+_MODE_NAMES = {
     FlavorAssignmentMode.NO_FIT: "NoFit",
     FlavorAssignmentMode.NO_CANDIDATES: "preemptionMode=NoCandidates",
     FlavorAssignmentMode.PREEMPT: "preemptionMode=Preempt",
@@ -170,11 +172,11 @@ _NAMES = {
 }
 
 
-def _texts(searches: Sequence[FlavorSearch]) -> Iterator[str]:
+def _attempt_texts(searches: Sequence[FlavorSearch]) -> Iterator[str]:
     for attempt in attempts(searches):
         if attempt.mode == FlavorAssignmentMode.FIT and not attempt.height:
             continue
-        outcome = _NAMES[attempt.mode if attempt.possibility is None else attempt.possibility]
+        outcome = _MODE_NAMES[attempt.mode if attempt.possibility is None else attempt.possibility]
         borrow = [f"borrow={attempt.height}"] if attempt.height else []
         yield f"{attempt.flavor}({';'.join([outcome, *borrow, *attempt.reasons])})"
 
@@ -426,7 +428,7 @@ class Assignment:
 
     def admission(self, cluster_queue: str, topologies: Mapping[str, TopologyDomainTree]) -> Admission:
         """Return the Admission that the workload would get; resources without a flavor are left out."""
-        granted = tuple(_granted(result, topologies) for result in self.pod_sets)
+        granted = tuple(_pod_set_assignment(result, topologies) for result in self.pod_sets)
         return Admission(cluster_queue=cluster_queue, pod_sets=granted)
 
 
@@ -440,7 +442,7 @@ def _held_counts(held: Admission | None) -> dict[tuple[str, tuple[str, ...]], in
     return counts
 
 
-def _granted(result: PodSetResult, topologies: Mapping[str, TopologyDomainTree]) -> PodSetAssignment:
+def _pod_set_assignment(result: PodSetResult, topologies: Mapping[str, TopologyDomainTree]) -> PodSetAssignment:
     names = sorted(result.choices)
     placed = [c.flavor for c in result.choices.values() if c.flavor in topologies] if result.topology else []
     return PodSetAssignment(

@@ -80,27 +80,27 @@ def active_condition(
         return NOT_FOUND
     if queue.terminating:
         return TERMINATING
-    obstacles = [*_stopped(queue), *_flavors(queue, known, seen), *_checks(queue, known, seen)]
+    obstacles = [*_stop_obstacles(queue), *_flavor_obstacles(queue, known, seen), *_check_obstacles(queue, known, seen)]
     if topologies and seen.all_of(Topology) and (obstacles or not _runs_elsewhere(queue, known)):
-        obstacles += _topologies(queue, known)
+        obstacles += _topology_obstacles(queue, known)
     if not obstacles:
         return READY
     message = f"Can't admit new workloads: {', '.join(part for _, part in obstacles)}."
     return ActiveCondition(False, obstacles[0][0], _truncated(message))
 
 
-def _stopped(queue: ClusterQueue) -> Iterator[_Obstacle]:
+def _stop_obstacles(queue: ClusterQueue) -> Iterator[_Obstacle]:
     if queue.stop_policy is not StopPolicy.NONE:
         yield "Stopped", "is stopped"
 
 
-def _flavors(queue: ClusterQueue, known: ReferencedObjects, seen: Visibility) -> Iterator[_Obstacle]:
+def _flavor_obstacles(queue: ClusterQueue, known: ReferencedObjects, seen: Visibility) -> Iterator[_Obstacle]:
     missing = [name for name in queue.flavors if name not in known.flavors]
     if missing and seen.all_of(ResourceFlavor):
         yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
 
 
-def _checks(queue: ClusterQueue, known: ReferencedObjects, seen: Visibility) -> Iterator[_Obstacle]:
+def _check_obstacles(queue: ClusterQueue, known: ReferencedObjects, seen: Visibility) -> Iterator[_Obstacle]:
     rules = {rule.name: rule for rule in queue.checks}
     found = {name: known.admission_checks[name] for name in sorted(rules) if name in known.admission_checks}
     missing = [name for name in sorted(rules) if name not in found]
@@ -140,7 +140,7 @@ def _runs_elsewhere(queue: ClusterQueue, known: ReferencedObjects) -> bool:
     return any(check is not None and check.controller == MULTIKUEUE for check in checks)
 
 
-def _topologies(queue: ClusterQueue, known: ReferencedObjects) -> Iterator[_Obstacle]:
+def _topology_obstacles(queue: ClusterQueue, known: ReferencedObjects) -> Iterator[_Obstacle]:
     for name in queue.flavors:
         flavor = known.flavors.get(name)
         if flavor is not None and flavor.topology and flavor.topology not in known.topologies:

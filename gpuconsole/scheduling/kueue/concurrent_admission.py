@@ -55,7 +55,7 @@ def variant_of(parent: Workload, flavor: str) -> Workload:
         gates = (*gates, PreemptionGate(name=GATE))
     return Workload(
         namespace=parent.namespace,
-        name=_name(parent, flavor),
+        name=_variant_name(parent, flavor),
         labels={name: value for name, value in parent.labels.items() if name != PARENT},
         annotations={**parent.annotations, ALLOWED_FLAVORS: flavor},
         owner=f"Workload/{parent.key}",
@@ -71,7 +71,7 @@ def variant_of(parent: Workload, flavor: str) -> Workload:
     )
 
 
-def _name(parent: Workload, flavor: str) -> str:
+def _variant_name(parent: Workload, flavor: str) -> str:
     """Return `NAME-variant-FLAVOR-HASH`; the hash replaces that of the parent's name (GetWorkloadNameForVariant)."""
     base = parent.name.rpartition("-")[0] or parent.name
     digest = sha1(f"\n\n{parent.name}\n{parent.uid}\n{flavor}".encode(), usedforsecurity=False).hexdigest()[:5]
@@ -296,7 +296,7 @@ class _VariantReconciler:
         if candidate is None:
             return None
         opened = max(
-            (gate.since or 0 for variant in admissible if (gate := _gate(variant)) and gate.open), default=None
+            (gate.since or 0 for variant in admissible if (gate := _variant_gate(variant)) and gate.open), default=None
         )
         if opened is not None and self._now - opened < VARIANT_WAIT:
             return VARIANT_WAIT - (self._now - opened)
@@ -354,7 +354,7 @@ def _is_admissible(variant: Workload) -> bool:
     )
 
 
-def _gate(variant: Workload) -> PreemptionGate | None:
+def _variant_gate(variant: Workload) -> PreemptionGate | None:
     return next((gate for gate in variant.preemption_gates if gate.name == GATE), None)
 
 
@@ -364,7 +364,7 @@ def first_blocked(admissible: Iterable[Workload]) -> Workload | None:
     `admissible` are the variants in order of preference.
     """
     for variant in admissible:
-        gate = _gate(variant)
+        gate = _variant_gate(variant)
         if gate is not None and gate.open:
             continue
         if variant.is_true(conditions.BLOCKED_ON_GATES):

@@ -35,6 +35,7 @@ from gpuconsole.model.workloads import (
 from gpuconsole.scheduling.kueue.config import RequeuingStrategy
 
 PENDING = "Pending"
+"""State of an admission check, like the next three."""
 READY = "Ready"
 RETRY = "Retry"
 REJECTED = "Rejected"
@@ -49,11 +50,11 @@ def checks_for(workload: Workload, queue: ClusterQueue) -> list[str]:
     asked = {rule.name: set(rule.on_flavors) or flavors for rule in queue.checks}
     if workload.admission is None:
         return sorted(name for name, where in asked.items() if where >= flavors)
-    given = _flavors(workload.admission)
+    given = _assigned_flavors(workload.admission)
     return sorted(name for name, where in asked.items() if where & given)
 
 
-def _flavors(admission: Admission) -> set[str]:
+def _assigned_flavors(admission: Admission) -> set[str]:
     return {flavor for assignment in admission.pod_sets for flavor in assignment.flavors.values()}
 
 
@@ -125,10 +126,10 @@ def retry_at(workload: Workload) -> Time | None:
     )
 
 
-_FACTOR = 2
+_BACKOFF_FACTOR = 2
 
 
-def backoff(first: Span, most: Span, attempt: int, factor: int = _FACTOR) -> Span:
+def backoff(first: Span, most: Span, attempt: int, factor: int = _BACKOFF_FACTOR) -> Span:
     """Return the backoff after an attempt, counted from 1: `first`, then `factor` times the previous one, at most
     `most`.
 
@@ -162,8 +163,9 @@ def count_retry(workload: Workload, strategy: RequeuingStrategy, now: Time) -> W
 
 
 def awaited(workload: Workload, now: Time) -> Time | None:
-    """Return the time until which checks in state Retry delay the workload, if it is later than its present one
-    (NeedsRequeueAtUpdate).
+    """Return the time until which checks in state Retry delay the workload (NeedsRequeueAtUpdate).
+
+    None if that time is past, or not later than the workload's present one.
     """
     moment = retry_at(workload)
     if moment is None or moment <= now:
@@ -176,9 +178,9 @@ POD_GROUP = "kueue.x-k8s.io/is-group-workload"
 
 def needs_second_pass(workload: Workload) -> bool:
     """True if a workload with quota still needs a delayed topology assignment, or lost a node."""
-    if workload.admission is None or workload.finished or workload.is_true("Evicted") or not workload.reserved:
+    if workload.admission is None or workload.finished or workload.is_true(EVICTED) or not workload.reserved:
         return False
-    ready = bool(workload.checks) and all(check.state == "Ready" for check in workload.checks)
+    ready = bool(workload.checks) and all_ready(workload)
     return (ready and not workload.admitted and places_pending(workload)) or on_failed_node(workload)
 
 
@@ -227,6 +229,7 @@ def owned_by_one_pod(workload: Workload) -> bool:
 
 
 QUOTA_RESERVED = "QuotaReserved"
+"""Type of a condition, like those that follow; `INADMISSIBLE` is a reason."""
 ADMITTED = "Admitted"
 EVICTED = "Evicted"
 PREEMPTED = "Preempted"
@@ -235,6 +238,7 @@ INADMISSIBLE = "Inadmissible"
 FINISHED = "Finished"
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
 NODE_FAILURES = "NodeFailures"
+"""Reason of an eviction, like those that follow."""
 DEACTIVATED = "Deactivated"
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
@@ -242,7 +246,7 @@ FLAVOR_MIGRATION = "FlavorMigration"
 """Eviction reason of a variant that is replaced by one on a more preferred flavor."""
 
 TOPOLOGY_PENDING = "PendingDelayedTopologyRequests"
-_STAYS_READY = ("Preempted", "NodeFailures")
+_RETRIED_AT_ONCE = (PREEMPTED, NODE_FAILURES)
 """Eviction reasons after which the workload is retried at once; after all others it waits for Requeued=True."""
 
 
@@ -319,10 +323,10 @@ def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     if past is not None and past.status and not (reserved and ready and placed):
         stay = max(0, now - past.since) // SECOND * SECOND
         workload = replace(workload, past_execution=workload.past_execution + stay)
-    return workload.with_condition(_admitted(reserved, ready, placed, now, granular))
+    return workload.with_condition(_admitted_condition(reserved, ready, placed, now, granular))
 
 
-def _admitted(reserved: bool, ready: bool, placed: bool, now: Time, granular: bool) -> Condition:
+def _admitted_condition(reserved: bool, ready: bool, placed: bool, now: Time, granular: bool) -> Condition:
     if reserved and ready and not placed:
         message = "There are pending delayed topology requests"
         return Condition(ADMITTED, False, TOPOLOGY_PENDING, message, now)
@@ -387,20 +391,20 @@ def evict(
         workload = workload.with_condition(Condition(BLOCKED_ON_GATES, False, shown, message, now))
     return replace(
         workload,
-        preemption_gates=tuple(_closed(gate, now) for gate in workload.preemption_gates),
+        preemption_gates=tuple(_closed_gate(gate, now) for gate in workload.preemption_gates),
         checks=tuple(reset(check, now) for check in workload.checks),
         cluster="",
         nominated_clusters=(),
         unhealthy_nodes=(),
-        scheduling_stats=_counted(workload.scheduling_stats, reason, cause),
+        scheduling_stats=_with_eviction(workload.scheduling_stats, reason, cause),
     )
 
 
-def _closed(gate: PreemptionGate, now: Time) -> PreemptionGate:
+def _closed_gate(gate: PreemptionGate, now: Time) -> PreemptionGate:
     return gate if gate.since is None else replace(gate, open=False, since=now)
 
 
-def _counted(stats: SchedulingStats, reason: str, cause: str) -> SchedulingStats:
+def _with_eviction(stats: SchedulingStats, reason: str, cause: str) -> SchedulingStats:
     """The statistics with one more eviction of this reason and cause."""
     known = stats.evictions
     if not any((one.reason, one.underlying_cause) == (reason, cause) for one in known):
@@ -432,7 +436,7 @@ def release(workload: Workload, now: Time, *, granular: bool = False) -> Workloa
     """
     evicted = workload.condition(EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Pending", "")
-    workload = workload.with_condition(Condition(REQUEUED, reason in _STAYS_READY, reason, message, now))
+    workload = workload.with_condition(Condition(REQUEUED, reason in _RETRIED_AT_ONCE, reason, message, now))
     return refuse(workload, "PendingEvaluation" if granular else "Pending", message, now, granular=granular)
 
 

@@ -38,7 +38,7 @@ class FeatureGate(Struct, frozen=True):
     """The default cannot be changed."""
 
 
-_GROUPS: tuple[tuple[FeatureGate, str], ...] = (
+_GATE_GROUPS: tuple[tuple[FeatureGate, str], ...] = (
     (
         FeatureGate(True, FeatureStage.GA, locked=True),
         """HierarchicalCohorts ManagedJobsNamespaceSelectorAlwaysRespected MultiKueueRedoAdmissionOnEvictionInWorker
@@ -80,7 +80,7 @@ _GROUPS: tuple[tuple[FeatureGate, str], ...] = (
     (FeatureGate(False, FeatureStage.DEPRECATED, locked=True), "MultiKueueAllowInsecureKubeconfigs"),
 )
 
-KNOWN: Mapping[str, FeatureGate] = {name: gate for gate, names in _GROUPS for name in sorted(names.split())}
+KNOWN: Mapping[str, FeatureGate] = {name: gate for gate, names in _GATE_GROUPS for name in sorted(names.split())}
 """Every gate, by its name."""
 
 DEFAULTS: Mapping[str, bool] = {name: gate.default for name, gate in KNOWN.items()}
@@ -88,7 +88,7 @@ DEFAULTS: Mapping[str, bool] = {name: gate.default for name, gate in KNOWN.items
 STAGES = {"AllAlpha": FeatureStage.ALPHA, "AllBeta": FeatureStage.BETA}
 """Names that stand for all gates of a stage that are not named themselves."""
 
-_NEEDS: Mapping[str, tuple[str, ...]] = {
+_REQUIRED_GATES: Mapping[str, tuple[str, ...]] = {
     "TASHandleOverlappingFlavors": ("TopologyAwareScheduling",),
     "TASFailedNodeReplacement": ("TopologyAwareScheduling",),
     "TASFailedNodeReplacementFailFast": ("TopologyAwareScheduling", "TASFailedNodeReplacement"),
@@ -108,7 +108,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
 """Gate → gates that it requires, in the order in which Kueue checks them."""
 
 
-_WORDS = {
+_BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
@@ -134,10 +134,10 @@ def parse(text: str) -> dict[str, bool]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise ValueError(f"missing bool value for {name}")
-        if value not in _WORDS:
+        if value not in _BOOLEANS:
             syntax = f'strconv.ParseBool: parsing "{value}": invalid syntax'
             raise ValueError(f"invalid value of {name}={value}, err: {syntax}")
-        named[name] = _WORDS[value]
+        named[name] = _BOOLEANS[value]
     return named
 
 
@@ -148,8 +148,8 @@ def refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
         if gate is None and name not in STAGES:
             yield name, f"unrecognized feature gate: {name}"
         elif gate is not None and gate.locked and on != gate.default:
-            locked = _word(gate.default)
-            yield name, f"cannot set feature gate {name} to {_word(on)}, feature is locked to {locked}"
+            locked = _boolean_text(gate.default)
+            yield name, f"cannot set feature gate {name} to {_boolean_text(on)}, feature is locked to {locked}"
 
 
 def remedy(name: str) -> str:
@@ -184,13 +184,13 @@ def contradictions(named: Mapping[str, bool]) -> Iterator[tuple[object, str]]:
     on = {**DEFAULTS, **resolve(named)}
     if on["TASProfileMixed"] and not on["TopologyAwareScheduling"]:
         yield 1, "cannot use a TAS profile with TAS disabled"
-    for name, needed in _NEEDS.items():
+    for name, needed in _REQUIRED_GATES.items():
         for other in needed:
             if on[name] and not on[other]:
                 yield name, f"{name} requires {other} to be enabled"
 
 
-def _word(on: bool) -> str:
+def _boolean_text(on: bool) -> str:
     return "true" if on else "false"
 
 
@@ -210,7 +210,7 @@ class Transformation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Resource → quantity, as written, per whole unit (one core) of the input; negative ones reduce other outputs."""
 
 
-_HAMI = {
+_HAMI_TRANSFORMATIONS = {
     "nvidia.com/total-gpucores": Transformation(
         input=HAMI_CORES, strategy=REPLACE, multiply_by=GPU, outputs={"nvidia.com/total-gpucores": "1"}
     ),
@@ -225,7 +225,7 @@ def hami_transformations(objects: Iterable[object]) -> dict[str, Transformation]
     """Return Kueue's documented transformations of HAMi's vGPUs whose outputs have quotas, keyed by input."""
     queues = [obj for obj in objects if isinstance(obj, (ClusterQueue, Cohort))]
     covered = {resource for queue in queues for _, resource in queue.quotas()}
-    return {rule.input: rule for output, rule in _HAMI.items() if output in covered}
+    return {rule.input: rule for output, rule in _HAMI_TRANSFORMATIONS.items() if output in covered}
 
 
 def without_excluded(requests: Resources, prefixes: tuple[str, ...]) -> Resources:

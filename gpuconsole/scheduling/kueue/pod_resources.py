@@ -164,7 +164,7 @@ def _aggregate(problems: Sequence[str]) -> str:
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Annotation: the flavors that a variant may be given, comma-separated."""
-_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 Order = tuple[int, Time, str]
@@ -352,7 +352,7 @@ def priority_boost(workload: Workload, config: KueueConfig) -> int:
     text = workload.annotations.get(PRIORITY_BOOST, "") if config.enabled("PriorityBoost") else ""
     if not text:
         return 0
-    if not _NUMBER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
+    if not _INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
         raise ValueError(f"{text[:20]!r} is no number of 32 bits")
     return int(text)
 

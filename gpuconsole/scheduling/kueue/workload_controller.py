@@ -42,28 +42,30 @@ class Wait(StrEnum):
     RECOVERY = "WaitForRecovery"
 
 
-_TEXTS = {
+_NOT_READY_TEXTS = {
     Wait.START: "Not all pods are ready or succeeded",
     Wait.RECOVERY: "At least one pod has failed, waiting for recovery",
 }
 _STARTED, _RECOVERED = "Started", "Recovered"
-_READY = "All pods reached readiness and the workload is running"
+_READY_TEXT = "All pods reached readiness and the workload is running"
 
 
 def with_readiness(workload: Workload, ready: bool, now: Time) -> Workload:
     """Set the PodsReady condition; the same object if nothing changes."""
     said = workload.condition(PODS_READY)
     if not workload.admitted:
-        return _with(workload, Condition(PODS_READY, False, Wait.START, _TEXTS[Wait.START], now))
+        return _with_pods_ready(workload, Condition(PODS_READY, False, Wait.START, _NOT_READY_TEXTS[Wait.START], now))
     if ready:
         again = said is not None and said.reason in (Wait.RECOVERY, _RECOVERED)
-        return _with(workload, Condition(PODS_READY, True, _RECOVERED if again else _STARTED, _READY, now))
+        return _with_pods_ready(
+            workload, Condition(PODS_READY, True, _RECOVERED if again else _STARTED, _READY_TEXT, now)
+        )
     lost = said is not None and (said.status or said.reason == Wait.RECOVERY)
     wait = Wait.RECOVERY if lost else Wait.START
-    return _with(workload, Condition(PODS_READY, False, wait, _TEXTS[wait], now))
+    return _with_pods_ready(workload, Condition(PODS_READY, False, wait, _NOT_READY_TEXTS[wait], now))
 
 
-def _with(workload: Workload, condition: Condition) -> Workload:
+def _with_pods_ready(workload: Workload, condition: Condition) -> Workload:
     said = workload.condition(PODS_READY)
     if said is not None and (said.status, said.reason) == (condition.status, condition.reason):
         return workload
@@ -120,8 +122,10 @@ def evicted(workload: Workload, why: PlannedEviction) -> ReconcileResult:
 
 DEACTIVATION_TARGET = "DeactivationTarget"
 BY_KUEUE = "DeactivatedDueTo"
+"""Prefix of the eviction reason of a workload that Kueue, not its owner, deactivated."""
 DEACTIVATED = "The workload is deactivated"
-_RESTARTED = {
+"""Message of an eviction; the reason is `conditions.DEACTIVATED`."""
+_RESTART_REASONS = {
     "LocalQueueStopped": ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
     "ClusterQueueStopped": ("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped"),
 }
@@ -185,12 +189,12 @@ def deactivation_left(workload: Workload, kept: Span, now: Time) -> Span | None:
 def restarted(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
     """Requeue a workload that was evicted by a stopped queue once the queue runs again; None if no action is due."""
     waits = workload.condition(conditions.REQUEUED)
-    if waits is None or waits.status or waits.reason not in _RESTARTED:
+    if waits is None or waits.status or waits.reason not in _RESTART_REASONS:
         return None
     queue = outlook.local_queue if waits.reason == "LocalQueueStopped" else outlook.cluster_queue
     if queue is None or queue.stop_policy is not StopPolicy.NONE:
         return None
-    return ReconcileResult(conditions.requeue(workload, *_RESTARTED[waits.reason], now))
+    return ReconcileResult(conditions.requeue(workload, *_RESTART_REASONS[waits.reason], now))
 
 
 LIMIT_EXCEEDED = "RequeuingLimitExceeded"

@@ -38,16 +38,16 @@ from gpuconsole.scheduling.kueue.pod_resources import (
 )
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState, SecondPass
 
-_LONGEST = 30 * SECOND
+_LONGEST_PAUSE = 30 * SECOND
 
 
 def pause(round: int) -> Span:
     """Return the delay before the `round`-th attempt: 1 s, doubled each time, at most 30 s."""
-    return min(_LONGEST, SECOND << min(round - 1, 5))
+    return min(_LONGEST_PAUSE, SECOND << min(round - 1, 5))
 
 
 def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
-    """Note a workload that needs a second pass; True if it was not noted before.
+    """Note a workload that needs a second pass; True if it is noted now and was not before.
 
     After an attempt (`round`) a workload that needs none any more is dropped. Before the first attempt it stays noted,
     and `take_due` leaves it out, so that its delay does not start again (QueueSecondPassIfNeeded).
@@ -168,14 +168,14 @@ def queue_up(
     state: KueueState, number: int, workload: Workload, cluster_queue: str, *, brought_back: bool = False
 ) -> None:
     """Queue a workload if it has a ClusterQueue and its devices can be charged."""
-    request = _wanted(state, number, workload, cluster_queue) if cluster_queue else None
+    request = _charged_request(state, number, workload, cluster_queue) if cluster_queue else None
     if request is None:
         state.workload_index.records[number] = workload
     else:
         enqueue(state, request, brought_back=brought_back)
 
 
-def _wanted(state: KueueState, number: int, workload: Workload, cluster_queue: str) -> WorkloadRequest | None:
+def _charged_request(state: KueueState, number: int, workload: Workload, cluster_queue: str) -> WorkloadRequest | None:
     """Return the request of a pending workload; None, with a refusal noted, if its devices cannot be charged."""
     if not needs_devices(workload, state.setup.devices, state.config):
         return request_of(state, workload, number, cluster_queue)
@@ -203,7 +203,7 @@ def renew(state: KueueState, old: WorkloadRequest) -> None:
 
     A workload whose devices cannot be charged any more leaves its queue.
     """
-    new = _wanted(state, old.id, old.workload, old.cluster_queue)
+    new = _charged_request(state, old.id, old.workload, old.cluster_queue)
     if new is None:
         _turn_away(state, old, old.workload)
     elif new.scheduling_hash != old.scheduling_hash:
@@ -243,7 +243,7 @@ def _wait(state: KueueState, number: int, workload: Workload) -> None:
     old = state.workload_index.records[number]
     target = route(state, workload)
     if needs_devices(workload, state.setup.devices, state.config):
-        workload = _rested(workload)
+        workload = _without_requeued_condition(workload)
     if isinstance(old, WorkloadRequest) and old.cluster_queue == target:
         _update(state, old, workload)
         return
@@ -262,7 +262,7 @@ def _backs_off(workload: Workload, now: Time) -> bool:
     return workload.requeue.at is not None and workload.requeue.at > now
 
 
-def _rested(workload: Workload) -> Workload:
+def _without_requeued_condition(workload: Workload) -> Workload:
     """Drop the Requeued=False condition of a workload with devices to charge."""
     requeued = workload.condition(REQUEUED)
     if requeued is None or requeued.status:
@@ -273,7 +273,7 @@ def _rested(workload: Workload) -> Workload:
 def _update(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
     """Update a pending workload; an inadmissible one is requeued only for a change that could matter."""
     if old.id in state.in_flight:
-        state.workload_index.records[old.id] = _wanted(state, old.id, workload, old.cluster_queue) or workload
+        state.workload_index.records[old.id] = _charged_request(state, old.id, workload, old.cluster_queue) or workload
         return
     if same_for_scheduling(old.workload, workload):
         state.workload_index.records[old.id] = new = old.updated(workload)
@@ -281,7 +281,7 @@ def _update(state: KueueState, old: WorkloadRequest, workload: Workload) -> None
         if not state.gates.preserve_scan_progress:
             state.progress.pop(old.id, None)
         return
-    wanted = _wanted(state, old.id, workload, old.cluster_queue)
+    wanted = _charged_request(state, old.id, workload, old.cluster_queue)
     if wanted is None:
         _turn_away(state, old, workload)
     else:
@@ -385,7 +385,7 @@ def resume_position(state: KueueState, request: WorkloadRequest) -> Resume | Non
         return None
     generation = state.generations.get(request.cluster_queue, 0)
     preserve = state.gates.preserve_scan_progress
-    outdated = last.outdated(generation, state.cycles, _shape(state, request), preserve=preserve)
+    outdated = last.outdated(generation, state.cycles, _progress_hash(state, request), preserve=preserve)
     return None if outdated else last.resume
 
 
@@ -404,7 +404,9 @@ def requeue(state: KueueState, entry: CycleEntry) -> bool:
         state.progress.pop(request.id, None)
     else:
         generation = state.generations.get(request.cluster_queue, 0)
-        state.progress[request.id] = FlavorScanProgress(entry.resume, generation, state.cycles, _shape(state, request))
+        state.progress[request.id] = FlavorScanProgress(
+            entry.resume, generation, state.cycles, _progress_hash(state, request)
+        )
     request = _current_request(state, request)
     queue = state.workload_index.queue(request.cluster_queue)
     woken = request.cluster_queue in state.woken_in_flight
@@ -418,8 +420,8 @@ def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Ite
 
     Those to be tried again stay admissible whatever their class is. In a StrictFIFO queue none is inadmissible.
     """
-    again = list(_waiting(state, tried_again))
-    for request in _waiting(state, refused):
+    again = list(_queued_requests(state, tried_again))
+    for request in _queued_requests(state, refused):
         queue = state.workload_index.queue(request.cluster_queue)
         if _has_flavors_left(state, request):
             again.append(request)
@@ -452,11 +454,11 @@ def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
 
 def set_preemptors(state: KueueState, preemptors: Iterable[str]) -> None:
     """Keep workloads whose victims are terminating at the head; the last one of each ClusterQueue counts."""
-    for request in _waiting(state, preemptors):
+    for request in _queued_requests(state, preemptors):
         state.workload_index.queue(request.cluster_queue).set_sticky(request)
 
 
-def _waiting(state: KueueState, workloads: Iterable[str]) -> Iterator[WorkloadRequest]:
+def _queued_requests(state: KueueState, workloads: Iterable[str]) -> Iterator[WorkloadRequest]:
     records = (state.workload_index.get(key) for key in workloads)
     return (record for record in records if isinstance(record, WorkloadRequest))
 
@@ -489,6 +491,6 @@ def is_message_only(answer: Refuse | KeepWaiting) -> bool:
     return isinstance(answer, Refuse) and not (answer.requeued or answer.gated)
 
 
-def _shape(state: KueueState, request: WorkloadRequest) -> bytes:
+def _progress_hash(state: KueueState, request: WorkloadRequest) -> bytes:
     """Return the scheduling hash that search progress depends on; empty while hashing is off."""
     return request.scheduling_hash if state.gates.hashing else b""

@@ -43,28 +43,28 @@ MOST = 20
 MOST_OF_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}
 MOST_VALUES = 16
 MOST_WORKLOAD_VALUES = 12
-_LABELS_ROOT: Path = ("metrics", "customLabels")
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+_CUSTOM_LABELS: Path = ("metrics", "customLabels")
+_METRIC_LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
 def custom_labels(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
     """Yield the errors in `metrics.customLabels`."""
     if len(labels) > MOST:
-        yield too_many(_LABELS_ROOT, MOST)
+        yield too_many(_CUSTOM_LABELS, MOST)
     seen: set[str] = set()
     for number, label in enumerate(labels):
-        path = (*_LABELS_ROOT, number)
-        if not _NAME.fullmatch(label.name):
+        path = (*_CUSTOM_LABELS, number)
+        if not _METRIC_LABEL.fullmatch(label.name):
             yield invalid((*path, "name"), "must match ^[a-zA-Z][a-zA-Z0-9_]*$")
         if label.name in seen:
             yield duplicate((*path, "name"))
         seen.add(label.name)
-        yield from _source(label, path)
-        yield from _values(label, path)
-    yield from _by_kind(labels)
+        yield from _label_source(label, path)
+        yield from _label_values(label, path)
+    yield from _labels_by_kind(labels)
 
 
-def _source(label: CustomLabel, path: Path) -> Iterator[FieldError]:
+def _label_source(label: CustomLabel, path: Path) -> Iterator[FieldError]:
     if label.source_label_key and label.source_annotation_key:
         yield invalid(path, "sourceLabelKey and sourceAnnotationKey are mutually exclusive")
     if label.source_label_key:
@@ -78,9 +78,9 @@ def _source(label: CustomLabel, path: Path) -> Iterator[FieldError]:
         yield invalid((*path, field), "; ".join(faults))
 
 
-def _values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
+def _label_values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
     values, place = label.tracked_values, (*path, "trackedValues")
-    if _kind(label) == "Workload":
+    if _label_kind(label) == "Workload":
         if not values:
             yield invalid(place, "must not be empty when sourceKind is 'Workload'")
         if len(values) > MOST_WORKLOAD_VALUES:
@@ -91,21 +91,21 @@ def _values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
         yield invalid(place, "must not contain duplicates")
 
 
-def _by_kind(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
-    for kind, count in sorted(Counter(map(_kind, labels)).items()):
+def _labels_by_kind(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
+    for kind, count in sorted(Counter(map(_label_kind, labels)).items()):
         if kind not in MOST_OF_KIND:
-            yield invalid(_LABELS_ROOT, f"unknown source kind: {kind}")
+            yield invalid(_CUSTOM_LABELS, f"unknown source kind: {kind}")
         elif count > MOST_OF_KIND[kind]:
             wanted = f"found {count}, expected <= {MOST_OF_KIND[kind]}"
-            yield invalid(_LABELS_ROOT, f"too many custom labels for source kind {kind}: {wanted}")
+            yield invalid(_CUSTOM_LABELS, f"too many custom labels for source kind {kind}: {wanted}")
 
 
-def _kind(label: CustomLabel) -> str:
+def _label_kind(label: CustomLabel) -> str:
     return "ClusterQueue" if label.source_kind is None else label.source_kind
 
 
 VERSIONS = ("VersionTLS12", "VersionTLS13")
-_TOO_OLD = ("VersionTLS10", "VersionTLS11")
+_OLD_VERSIONS = ("VersionTLS10", "VersionTLS11")
 SUITES = (
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -144,17 +144,21 @@ CURVES = (23, 24, 25, 29, 4587, 4588, 4589)
 
 def tls_faults(options: TLSOptions) -> list[str]:
     """Return the first error of the version, the cipher suites and the curves each; empty if there are none."""
-    return [*_version(options.min_version), *_suites(options.cipher_suites), *_curves(options.curve_preferences)]
+    return [
+        *_tls_version(options.min_version),
+        *_cipher_suites(options.cipher_suites),
+        *_curves(options.curve_preferences),
+    ]
 
 
-def _version(version: str) -> Iterator[str]:
-    if version in _TOO_OLD:
+def _tls_version(version: str) -> Iterator[str]:
+    if version in _OLD_VERSIONS:
         yield "invalid minVersion. Please use VersionTLS12 or VersionTLS13"
     elif version and version not in VERSIONS:
         yield f'invalid minVersion: unknown tls version "{version}". Please use VersionTLS12 or VersionTLS13'
 
 
-def _suites(suites: tuple[str, ...]) -> Iterator[str]:
+def _cipher_suites(suites: tuple[str, ...]) -> Iterator[str]:
     unknown = next((suite for suite in suites if suite not in SUITES and suite not in INSECURE_SUITES), None)
     if unknown is not None:
         names = " ".join(SUITES)
@@ -205,7 +209,7 @@ def parse_kind(text: str) -> Kind | None:
 
 NEGATIVE = "must be greater than or equal to 0"
 MODES = ("Never", "IfAvailable", "Always")
-_ROOT: Path = ("multiKueue",)
+_MULTI_KUEUE: Path = ("multiKueue",)
 
 
 def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
@@ -215,14 +219,14 @@ def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
         return
     for name, duration in (("gcInterval", given.gc_interval), ("workerLostTimeout", given.worker_lost_timeout)):
         if duration is not None and parse(duration) < 0:
-            yield invalid((*_ROOT, name), NEGATIVE)
+            yield invalid((*_MULTI_KUEUE, name), NEGATIVE)
     faults = [] if given.origin is None else syntax.label_value(given.origin)
     if faults:
-        yield invalid((*_ROOT, "origin"), ",".join(faults))
+        yield invalid((*_MULTI_KUEUE, "origin"), ",".join(faults))
     integrations = configuration.integrations
     yield from _frameworks(given, () if integrations is None else integrations.frameworks or ())
     if given.cluster_profile is not None:
-        yield from _profile(given.cluster_profile)
+        yield from _cluster_profile(given.cluster_profile)
     yield from _dispatcher(given)
 
 
@@ -230,7 +234,7 @@ def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Iterator[Fie
     built_in = {BUILT_IN[name] for name in enabled if name in BUILT_IN and name not in LOCAL_ONLY}
     seen = set()
     for number, framework in enumerate(given.external_frameworks):
-        kind, path = parse_kind(framework.name), (*_ROOT, "externalFrameworks", number, "name")
+        kind, path = parse_kind(framework.name), (*_MULTI_KUEUE, "externalFrameworks", number, "name")
         if kind is None:
             yield invalid(path, "must be in 'kind.version.group' format")
             continue
@@ -241,17 +245,17 @@ def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Iterator[Fie
             yield invalid(path, "conflicts with a built-in MultiKueue adapter")
 
 
-def _profile(given: ClusterProfile) -> Iterator[FieldError]:
-    path = (*_ROOT, "clusterProfile")
+def _cluster_profile(given: ClusterProfile) -> Iterator[FieldError]:
+    path = (*_MULTI_KUEUE, "clusterProfile")
     if given.access_providers and given.credentials_providers:
         yield forbidden((*path, "credentialsProviders"), "must not be specified when accessProviders is specified")
     if given.access_providers:
-        yield from _providers(given.access_providers, (*path, "accessProviders"))
+        yield from _access_providers(given.access_providers, (*path, "accessProviders"))
     else:
-        yield from _providers(given.credentials_providers, (*path, "credentialsProviders"))
+        yield from _access_providers(given.credentials_providers, (*path, "credentialsProviders"))
 
 
-def _providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[FieldError]:
+def _access_providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[FieldError]:
     """Validate access providers; as in Kueue, the field paths have no list indices."""
     below = (*path, "execConfig")
     for provider in providers:
@@ -267,7 +271,7 @@ def _providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[Fi
 
 
 def _dispatcher(given: MultiKueueForm) -> Iterator[FieldError]:
-    steps, path = given.incremental_dispatcher_config, (*_ROOT, "incrementalDispatcherConfig")
+    steps, path = given.incremental_dispatcher_config, (*_MULTI_KUEUE, "incrementalDispatcherConfig")
     if steps is None:
         return
     if given.dispatcher_name != INCREMENTAL:

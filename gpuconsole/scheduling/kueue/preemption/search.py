@@ -32,7 +32,7 @@ class PreemptionTarget(Struct, frozen=True):
 
 
 class PreemptionSearch:
-    """The request of a preemptor and the columns in which it needs preemption; `uses` are (column, amount) pairs."""
+    """The request of a preemptor and the columns in which it needs preemption; `uses` are the requested (column, amount)."""
 
     __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
 
@@ -97,7 +97,8 @@ def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borr
 
 T = TypeVar("T")
 NOT_BORROWING = BorrowWithinCohort()
-_BUFFER = 5 * MINUTE
+_TIMESTAMP_BUFFER = 5 * MINUTE
+"""By how much a workload of equal priority must be newer (gate SchedulerTimestampPreemptionBuffer)."""
 
 
 def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
@@ -109,7 +110,7 @@ def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Hold
         case PreemptionPolicy.LOWER_PRIORITY:
             return lambda candidate: candidate.priority < mine
         case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
-            after = search.request.timestamp + (_BUFFER if search.context.gates.timestamp_buffer else 0)
+            after = search.request.timestamp + (_TIMESTAMP_BUFFER if search.context.gates.timestamp_buffer else 0)
             return lambda other: other.priority < mine or (other.priority == mine and other.timestamp > after)
     return lambda _: False
 

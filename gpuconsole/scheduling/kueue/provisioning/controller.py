@@ -107,32 +107,32 @@ def _requirements(template: PodTemplate) -> tuple[object, ...]:
     )
 
 
-_LONGEST = 247
+_LONGEST_NAME = 247
 """Names have up to 253 characters; 6 are reserved for a dash and five characters of a hash."""
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
     """Name of the request of an attempt, from the workload's name without its namespace; attempts count from 1."""
-    return _limited(f"{workload}-{check}-{attempt}")
+    return _limited_name(f"{workload}-{check}-{attempt}")
 
 
 def template_name(request: str, pod_set: str) -> str:
     """Name of the stored template of a pod set that a request asks for."""
-    return _limited(f"ppt-{request}-{pod_set}")
+    return _limited_name(f"ppt-{request}-{pod_set}")
 
 
 def attempt_of(request: ProvisioningRequest, workload: str, check: str) -> int | None:
     """Return the attempt number in a request's name; None if it belongs to another workload or check."""
-    prefix = re.escape(_limited(f"{workload}-{check}-"))
+    prefix = re.escape(_limited_name(f"{workload}-{check}-"))
     found = re.fullmatch(f"{prefix}([0-9]+)", request.name)
     return int(found[1]) if found else None
 
 
-def _limited(name: str) -> str:
-    if len(name) <= _LONGEST:
+def _limited_name(name: str) -> str:
+    if len(name) <= _LONGEST_NAME:
         return name
     # Not for security: the hash keeps truncated names distinct, and equal to Kueue's.
-    return f"{name[:_LONGEST]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:5]}"
+    return f"{name[:_LONGEST_NAME]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:5]}"
 
 
 PROVISIONED, ACCEPTED, FAILED = "Provisioned", "Accepted", "Failed"
@@ -210,7 +210,7 @@ def _updates(
 
 
 CONTROLLER = "kueue.x-k8s.io/provisioning-request"
-_GROUP, _KIND = "kueue.x-k8s.io", "ProvisioningRequestConfig"
+_CONFIG_GROUP, _CONFIG_KIND = "kueue.x-k8s.io", "ProvisioningRequestConfig"
 
 
 def config_of(check: AdmissionCheck) -> str:
@@ -225,7 +225,7 @@ def activity(check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestCon
     fault = _fault(check)
     name = config_of(check)
     if not fault and name not in configs:
-        fault = f'provisioningrequestconfigs.{_GROUP} "{name}" not found'
+        fault = f'provisioningrequestconfigs.{_CONFIG_GROUP} "{name}" not found'
     if fault:
         return Condition("Active", False, "BadParametersRef", fault)
     return Condition("Active", True, "Active", "The admission check is active")
@@ -238,10 +238,10 @@ def _fault(check: AdmissionCheck) -> str:
         return "missing parameters reference"
     if not name:
         return "empty name: bad parameters reference"
-    if group != _GROUP:
-        return f'wrong group "{group}", expecting "{_GROUP}": bad parameters reference'
-    if kind != _KIND:
-        return f'wrong kind "{kind}", expecting "{_KIND}": bad parameters reference'
+    if group != _CONFIG_GROUP:
+        return f'wrong group "{group}", expecting "{_CONFIG_GROUP}": bad parameters reference'
+    if kind != _CONFIG_KIND:
+        return f'wrong kind "{kind}", expecting "{_CONFIG_KIND}": bad parameters reference'
     return ""
 
 

@@ -31,7 +31,8 @@ from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
 
 INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
 """Annotation: the first index of a pod set's pods."""
-_MOST = 2**64
+_INDEX_LIMIT = 2**64
+"""Indices from here on are invalid: Kueue parses them as unsigned 64-bit numbers."""
 Values = tuple[str, ...]
 Places = dict[str, Mapping[str, str]]
 """Pod → the node labels of its domain."""
@@ -179,7 +180,7 @@ def _rank_all(
 
 def _number(pod: Pod, label: str, bound: int) -> int:
     text = pod.labels.get(label, "")
-    if not (text.isascii() and text.isdigit()) or not int(text) < min(bound, _MOST):
+    if not (text.isascii() and text.isdigit()) or not int(text) < min(bound, _INDEX_LIMIT):
         raise _Unranked
     return int(text)
 
