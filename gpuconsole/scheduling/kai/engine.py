@@ -55,7 +55,7 @@ UNIT = 100
 
 
 def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
-    """The table for a task of the session as if it were pending; a placed task is removed from its node."""
+    """Predicates and score bands by node for a task as if it were pending; a placed task is removed from its node."""
     job = session.jobs[task.job]
     if task.node:
         session.nodes[task.node].remove(task.uid)
@@ -239,10 +239,11 @@ def _protections(session: KaiSession, job: PodGroupInfo) -> Iterator[Span]:
 
 
 MOST = 1_000_000
+"""Stands for no limit on the number of pods."""
 
 
 def count_fitting_pods(node: KaiNodeInfo, task: PodInfo) -> int:
-    """How many such pods could start on the node now, all at once."""
+    """How many such pods could start on the node now, all at once, ignoring queues."""
     if not ready(node.node) or untolerated(task.spec, node.node) or not node_matches(task.spec, node.node):
         return 0
     if not node.valid_portion(task.request):
@@ -267,10 +268,15 @@ class KaiEngineState(Struct, frozen=True):
     """State of earlier sessions that objects do not contain."""
 
     stale: dict[str, Time]
+    """Since when a gang is stale, by uid of its job."""
     stirred: bool
+    """True if something happened since the last session that may change a decision."""
     alarm: Time | None
+    """When the passage of time alone will change a decision."""
     rung: Time
+    """The alarm that was returned last."""
     usage: list[Stretch]
+    """Allocations of the usage window, for fair shares by past usage."""
 
 
 class KaiPlacement(SessionPlacement):

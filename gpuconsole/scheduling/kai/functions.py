@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
 from gpuconsole.scheduling.kai.messages import NodeError
 
 NodeSet = list[KaiNodeInfo]
+"""Nodes on which a job, or a group of its tasks, may be placed."""
 
 
 class VictimJob(Struct, frozen=True):
@@ -47,10 +48,16 @@ Contest = Callable[
     [QueueState, QueueState, PodGroupInfo | None, PodGroupInfo | None, Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
     int,
 ]
+"""Compares two queues; the arguments are both queues, the next job of each, and the victims of each."""
 OverQueue = Callable[[PodGroupInfo, Sequence[PodInfo]], OverCapacity | None]
+"""The queue whose quota or limit a job would exceed with these tasks; None if there is none."""
 Subsets = Callable[
     [PodGroupInfo, SubGroup | PodSetInfo, Mapping[str, PodSetInfo], Sequence[PodInfo], NodeSet], list[NodeSet]
 ]
+"""Splits a set of nodes into those that a group of the job may be placed on, best first.
+
+The arguments are the job, the group, its pod sets by name, the tasks to place, and the nodes.
+"""
 
 
 class Scorer(Struct, frozen=True):

@@ -298,7 +298,7 @@ class BoundTask(Struct, frozen=True):
 class EvictedTask(Struct, frozen=True, kw_only=True):
     """The task is evicted by an action, for the job `by` (`namespace/name`, empty if for none).
 
-    `gang` tasks are evicted together.
+    `gang` is the number of tasks that are evicted together with it, itself included.
     """
 
     task: PodInfo

@@ -268,12 +268,15 @@ class VolcanoEngineState(Struct, frozen=True, kw_only=True):
     kept: dict[str, Time]
     """When periodic plugins last ran, by plugin."""
     search_start: int
+    """Where the next search for nodes begins."""
     stirred: bool
+    """True if something happened since the last session that may change a decision."""
     lagging: bool = False
+    """True if the last session bound tasks: the next one sees that their PodGroups run."""
     said: dict[str, str] = {}
     """Last reported message of PodGroups that do not run, by key."""
     rung: Time = 0
-    """The last alarm that was returned."""
+    """The alarm that was returned last."""
 
 
 class VolcanoPlacement(SessionPlacement):

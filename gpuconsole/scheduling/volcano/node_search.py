@@ -18,6 +18,7 @@ from gpuconsole.scheduling.volcano.session import VolcanoSession
 OWN = (TASK_INDEX, PARTITION)
 """Labels and annotations that differ between pods of one task and that no plugin reads when it evaluates a node."""
 Kind = tuple[object, ...]
+"""Key of a class of tasks for which each node gives the same results."""
 NONE, SOON, NOW = 0, 1, 2
 """Room for a task: none, once releasing resources are free, or now."""
 

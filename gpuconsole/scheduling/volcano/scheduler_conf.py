@@ -79,6 +79,7 @@ PLUGINS: Mapping[str, type[VolcanoPlugin]] = {
 
 
 MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")
+"""Keys under which the ConfigMap may hold the file."""
 FLAGS: Mapping[str, Flag] = {flag.value: flag for flag in Flag}
 NOT_HERE = ("extender",)
 """Plugins that Volcano has and that do nothing here."""

@@ -22,6 +22,7 @@ from gpuconsole.scheduling.volcano.config import Flag, Tier
 PERMIT = 1
 ABSTAIN = 0
 REJECT = -1
+"""The votes of plugins, for example on enqueueing a job or on victims."""
 
 
 class Invalid(Struct, frozen=True):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
+from gpuconsole.scheduling.volcano.config import parse_flag
 from gpuconsole.scheduling.volcano.jobs.states import (
     JobTask,
     index_in_name,
@@ -35,10 +36,6 @@ def apply_env(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 Value = str | int | bool
 Flags = Mapping[str, Value]
 """Default by flag name; its type is the type of the flag."""
-_TRUTHS = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
 
 
 def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
@@ -72,7 +69,7 @@ def _split(head: str) -> tuple[str, bool, str]:
 
 def _value(text: str, like: Value) -> Value | None:
     if isinstance(like, bool):
-        return _TRUTHS.get(text)
+        return parse_flag(text)
     if isinstance(like, int):
         try:
             return int(text, 0)
@@ -82,7 +79,7 @@ def _value(text: str, like: Value) -> Value | None:
 
 
 RANK = "hccl/rankIndex"
-_FLAGS = {"master": "master", "worker": "worker"}
+_HCCLRANK_FLAGS = {"master": "master", "worker": "worker"}
 
 
 def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
@@ -91,7 +88,7 @@ def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """
     if pod.annotations.get(RANK):
         return pod
-    flags = read_flags(arguments, _FLAGS)
+    flags = read_flags(arguments, _HCCLRANK_FLAGS)
     rank, mine = pod.env.get("RANK", ""), task_of_pod(pod)
     if not rank and mine == flags["master"]:
         rank = str(index_of_pod(pod))
@@ -112,12 +109,12 @@ def hosts(job: Job, task: JobTask) -> list[str]:
     return [host(job, task, index) for index in range(count)]
 
 
-FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
+_MPI_FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
 
 
 def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """Set MPI_HOST for the master; other pods stay as they are."""
-    flags = read_flags(arguments, FLAGS)
+    flags = read_flags(arguments, _MPI_FLAGS)
     workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)
     if workers is None or task_of_pod(pod) != flags["master"]:
         return pod

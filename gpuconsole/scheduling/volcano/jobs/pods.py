@@ -161,6 +161,7 @@ def _copied(source: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
 
 
 Conditions = tuple[tuple[VolcanoPhase, Time], ...]
+"""Phases of a job and since when it was in each, in order."""
 
 
 def counted(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> VolcanoStatus:

@@ -359,7 +359,7 @@ class Reclaiming:
         self._ready = ready
 
     def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-        """Victims for one task, in order of eviction; each reduces what its queue has left."""
+        """Victims for one task, in order of eviction; each reduces what its queue counts as allocated."""
         mine = self._attributes_of(reclaimer)
         if not self._ready or mine is None:
             return [], REJECT
@@ -426,7 +426,7 @@ def above(attr: CapacityQueueAttributes, level: int) -> str:
 
 
 def _left(left: dict[str, Resource], attr: CapacityQueueAttributes) -> Resource:
-    """What a queue has after the victims so far."""
+    """What a queue has allocated after the victims so far."""
     if attr.name not in left:
         left[attr.name] = attr.allocated.clone()
     return left[attr.name]

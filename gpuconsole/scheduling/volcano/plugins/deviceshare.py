@@ -29,7 +29,7 @@ FILE = "device-config.yaml"
 
 
 MigInstance = tuple[str, int]
-"""(group, position)."""
+"""The name of the MIG group that a card is divided into, and the instance's position in it."""
 
 
 def groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
@@ -94,7 +94,7 @@ ALL_CORES = 100
 
 
 class CardShare(Struct, frozen=True):
-    """A pod's part of one card; cores in percent."""
+    """A pod's part of one card; memory in MiB, cores in percent."""
 
     index: int
     memory: int = 0
@@ -104,7 +104,7 @@ class CardShare(Struct, frozen=True):
 
 
 class CardRequest(Struct, frozen=True):
-    """One container's request: a number of cards, with memory and cores (percent) of each."""
+    """One container's request: a number of cards, with memory (MiB) and cores (percent) of each."""
 
     cards: int
     memory: int = 0
@@ -171,7 +171,7 @@ def _suits(pod: Pod, kind: str) -> bool:
 def vgpu_cards(node: Node, known: Sequence[MigModel] = ()) -> list[Card]:
     """Cards that a node registers (`uuid,number,memory,type,health,mode:`); empty if the annotation is invalid.
 
-    In mode `mig` `known` gives their MIG groups; an unknown model is shared in software.
+    In mode `mig`, `known` gives their MIG groups; an unknown model is shared in software.
     """
     if not all(node.allocatable.get(name) for name in (VGPU_NUMBER, VGPU_CORES, VGPU_MEMORY)):
         return []

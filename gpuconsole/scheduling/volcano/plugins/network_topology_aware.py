@@ -57,9 +57,8 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         self.packs_normal = arguments.flag("hypernode.binpack.normal-pod.enable", True)
         """True if pods without a network topology are packed by domain too."""
         fading = arguments.number("hypernode.binpack.normal-pod.fading", FADING)
-        """Factor by which each higher tier weighs less for them."""
         self.fading = fading if fading >= 0 else FADING
-        """How much less each higher tier weighs for them."""
+        """Weight of each tier for them, as a factor of the weight of the tier below."""
         most = arguments.integer("hypernode.gradient.evict.max-hypernodes", EVICTION_DOMAINS)
         self.eviction_domains = most if most > 0 else EVICTION_DOMAINS
 

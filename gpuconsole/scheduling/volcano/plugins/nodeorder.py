@@ -44,6 +44,7 @@ WEIGHTS = {
 BALANCED = (CPU, MEMORY, GPU)
 AVOIDED = "PreferNoSchedule"
 Amounts = tuple[int | None, ...]
+"""What a node offers and what its pods request of the `BALANCED` resources; nodes with equal ones score equally."""
 
 
 class NodeorderPlugin(VolcanoPlugin):
@@ -496,7 +497,9 @@ def _percent(thresholds: Mapping[object, object], name: str) -> float:
 
 
 INTERVAL = 5 * MINUTE
+"""Default time between two evictions by the plugin."""
 RESCHEDULING_PERIOD = "5m"
+"""Default period over which load is averaged."""
 STRATEGY = "lowNodeUtilization"
 NAMES = (CPU, MEMORY)
 

@@ -1,5 +1,6 @@
-"""proportion plugin: divides the cluster among queues by weight, up to their requests, and reclaims what they have
-above that.
+"""proportion plugin: divides the cluster among queues by weight, up to their requests.
+
+A queue can reclaim what others have above their part.
 """
 
 from typing import ClassVar
