@@ -1,11 +1,12 @@
 """A KAI scheduling session: cluster, plugin functions, job order, node rankings, decisions (KAI 0.13 framework).
 
-Decisions change the session's cluster at once; the caller carries them out afterwards. Jobs are ordered down the tree
-of queues, then by the plugins' job order; victims in reverse, first the last job of the queue that is served last.
+Decisions change the session's cluster at once; the caller carries them out afterwards. `JobsByQueue` orders jobs down
+the tree of queues, then by the plugins' job order; victims in reverse, first the last job of the queue that is served
+last.
 
-KAI scores every node for every task. Here equal nodes are scored once, only changed nodes are scored again, and scores
-that are relative to all nodes are computed once for nodes with equal values. The order is the same as KAI's: by score,
-then by name.
+`Rankings` order nodes as KAI does, by score, then by name. KAI scores every node for every task; here equal nodes are
+scored once, only changed nodes are scored again, and scores that are relative to all nodes are computed once for nodes
+with equal values.
 """
 
 from __future__ import annotations

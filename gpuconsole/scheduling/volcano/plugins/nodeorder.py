@@ -213,9 +213,6 @@ class NodeRequests:
         return known
 
 
-BINPACK_MAX_SCORE = 100
-
-
 class BinpackPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/binpack."""
 
@@ -248,7 +245,7 @@ class BinpackPlugin(VolcanoPlugin):
                 if used > capacity:
                     return 0.0
                 total += used * weight / capacity
-        return (total / weights if weights else total) * (BINPACK_MAX_SCORE * self.weight)
+        return (total / weights if weights else total) * (MAX_SCORE * self.weight)
 
 
 DEFAULT_WEIGHT = 10
