@@ -197,12 +197,21 @@ def resource_of(job: Job) -> str:
     return _resource(job.kind)
 
 
+_API_GROUPS = {
+    **GROUPS,
+    "CronJob": "batch",
+    "ReplicaSet": "apps",
+    "RayCronJob": "ray.io",
+    "VolcanoCronJob": "batch.volcano.sh",
+    "JobFlow": "flow.volcano.sh",
+}
+
+
 def _resource(kind: str) -> str:
-    kind, group = ("Job", GROUPS[kind]) if kind == "VolcanoJob" else (kind, GROUPS.get(kind, "batch"))
-    return f"{kind.lower()}s.{group}".removesuffix(".")
+    return f"{kind.removeprefix('Volcano').lower()}s.{_API_GROUPS.get(kind, 'batch')}".removesuffix(".")
 
 
-_JOBS = frozenset(f"count/{_resource(kind)}" for kind in (*GROUPS, "CronJob") if kind != "Pod")
+_JOBS = frozenset(f"count/{_resource(kind)}" for kind in _API_GROUPS if kind != "Pod")
 
 
 class QuotaRefusal(Struct, frozen=True):

@@ -6,17 +6,21 @@ from msgspec.structs import replace
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.insight.data_gaps import IdleBound, bound_of_idle, missing_for_placement
-from gpuconsole.insight.index.fragmentation import Slots, Usefulness
+from gpuconsole.insight.index.fragmentation import Slots, Usefulness, idle_at_most
+from gpuconsole.insight.index.gpu_map import GpuState
 from gpuconsole.insight.pending.why import view_on
 from gpuconsole.insight.preemption.risk import reclaim_risk
 from gpuconsole.insight.sharing.slots import StartableGangs, slots
 from gpuconsole.model.clock import HOUR
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, Visibility, VisibilityGap, decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.plan_and_risk import risk_lines
 from gpuconsole.ui.answers.sharing import slots_lines
+from tests.insight.world import node, unseen, world
 
 SIDES = {"nodes": IdleBound.AT_LEAST, "pods": IdleBound.AT_MOST}
 
@@ -55,6 +59,13 @@ def numbers(answer: tuple[Usefulness, tuple[StartableGangs, ...]]) -> dict[str, 
     found |= {f"{row.level} {row.name} idle": row.idle for row in rows}
     found |= {f"{row.level} {row.name} pod": row.largest_pod for row in rows}
     return found | {f"{one.queue} {one.flavor} {size}": count for one in starts for size, count in one.now.items()}
+
+
+def test_without_visible_pods_gpus_and_mig_devices_of_one_node_count_as_idle_at_most() -> None:
+    mixed = replace(node("n"), allocatable={GPU: 2, "nvidia.com/mig-1g.10gb": 3})
+    row = idle_at_most(world([mixed], seen=unseen(Pod)))["n"]
+    counts = {unit.noun: {state: n for state, n in states.items() if n} for unit, states in row.by_unit.items()}
+    assert counts == {"GPU": {GpuState.IDLE: 2}, "MIG 1g.10gb instance": {GpuState.IDLE: 3}}
 
 
 @pytest.mark.parametrize("table", SIDES)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from gpuconsole.insight.derived import memoized
-from gpuconsole.insight.index.gpu_map import CLAIMS, GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.index.gpu_map import CLAIMS, GpuCell, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.index.largest_gang import SIZES, GangLimits, LargestGang, gang_limits, largest
 from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.model.cluster import Node, Pod
@@ -171,10 +171,16 @@ def idle_at_most(snapshot: Snapshot) -> dict[str, GpuRow]:
 
 def _at_most(row: GpuRow) -> GpuRow:
     idle = row.counts[GpuState.IDLE] + row.counts[GpuState.UNKNOWN]
-    devices = tuple(
-        replace(cell, state=GpuState.IDLE) if cell.state is GpuState.UNKNOWN else cell for cell in row.devices
+    return replace(
+        row,
+        counts={**row.counts, GpuState.IDLE: idle, GpuState.UNKNOWN: 0},
+        cells=_unknown_as_idle(row.cells),
+        devices=_unknown_as_idle(row.devices),
     )
-    return replace(row, counts={**row.counts, GpuState.IDLE: idle, GpuState.UNKNOWN: 0}, devices=devices)
+
+
+def _unknown_as_idle(cells: Sequence[GpuCell]) -> tuple[GpuCell, ...]:
+    return tuple(replace(cell, state=GpuState.IDLE) if cell.state is GpuState.UNKNOWN else cell for cell in cells)
 
 
 def _usefulness(snapshot: Snapshot, rows: Mapping[str, GpuRow]) -> Usefulness:
