@@ -33,7 +33,7 @@ from gpuconsole.scheduling.kueue.workload_index import (
     without_penalty,
 )
 
-_GATHERING = SECOND
+_BATCH_PERIOD = SECOND
 """Delay between an event of a workload and the sample of its LocalQueue (constants.UpdatesBatchPeriod)."""
 MOST = 1e300
 """Stands for infinite usage, which JSON cannot represent."""
@@ -112,7 +112,7 @@ def on_workload_changed(state: KueueState, workload: Workload, before: Record | 
 def schedule_sample(state: KueueState, queue_key: str) -> None:
     """Schedule a sample of a LocalQueue at the end of the batch period, unless one is due earlier."""
     if queue_key in state.local_queue_usage:
-        due = state.now + _GATHERING
+        due = state.now + _BATCH_PERIOD
         state.samples[queue_key] = min(due, state.samples.get(queue_key, due))
 
 

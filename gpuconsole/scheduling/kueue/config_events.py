@@ -32,7 +32,7 @@ from gpuconsole.scheduling.kueue.topology.domains import node_changes
 from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
 
 CONFIG_TABLES = ConfigObjects.__struct_fields__
-_DEVICES = ("device_classes", "resource_slices", "resource_claim_templates")
+_DEVICE_TABLES = ("device_classes", "resource_slices", "resource_claim_templates")
 
 
 def store(state: KueueState, table: str, key: str, obj: Any) -> None:
@@ -51,11 +51,11 @@ def store(state: KueueState, table: str, key: str, obj: Any) -> None:
             return
     _note_quotas(state, old, obj)
     if obj is None or not (isinstance(obj, ClusterQueue) and obj.terminating):
-        _note_looks(state, old if obj is None else obj)
+        _note_cohorts_above(state, old if obj is None else obj)
     objects = getattr(state.own_objects(), table)
     if table == "nodes":
         state.nodes_stale = True
-    elif table in _DEVICES:
+    elif table in _DEVICE_TABLES:
         state.devices_stale = True
     else:
         state.stale = True
@@ -74,7 +74,7 @@ def written_again(state: KueueState, obj: Any, *, respecified: bool) -> None:
     (`respecified`).
     """
     if isinstance(obj, ClusterQueue) or (isinstance(obj, Cohort) and respecified):
-        _note_looks(state, obj)
+        _note_cohorts_above(state, obj)
         if respecified:
             _note_affected(state, obj, obj)
             _note_quotas(state, obj, None)
@@ -95,42 +95,42 @@ def recompile(state: KueueState) -> None:
             state.rebuild_tas()
         if stocked is not None:
             state.rebuild_devices()
-            _charge_anew(state, stocked)
+            _recompute_charges(state, stocked)
         _reconcile_cohorts(state)
-        _bump_requoted(state)
+        _bump_generations(state)
         _notify_noted(state)
         return
-    before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
+    before = {name: _queue_settings(state, rules.queue) for name, rules in state.setup.queues.items()}
     closed = {name for name, rules in state.setup.queues.items() if not (rules.active or rules.queue.terminating)}
     local_queues, limits, overheads = state.setup.local_queue_targets, state.setup.limits, state.setup.overheads
     state.compile()
     queues = state.setup.queues
     for name, rules in queues.items():
-        if before.get(name) != _kind(state, rules.queue):
-            _open_queue(state, rules.queue)
+        if before.get(name) != _queue_settings(state, rules.queue):
+            _create_queue(state, rules.queue)
     relimited = [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
     if relimited or local_queues != state.setup.local_queue_targets:
         _route_all(state, relimited, local_queues)
     if overheads != state.setup.overheads:
-        _weigh_anew(state, overheads)
+        _recompute_overheads(state, overheads)
     if stocked is not None:
-        _charge_anew(state, stocked)
+        _recompute_charges(state, stocked)
     for name in before.keys() - queues.keys():
         state.workload_index.drop_queue(name)
     _reconcile_cohorts(state)
-    _bump_requoted(state)
+    _bump_generations(state)
     state.noted.update(dict.fromkeys(name for name in closed if name in queues and queues[name].active))
     _notify_noted(state)
 
 
-def _bump_requoted(state: KueueState) -> None:
+def _bump_generations(state: KueueState) -> None:
     requoted = dict.fromkeys(member for name in state.quotas_changed for member in state.tree_of(name))
     state.quotas_changed.clear()
     for name in requoted:
         state.bump_generation(name)
 
 
-def _note_looks(state: KueueState, obj: Any) -> None:
+def _note_cohorts_above(state: KueueState, obj: Any) -> None:
     """Note that the cohorts above a changed ClusterQueue must be reconciled; a termination does not count."""
     if isinstance(obj, ClusterQueue):
         state.changed_below[obj.cohort] = None
@@ -159,15 +159,15 @@ def has_cohort_below_root(state: KueueState, cohort: str) -> bool:
     return any(tree.names[one] in state.objects.cohorts for one in below_root)
 
 
-def _kind(state: KueueState, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
+def _queue_settings(state: KueueState, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
     """Return the settings that need a new queue when they change."""
     return queue.queueing_strategy, state.config.takes_turns(queue)
 
 
-def _open_queue(state: KueueState, rules: ClusterQueue) -> None:
+def _create_queue(state: KueueState, rules: ClusterQueue) -> None:
     """Create a queue, or recreate it because its settings changed."""
     old = state.workload_index.peek(rules.name)
-    strategy, taking_turns = _kind(state, rules)
+    strategy, taking_turns = _queue_settings(state, rules)
     queue = ClusterQueueHeap(
         strict=strategy == QueueingStrategy.STRICT_FIFO,
         hashing=state.config.enabled("SchedulingEquivalenceHashing"),
@@ -203,7 +203,7 @@ def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[st
         queue_up(state, number, workload, target, brought_back=True)
 
 
-def _weigh_anew(state: KueueState, before: Mapping[str, Resources]) -> None:
+def _recompute_overheads(state: KueueState, before: Mapping[str, Resources]) -> None:
     """Recompute the requests of pending workloads whose RuntimeClass overhead changed."""
     now = state.setup.overheads
     changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
@@ -214,7 +214,7 @@ def _weigh_anew(state: KueueState, before: Mapping[str, Resources]) -> None:
             renew(state, record)
 
 
-def _charge_anew(state: KueueState, stocked: DeviceCatalogue) -> None:
+def _recompute_charges(state: KueueState, stocked: DeviceCatalogue) -> None:
     """Recompute the device charges of pending workloads after the catalogue changed from `stocked`."""
     for number, record in enumerate(state.workload_index.records):
         if not isinstance(record, WorkloadRequest | Workload):
@@ -252,7 +252,7 @@ def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
         case Cohort(name=name):
             affected = [f"{COHORT}{name}"] if obj is not None else ()
         case ResourceFlavor(name=name):
-            affected = using_flavor(queues.values(), name) if _fits_others(old, obj) else ()
+            affected = using_flavor(queues.values(), name) if _fits_other_workloads(old, obj) else ()
         case Node() | Topology():
             flavors = state.objects.flavors
             placed = {flavor.name for flavor in flavors.values() if flavor.topology}
@@ -271,7 +271,7 @@ def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
     state.noted.update(dict.fromkeys(affected))
 
 
-def _fits_others(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
+def _fits_other_workloads(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
     """True if a change of a ResourceFlavor may let other workloads fit it (flavorSchedulingFieldsChanged)."""
     if old is None or new is None:
         return False
@@ -288,10 +288,10 @@ def _note_quotas(state: KueueState, obj: Any, other: Any) -> None:
                 state.quotas_changed.update({q.name: None for q in mates if obj.cohort and q.cohort == obj.cohort})
                 state.quotas_changed[obj.name] = None
         case Cohort():
-            state.quotas_changed.update(dict.fromkeys(_below(state, obj.name)))
+            state.quotas_changed.update(dict.fromkeys(_queues_below(state, obj.name)))
 
 
-def _below(state: KueueState, cohort: str) -> list[str]:
+def _queues_below(state: KueueState, cohort: str) -> list[str]:
     """Return the ClusterQueues in or below a cohort; cycles are followed once."""
     children: dict[str, list[str]] = {}
     for one in state.objects.cohorts.values():

@@ -66,6 +66,7 @@ def matches_labels(template: PodTemplate, labels: Mapping[str, str]) -> bool:
 
 
 Nominated = Mapping[str, Mapping[str, str]]
+"""Pod set → resource → flavor."""
 Oracle = Callable[[Context, ClusterQueueConfig, WorkloadRequest, int, int], ModeAndHeight]
 """Returns whether preemption could free an amount of a column, and the queue's borrowing level after it."""
 _Found = tuple[dict[str, FlavorAssignment], list[str]]

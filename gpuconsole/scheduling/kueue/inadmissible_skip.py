@@ -146,7 +146,7 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
         batch.stop(state.workload_index.queue(rules.name))
         return False
     batch.usage_key = usage_key
-    _count(state, rules.name)
+    _count_cycles(state, rules.name)
     return True
 
 
@@ -171,7 +171,7 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
     state.batches[rules.name] = InadmissibleBatch(
         heads, usage_key_for(context, rules.node), queue.version, candidates if whole else None
     )
-    _count(state, rules.name)
+    _count_cycles(state, rules.name)
     return True
 
 
@@ -183,11 +183,11 @@ def fast_forward(state: KueueState, context: Context) -> int:
             return 0
     cycles = min(len(batch.heads) - batch.counted for batch in state.batches.values())
     for name in list(state.batches):
-        _count(state, name, cycles)
+        _count_cycles(state, name, cycles)
     return cycles
 
 
-def _count(state: KueueState, name: str, cycles: int = 1) -> None:
+def _count_cycles(state: KueueState, name: str, cycles: int = 1) -> None:
     batch = state.batches[name]
     batch.counted += cycles
     if batch.counted == len(batch.heads):
@@ -224,7 +224,7 @@ def _candidates_of(rules: ClusterQueueConfig, heads: Iterable[BatchHead]) -> Bat
     least: dict[tuple[int, int, int], tuple[WorkloadRequest, int]] = {}
     most: dict[int, int] = {}
     for request, _, shortage in taken:
-        _add(rules, request, shortage, least, most)
+        _add_shortage(rules, request, shortage, least, most)
     short = tuple((request, column, amount) for (_, _, column), (request, amount) in least.items())
     return BatchCandidates(taken, short, tuple(_bounds(short)), tuple(most.items()))
 
@@ -247,7 +247,7 @@ def _still_lack(context: Context, rules: ClusterQueueConfig, candidates: BatchCa
     return any(lack(context, rules, short, candidates.available) for short in (candidates.bounds, candidates.short))
 
 
-def _add(
+def _add_shortage(
     rules: ClusterQueueConfig,
     request: WorkloadRequest,
     shortage: QuotaShortage,

@@ -43,12 +43,12 @@ def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment:
     borrows.
     """
     return [
-        (column, _reserve(usage, rules, column, amount, assignment.borrowing))
+        (column, _reserved_amount(usage, rules, column, amount, assignment.borrowing))
         for column, amount in assignment.usage.items()
     ]
 
 
-def _reserve(usage: UsageTree, rules: ClusterQueueConfig, column: int, amount: int, borrowing: bool) -> int:
+def _reserved_amount(usage: UsageTree, rules: ClusterQueueConfig, column: int, amount: int, borrowing: bool) -> int:
     tree = usage.tree
     at = rules.node * tree.width + column
     free = tree.nominal[at] - usage.usage[at]
@@ -58,7 +58,7 @@ def _reserve(usage: UsageTree, rules: ClusterQueueConfig, column: int, amount: i
     return amount if limit is None else min(amount, free + limit)
 
 
-_Needs = list[tuple[int, int]]
+_Amounts = list[tuple[int, int]]
 
 
 class QuotaShortage(Struct, frozen=True):
@@ -75,13 +75,13 @@ def shortage_of(
     if len(request.pod_sets) != 1 or request.pod_sets[0].pod_set.min_count is not None:
         return None
     (result,) = assignment.pod_sets
-    short: _Needs = []
-    there: _Needs = []
+    short: _Amounts = []
+    there: _Amounts = []
     lacking = 0
     for searched in result.searches:
         flavors = list(_by_flavor(context, rules, result, searched))
         lacks = [len(wanting) for wanting, _ in flavors]
-        if not flavors or len(flavors) + _excluded(searched) != len(searched.flavors) or max(lacks) > 1:
+        if not flavors or len(flavors) + _count_excluded(searched) != len(searched.flavors) or max(lacks) > 1:
             return None
         lacking += min(lacks)
         if max(lacks) != min(lacks):
@@ -113,15 +113,15 @@ def lack(
 
 def _by_flavor(
     context: Context, rules: ClusterQueueConfig, result: PodSetResult, searched: FlavorSearch
-) -> Iterator[tuple[_Needs, _Needs]]:
+) -> Iterator[tuple[_Amounts, _Amounts]]:
     """Yield short and available amounts for each flavor that was checked against quota."""
     usage, group = context.snapshot.usage, rules.group_of[searched.resource]
     for noted in searched.noted:
         if noted.cause is GranularReason.NO_MATCHING_FLAVOR:
             continue
         columns = group.columns[group.flavors.index(noted.flavor)]
-        short: _Needs = []
-        there: _Needs = []
+        short: _Amounts = []
+        there: _Amounts = []
         for resource, amount in result.requests.items():
             if resource in columns:
                 column = columns[resource]
@@ -130,7 +130,7 @@ def _by_flavor(
         yield short, there
 
 
-def _excluded(searched: FlavorSearch) -> int:
+def _count_excluded(searched: FlavorSearch) -> int:
     """Count the flavors that can never fit, whatever the quota."""
     return sum(noted.cause is GranularReason.NO_MATCHING_FLAVOR for noted in searched.noted)
 

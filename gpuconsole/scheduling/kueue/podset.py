@@ -168,9 +168,9 @@ def _overwritten(added: Additions) -> Iterator[str]:
 
 
 def flavored(template: PodTemplate, assignment: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> PodTemplate:
-    """Return the template with the labels and tolerations of its flavors; those that do not exist add nothing.
+    """Return the template with its flavors' node labels as node selector, and their tolerations.
 
-    Raises Conflict.
+    Flavors that do not exist add nothing. Raises Conflict.
     """
     known = {name: flavors.get(name) or ResourceFlavor(name=name) for name in assignment.flavors.values()}
     return merge(template, from_assignment(assignment, PodSet(), known, topology=False))

@@ -168,7 +168,7 @@ def targets_for_amount(
 ) -> list[tuple[str, PreemptionRule]] | None:
     """Return the victims and rules for an amount of a flavor; empty if it is free, None if no preemption helps.
 
-    The supposed preemptor is the newest workload of its priority.
+    None also if the ClusterQueue has no quota of it. The supposed preemptor is the newest workload of its priority.
     """
     rules, context = state.setup.queues.get(cluster_queue), state.context()
     usage = context.snapshot.usage

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 import pytest
 
 from gpuconsole.scheduling.kueue import config as gates
-from gpuconsole.scheduling.kueue.config import GATES, KueueConfig, RequeuingStrategy, WaitForPodsReady
+from gpuconsole.scheduling.kueue.config import DEFAULTS, KueueConfig, RequeuingStrategy, WaitForPodsReady
 from tests.shared import CONFORMANCE
 
 
 def test_every_gate_of_the_release_has_its_default() -> None:
     if CONFORMANCE is None or not CONFORMANCE.is_dir():
         pytest.skip("no conformance data beside the project")
-    assert dict(GATES) == json.loads((CONFORMANCE / "tables" / "feature_gate_defaults.json").read_text())
+    assert dict(DEFAULTS) == json.loads((CONFORMANCE / "tables" / "feature_gate_defaults.json").read_text())
 
 
 def test_gates_of_a_stage_are_set_together_unless_named_or_locked() -> None:

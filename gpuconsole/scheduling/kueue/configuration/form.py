@@ -41,7 +41,7 @@ _WHOLE = re.compile(rf"[-+]?(?:0|(?:{_PART.pattern})+)")
 
 
 def nanoseconds(text: str) -> Nanoseconds:
-    """Read a duration in nanoseconds. Raises ValueError with Go's message."""
+    """Return a duration in nanoseconds. Raises ValueError with Go's message."""
     if len(text) > 100 or not _WHOLE.fullmatch(text):
         raise ValueError(f'time: invalid duration "{text[:100]}"')
     total = int(sum(Fraction(f"0{number}") * _UNITS[unit] for number, unit in _PART.findall(text)))
@@ -49,7 +49,7 @@ def nanoseconds(text: str) -> Nanoseconds:
 
 
 def parse(text: str) -> Span:
-    """Read a duration in microseconds, rounded away from zero. Raises ValueError."""
+    """Return a duration in microseconds, rounded away from zero. Raises ValueError."""
     exact = nanoseconds(text)
     return -(-exact // _MICROSECOND) if exact > 0 else exact // _MICROSECOND
 
@@ -423,6 +423,7 @@ NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 SYSTEM_NAMESPACE = "kube-system"
 NAMESPACE = "kueue-system"
 NOTHING = "0s"
+"""A zero duration, which Kueue treats as not set."""
 
 
 def defaulted(given: KueueConfigurationForm) -> KueueConfigurationForm:
@@ -463,9 +464,9 @@ def _leader_election(given: LeaderElection) -> LeaderElection:
     return replace(
         given,
         leader_elect=True if given.leader_elect is None else given.leader_elect,
-        lease_duration=_or(given.lease_duration, "15s"),
-        renew_deadline=_or(given.renew_deadline, "10s"),
-        retry_period=_or(given.retry_period, "2s"),
+        lease_duration=_or_default(given.lease_duration, "15s"),
+        renew_deadline=_or_default(given.renew_deadline, "10s"),
+        retry_period=_or_default(given.retry_period, "2s"),
         resource_lock=given.resource_lock or "leases",
         resource_name=given.resource_name or "c1f6bfd2.kueue.x-k8s.io",
     )
@@ -483,7 +484,7 @@ def _certificates(given: InternalCertManagement) -> InternalCertManagement:
 
 
 def _pods_ready(given: WaitForPodsReadyForm) -> WaitForPodsReadyForm:
-    timeout = _or(given.timeout, "30m0s")
+    timeout = _or_default(given.timeout, "30m0s")
     strategy = given.requeuing_strategy or RequeuingStrategyForm()
     base, most = strategy.backoff_base_seconds, strategy.backoff_max_seconds
     return WaitForPodsReadyForm(
@@ -522,7 +523,7 @@ def _multi_kueue(given: MultiKueueForm) -> MultiKueueForm:
 def _admission_fair_sharing(given: AdmissionFairSharingForm | None) -> AdmissionFairSharingForm | None:
     if given is None:
         return None
-    return replace(given, usage_sampling_interval=_or(given.usage_sampling_interval, "5m0s"))
+    return replace(given, usage_sampling_interval=_or_default(given.usage_sampling_interval, "5m0s"))
 
 
 def _visibility(given: VisibilityServer) -> VisibilityServer:
@@ -536,5 +537,5 @@ def _resources(given: Resources | None) -> Resources | None:
     return replace(given, transformations=tuple(transformations))
 
 
-def _or(duration: str, otherwise: str) -> str:
+def _or_default(duration: str, otherwise: str) -> str:
     return otherwise if duration == NOTHING else duration

@@ -60,7 +60,7 @@ IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 def policy(configuration: KueueConfigurationForm) -> KueueConfig:
     """Return the settings for admission from a valid Configuration with defaults; otherwise may raise ValueError."""
-    named = resolve(configuration.feature_gates or {})
+    gates = resolve(configuration.feature_gates or {})
     sharing = configuration.fair_sharing
     resources = configuration.resources or Resources()
     retention = configuration.object_retention_policies
@@ -72,18 +72,18 @@ def policy(configuration: KueueConfigurationForm) -> KueueConfig:
         wait_for_pods_ready=_pods_ready(configuration.wait_for_pods_ready),
         object_retention=_retention(None if retention is None else retention.workloads),
         admission_fair_sharing=_admission_fair_sharing(configuration.admission_fair_sharing),
-        ignore_undeclared=_ignores_undeclared(resources, named),
+        ignore_undeclared=_ignores_undeclared(resources, gates),
         exclude_resource_prefixes=resources.exclude_resource_prefixes,
         transformations=_transformations(resources),
         device_class_mappings=tuple(map(_device_class_mapping, resources.device_class_mappings)),
-        multi_kueue=_multi_kueue(configuration.multi_kueue or MultiKueueForm(), named),
-        gates=named,
+        multi_kueue=_multi_kueue(configuration.multi_kueue or MultiKueueForm(), gates),
+        gates=gates,
     )
 
 
-def _multi_kueue(form: MultiKueueForm, named: Mapping[str, bool]) -> MultiKueueSettings:
+def _multi_kueue(form: MultiKueueForm, gates: Mapping[str, bool]) -> MultiKueueSettings:
     usual, steps = MultiKueueSettings(), form.incremental_dispatcher_config
-    stepped = steps is not None and named.get("MultiKueueIncrementalDispatcherConfig", True)
+    stepped = steps is not None and gates.get("MultiKueueIncrementalDispatcherConfig", True)
     size = steps.step_size if steps is not None and stepped else None
     return MultiKueueSettings(
         incremental=form.dispatcher_name == INCREMENTAL,
@@ -94,8 +94,8 @@ def _multi_kueue(form: MultiKueueForm, named: Mapping[str, bool]) -> MultiKueueS
     )
 
 
-def _ignores_undeclared(resources: Resources, named: Mapping[str, bool]) -> bool:
-    return named.get("QuotaCheckStrategy", True) and resources.quota_check_strategy == IGNORE_UNDECLARED
+def _ignores_undeclared(resources: Resources, gates: Mapping[str, bool]) -> bool:
+    return gates.get("QuotaCheckStrategy", True) and resources.quota_check_strategy == IGNORE_UNDECLARED
 
 
 def _pods_ready(form: WaitForPodsReadyForm | None) -> WaitForPodsReady | None:

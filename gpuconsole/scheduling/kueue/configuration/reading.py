@@ -24,20 +24,20 @@ from gpuconsole.scheduling.kueue.configuration.form import (
 from gpuconsole.scheduling.kueue.configuration.form import write as write_duration
 from gpuconsole.scheduling.kueue.configuration.validation import validate
 
-_NO_LONGER = "v1beta2 does not have it; it is ignored"
+_REMOVED_FIELD = "v1beta2 does not have it; it is ignored"
 
 
 def from_v1beta1(document: Mapping[str, Any], report: DocumentFindings) -> dict[str, Any]:
-    """Convert a document: removed fields are dropped with a note, disabled fairSharing and waitForPodsReady without.
+    """Convert a v1beta1 document to v1beta2; removed fields are dropped with a note.
 
-    The enabled sections get v1beta1's defaults.
+    Sections fairSharing and waitForPodsReady are dropped where they are disabled, else they get v1beta1's defaults.
     """
     plain = {**document, "apiVersion": f"{GROUP}/{VERSION}"}
     if plain.pop("queueVisibility", None) is not None:
-        report.note(("queueVisibility",), _NO_LONGER, "use the visibility API", "old-field")
+        report.note(("queueVisibility",), _REMOVED_FIELD, "use the visibility API", "old-field")
     integrations = plain.get("integrations")
     if isinstance(integrations, Mapping) and "podOptions" in integrations:
-        report.note(("integrations", "podOptions"), _NO_LONGER, "use managedJobsNamespaceSelector", "old-field")
+        report.note(("integrations", "podOptions"), _REMOVED_FIELD, "use managedJobsNamespaceSelector", "old-field")
         plain["integrations"] = {name: value for name, value in integrations.items() if name != "podOptions"}
     sharing, ready = plain.pop("fairSharing", None), plain.pop("waitForPodsReady", None)
     if _is_enabled(sharing):
@@ -78,7 +78,7 @@ def read(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigur
     unread = {finding.path for finding in report.findings}
     for error in validate(configuration, resolve(named)):
         if error.field not in unread:
-            _say(error, document, report)
+            _report_refusal(error, document, report)
     return structs.replace(configuration, feature_gates=named or None)
 
 
@@ -156,20 +156,20 @@ def _is_known(name: str, on: bool, report: DocumentFindings) -> bool:
     return True
 
 
-def _say(error: FieldError, document: Mapping[str, Any], report: DocumentFindings) -> None:
+def _report_refusal(error: FieldError, document: Mapping[str, Any], report: DocumentFindings) -> None:
     value = shown(_value(document, error.path))
     match error.kind:
         case FieldErrorKind.REQUIRED:
-            problem, remedy = "it is missing", error.detail or "say it"
+            problem, advice = "it is missing", error.detail or "say it"
         case FieldErrorKind.DUPLICATE:
-            problem, remedy = f"{value} stands twice", "drop or rename one of them"
+            problem, advice = f"{value} stands twice", "drop or rename one of them"
         case FieldErrorKind.FORBIDDEN:
-            problem, remedy = "it is forbidden here", error.detail
+            problem, advice = "it is forbidden here", error.detail
         case FieldErrorKind.NOT_SUPPORTED:
-            problem, remedy = f"{value} is not supported", error.detail
+            problem, advice = f"{value} is not supported", error.detail
         case _:
-            problem, remedy = f"{value} is not accepted", error.detail
-    report.error(error.path, problem, remedy, "refused")
+            problem, advice = f"{value} is not accepted", error.detail
+    report.error(error.path, problem, advice, "refused")
 
 
 def _value(document: Any, path: Path) -> Any:

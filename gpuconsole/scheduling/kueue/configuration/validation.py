@@ -8,7 +8,7 @@ metrics) and `tls_faults`, which rejects versions below 1.2 and cipher suites an
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.documents import findings as syntax
 from gpuconsole.model.documents.findings import (
@@ -23,7 +23,7 @@ from gpuconsole.model.documents.findings import (
     unsupported,
 )
 from gpuconsole.scheduling.kueue.config import DEFAULTS, PreemptionStrategy
-from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
+from gpuconsole.scheduling.kueue.configuration.device_classes import Enabled, Errors, device_class_mappings
 from gpuconsole.scheduling.kueue.configuration.form import (
     INCREMENTAL,
     NAMESPACE_LABEL,
@@ -40,14 +40,17 @@ from gpuconsole.scheduling.kueue.configuration.form import (
 )
 
 MOST = 20
+"""Maximum number of custom labels of metrics."""
 MOST_OF_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}
+"""Source kind → maximum number of its custom labels."""
 MOST_VALUES = 16
 MOST_WORKLOAD_VALUES = 12
+"""Maximum number of tracked values of a custom label whose source is a Workload; of others, `MOST_VALUES`."""
 _CUSTOM_LABELS: Path = ("metrics", "customLabels")
 _METRIC_LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
-def custom_labels(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
+def custom_labels(labels: Sequence[CustomLabel]) -> Errors:
     """Yield the errors in `metrics.customLabels`."""
     if len(labels) > MOST:
         yield too_many(_CUSTOM_LABELS, MOST)
@@ -64,7 +67,7 @@ def custom_labels(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
     yield from _labels_by_kind(labels)
 
 
-def _label_source(label: CustomLabel, path: Path) -> Iterator[FieldError]:
+def _label_source(label: CustomLabel, path: Path) -> Errors:
     if label.source_label_key and label.source_annotation_key:
         yield invalid(path, "sourceLabelKey and sourceAnnotationKey are mutually exclusive")
     if label.source_label_key:
@@ -78,7 +81,7 @@ def _label_source(label: CustomLabel, path: Path) -> Iterator[FieldError]:
         yield invalid((*path, field), "; ".join(faults))
 
 
-def _label_values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
+def _label_values(label: CustomLabel, path: Path) -> Errors:
     values, place = label.tracked_values, (*path, "trackedValues")
     if _label_kind(label) == "Workload":
         if not values:
@@ -91,7 +94,7 @@ def _label_values(label: CustomLabel, path: Path) -> Iterator[FieldError]:
         yield invalid(place, "must not contain duplicates")
 
 
-def _labels_by_kind(labels: Sequence[CustomLabel]) -> Iterator[FieldError]:
+def _labels_by_kind(labels: Sequence[CustomLabel]) -> Errors:
     for kind, count in sorted(Counter(map(_label_kind, labels)).items()):
         if kind not in MOST_OF_KIND:
             yield invalid(_CUSTOM_LABELS, f"unknown source kind: {kind}")
@@ -212,14 +215,13 @@ MODES = ("Never", "IfAvailable", "Always")
 _MULTI_KUEUE: Path = ("multiKueue",)
 
 
-def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
+def multi_kueue(configuration: KueueConfigurationForm) -> Errors:
     """Yield the errors in `multiKueue`."""
     given = configuration.multi_kueue
     if given is None:
         return
     for name, duration in (("gcInterval", given.gc_interval), ("workerLostTimeout", given.worker_lost_timeout)):
-        if duration is not None and parse(duration) < 0:
-            yield invalid((*_MULTI_KUEUE, name), NEGATIVE)
+        yield from _negative((*_MULTI_KUEUE, name), duration)
     faults = [] if given.origin is None else syntax.label_value(given.origin)
     if faults:
         yield invalid((*_MULTI_KUEUE, "origin"), ",".join(faults))
@@ -230,7 +232,7 @@ def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
     yield from _dispatcher(given)
 
 
-def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Iterator[FieldError]:
+def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Errors:
     built_in = {BUILT_IN[name] for name in enabled if name in BUILT_IN and name not in LOCAL_ONLY}
     seen = set()
     for number, framework in enumerate(given.external_frameworks):
@@ -245,7 +247,7 @@ def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Iterator[Fie
             yield invalid(path, "conflicts with a built-in MultiKueue adapter")
 
 
-def _cluster_profile(given: ClusterProfile) -> Iterator[FieldError]:
+def _cluster_profile(given: ClusterProfile) -> Errors:
     path = (*_MULTI_KUEUE, "clusterProfile")
     if given.access_providers and given.credentials_providers:
         yield forbidden((*path, "credentialsProviders"), "must not be specified when accessProviders is specified")
@@ -255,7 +257,7 @@ def _cluster_profile(given: ClusterProfile) -> Iterator[FieldError]:
         yield from _access_providers(given.credentials_providers, (*path, "credentialsProviders"))
 
 
-def _access_providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[FieldError]:
+def _access_providers(providers: tuple[AccessProvider, ...], path: Path) -> Errors:
     """Validate access providers; as in Kueue, the field paths have no list indices."""
     below = (*path, "execConfig")
     for provider in providers:
@@ -270,7 +272,7 @@ def _access_providers(providers: tuple[AccessProvider, ...], path: Path) -> Iter
             yield unsupported((*below, "interactiveMode"), MODES)
 
 
-def _dispatcher(given: MultiKueueForm) -> Iterator[FieldError]:
+def _dispatcher(given: MultiKueueForm) -> Errors:
     steps, path = given.incremental_dispatcher_config, (*_MULTI_KUEUE, "incrementalDispatcherConfig")
     if steps is None:
         return
@@ -286,8 +288,6 @@ STRATEGY_LISTS = (
     (PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),
     (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy.LESS_THAN_INITIAL_SHARE),
 )
-Errors = Iterator[FieldError]
-Enabled = Callable[[str], bool]
 
 
 def validate(configuration: KueueConfigurationForm, gates: Mapping[str, bool]) -> list[FieldError]:
@@ -377,10 +377,10 @@ def _pod_namespaces(configuration: KueueConfigurationForm) -> Errors:
     if selector is None:
         yield required(path, "cannot be empty when pod integration is enabled")
     else:
-        yield from _exempting(selector, configuration.namespace, path)
+        yield from _selector_excludes(selector, configuration.namespace, path)
 
 
-def _exempting(selector: SelectorForm, namespace: str | None, path: Path) -> Errors:
+def _selector_excludes(selector: SelectorForm, namespace: str | None, path: Path) -> Errors:
     """Validate the selector, and that it excludes kube-system and Kueue's namespace."""
     wrong = list(selector_errors(selector, path))
     yield from wrong
@@ -441,7 +441,7 @@ def _transformations(configuration: KueueConfigurationForm) -> Errors:
 def _managed_namespaces(configuration: KueueConfigurationForm) -> Errors:
     selector = configuration.managed_jobs_namespace_selector
     if selector is not None:
-        yield from _exempting(selector, configuration.namespace, ("managedJobsNamespaceSelector",))
+        yield from _selector_excludes(selector, configuration.namespace, ("managedJobsNamespaceSelector",))
 
 
 def _retention(configuration: KueueConfigurationForm) -> Errors:

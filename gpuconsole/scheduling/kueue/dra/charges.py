@@ -78,7 +78,7 @@ def enough(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
 
 
 def charge(value: int, count: int) -> int:
-    """The charge for `count` devices at `value` each: never negative, at most MaxInt64."""
+    """The charge for `count` devices, but at least one, at `value` each: never negative, at most MaxInt64."""
     return min(MAX, max(0, value) * max(1, count))
 
 

@@ -32,7 +32,7 @@ class PreemptionTarget(Struct, frozen=True):
 
 
 class PreemptionSearch:
-    """The request of a preemptor and the columns in which it needs preemption; `uses` are the requested (column, amount)."""
+    """A preemptor's request, and the columns in which it needs preemption; `uses` are (column, amount) pairs."""
 
     __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
 

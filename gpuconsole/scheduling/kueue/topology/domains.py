@@ -19,6 +19,7 @@ from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.resources import MANY, Resources
 
 Values = tuple[str, ...]
+"""Label values of a domain, from the highest level down."""
 
 
 class TopologyDomainTree:

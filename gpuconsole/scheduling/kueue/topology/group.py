@@ -71,7 +71,7 @@ class TopologySearchInput(Struct, frozen=True):
     domains: TopologyDomainTree
     sites: TasUsage
     assumed: dict[Values, Resources]
-    """Usage of the groups placed before, by leaf; `take` adds to it."""
+    """A leaf's values → usage of the groups placed there before; `take` adds to it."""
     gates: TasGates
     empty: bool
     """Ignore the usage of pods with topology assignments."""

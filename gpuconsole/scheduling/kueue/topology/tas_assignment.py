@@ -31,6 +31,7 @@ from gpuconsole.scheduling.kueue.topology.group import Places, TopologySearchInp
 from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 
 Assigned = tuple[TopologyDomain, ...]
+"""The assignment of one pod set: domains of the lowest level, each with its number of pods."""
 
 
 def replace_node(ground: TopologySearchInput, demand: TasPodSetRequest) -> Assigned:
@@ -124,11 +125,12 @@ def _in_whole_slices(demand: TasPodSetRequest) -> TasPodSetRequest:
     return replace(demand, pod_set=replace(demand.pod_set, topology=request))
 
 
-Resized = dict[str, tuple[TopologyDomain, ...]]
+Resized = dict[str, Assigned]
+"""Pod set → its assignment."""
 
 
 def resize(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> Resized | None:
-    """Return an assignment that keeps the previous slice's; None if a domain of it is gone. Raises Unplaced."""
+    """Return assignments that keep those of the replaced slice; None if a domain of theirs is gone. Raises Unplaced."""
     before = workers.previous
     assert before is not None
     kept = leader.previous if leader is not None else None
@@ -150,7 +152,7 @@ def pods_in(assigned: Sequence[TopologyDomain]) -> int:
     return sum(domain.count for domain in assigned)
 
 
-def truncate(assigned: Sequence[TopologyDomain], count: int) -> tuple[TopologyDomain, ...]:
+def truncate(assigned: Sequence[TopologyDomain], count: int) -> Assigned:
     """Return the assignment of the first `count` pods."""
     kept: list[TopologyDomain] = []
     for domain in assigned:
@@ -165,7 +167,7 @@ def _grow(
     ground: TopologySearchInput,
     workers: TasPodSetRequest,
     leader: TasPodSetRequest | None,
-    before: tuple[TopologyDomain, ...],
+    before: Assigned,
 ) -> Resized:
     """Place the new pods beside the running ones; a running leader stays."""
     result: Resized = {}
@@ -203,7 +205,7 @@ def find_places(
 
     `empty` ignores the usage of pods with topology assignments.
     """
-    places: dict[str, tuple[TopologyDomain, ...]] = {}
+    places: dict[str, Assigned] = {}
     by_host: dict[Values, Resources] = {}
     for flavor in sorted(demands):
         domains = sites.topologies[flavor]
@@ -252,6 +254,7 @@ def _leader_and_workers(group: Sequence[TasPodSetRequest]) -> tuple[TasPodSetReq
 
 
 Demands = dict[str, list[TasPodSetRequest]]
+"""Flavor → its topology requests."""
 
 
 def demands(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment) -> Demands:

@@ -67,6 +67,7 @@ def _taint_text(taint: Taint) -> str:
 
 
 MOST_KEPT = 48
+"""Maximum number of `DomainCounts` that are cached in `TasUsage.tallies`."""
 _NEVER: Resources = {}
 """Stands for the usage of a leaf that was not counted yet."""
 
@@ -223,7 +224,7 @@ class DomainCounts:
         if counts.pods[number]:
             scarcest = ""
         if scarcest != scarce[leaf]:
-            _move(counts.excluded, scarce[leaf], scarcest)
+            _update_excluded(counts.excluded, scarce[leaf], scarcest)
             scarce[leaf] = scarcest
         if self._leader_requests is None:
             counts.pods_with_leader[number] = counts.pods[number]
@@ -234,7 +235,7 @@ class DomainCounts:
         counts.pods_with_leader[number] = count_in(self._requests, left)[0]
 
 
-def _move(excluded: Counter[str], before: str, after: str) -> None:
+def _update_excluded(excluded: Counter[str], before: str, after: str) -> None:
     """Update the exclusions for a leaf whose scarcest resource changed; empty for a leaf on which pods fit."""
     if before:
         name = f'resource "{before}"'
