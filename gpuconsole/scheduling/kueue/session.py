@@ -443,8 +443,8 @@ class KueueSession:
         queue, rules = state.workload_index.peek(cluster_queue), state.setup.queues.get(cluster_queue)
         listing = queue.listing(afs_charges.usage_in(state, rules)) if queue is not None and rules is not None else []
         return [
-            Pending(request.workload, place, inadmissible)
-            for place, (request, inadmissible) in enumerate(listing, start=1)
+            Pending(request.workload, position, inadmissible)
+            for position, (request, inadmissible) in enumerate(listing, start=1)
         ]
 
     def is_inadmissible(self, workload: str) -> bool:

@@ -16,11 +16,18 @@ from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import Holding, admitted_requests
-from gpuconsole.scheduling.kueue.podset import ELASTIC, ELASTIC_VALUE, Counts, counts_of, is_fewer, with_counts
+from gpuconsole.scheduling.kueue.podset import (
+    ELASTIC,
+    ELASTIC_VALUE,
+    SLICE_NAME,
+    Counts,
+    counts_of,
+    is_fewer,
+    with_counts,
+)
 
 GATE = "ElasticJobsViaWorkloadSlices"
 REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
-SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
 
 REPLACED = "WorkloadSliceReplaced"
 OUT_OF_SYNC = "OutOfSync"

@@ -2,8 +2,19 @@
 
 from collections.abc import Callable, Iterator
 
-from gpuconsole.model.documents import findings as syntax
-from gpuconsole.model.documents.findings import FieldError, Path, duplicate, invalid, required, too_long, too_many
+from gpuconsole.model.documents.findings import (
+    FieldError,
+    Path,
+    duplicate,
+    identifier,
+    invalid,
+    label,
+    label_key,
+    required,
+    subdomain,
+    too_long,
+    too_many,
+)
 from gpuconsole.scheduling.devices.allocator import fault
 from gpuconsole.scheduling.kueue.configuration.form import DeviceClassMappingForm, KueueConfigurationForm, SourceForm
 
@@ -70,7 +81,7 @@ def _counter(mapping: DeviceClassMappingForm) -> str:
 
 
 def _qualified(name: str, path: Path) -> Errors:
-    faults = syntax.label_key(name)
+    faults = label_key(name)
     if faults:
         yield invalid(path, "; ".join(faults))
     if len(name) > LONGEST_NAME:
@@ -117,7 +128,7 @@ def _counted(source: SourceForm, path: Path, enabled: Enabled) -> Errors:
     if not enabled("KueueDRAIntegrationPartitionableDevices"):
         yield invalid(path, "counter sources require KueueDRAIntegrationPartitionableDevices to be enabled")
         return
-    faults = syntax.label(source.name)
+    faults = label(source.name)
     if not source.name:
         yield required((*path, "name"))
     elif faults:
@@ -135,7 +146,7 @@ def _shared(source: SourceForm, path: Path, enabled: Enabled) -> Errors:
 
 def _devices(source: SourceForm, path: Path) -> Errors:
     driver, place = source.driver, (*path, "driver")
-    faults = syntax.subdomain(driver)
+    faults = subdomain(driver)
     if not driver:
         yield required(place)
     elif len(driver) > LONGEST_DRIVER:
@@ -169,12 +180,12 @@ def _domain(domain: str, path: Path) -> Errors:
         return
     if len(domain) > LONGEST_DOMAIN:
         yield too_long(path, LONGEST_DOMAIN)
-    for problem in syntax.subdomain(domain.lower()):
+    for problem in subdomain(domain.lower()):
         yield invalid(path, problem)
 
 
 def _identifier(text: str, path: Path) -> Errors:
     if len(text) > LONGEST_IDENTIFIER:
         yield too_long(path, LONGEST_IDENTIFIER)
-    for problem in syntax.identifier(text):
+    for problem in identifier(text):
         yield invalid(path, problem)

@@ -15,8 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.documents import findings as syntax
-from gpuconsole.model.documents.findings import FieldError, Path, forbidden, invalid, required
+from gpuconsole.model.documents.findings import FieldError, Path, forbidden, invalid, label_key, label_value, required
 from gpuconsole.model.labels import LabelSelector, Requirement
 
 Duration = Annotated[str, Meta(title="duration")]
@@ -162,7 +161,7 @@ class SelectorForm(Struct, frozen=True, kw_only=True, rename="camel"):
 def selector_errors(form: SelectorForm, path: Path) -> Iterator[FieldError]:
     """Yield the errors in a label selector (apimachinery ValidateLabelSelector)."""
     for key in form.match_labels:
-        faults = syntax.label_key(key)
+        faults = label_key(key)
         yield from (invalid((*path, "matchLabels"), fault) for fault in faults)
     for number, part in enumerate(form.match_expressions):
         yield from _expression_errors(part, (*path, "matchExpressions", number))
@@ -177,9 +176,9 @@ def _expression_errors(part: ExpressionForm, path: Path) -> Iterator[FieldError]
             yield forbidden((*path, "values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
     else:
         yield invalid((*path, "operator"), "not a valid selector operator")
-    yield from (invalid((*path, "key"), fault) for fault in syntax.label_key(part.key))
+    yield from (invalid((*path, "key"), fault) for fault in label_key(part.key))
     for number, value in enumerate(part.values):
-        yield from (invalid((*path, "values", number), fault) for fault in syntax.label_value(value))
+        yield from (invalid((*path, "values", number), fault) for fault in label_value(value))
 
 
 class Webhook(Struct, frozen=True, kw_only=True, rename="camel"):

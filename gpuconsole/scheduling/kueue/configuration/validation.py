@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuconsole.model.documents import findings as syntax
 from gpuconsole.model.documents.findings import (
     FieldError,
     MapKey,
@@ -18,7 +17,11 @@ from gpuconsole.model.documents.findings import (
     duplicate,
     forbidden,
     invalid,
+    label_key,
+    label_value,
     required,
+    service_name,
+    subdomain,
     too_many,
     unsupported,
 )
@@ -76,7 +79,7 @@ def _label_source(label: CustomLabel, path: Path) -> Errors:
         field, key = "sourceAnnotationKey", label.source_annotation_key
     else:
         field, key = "name", label.name
-    faults = syntax.label_key(key)
+    faults = label_key(key)
     if faults:
         yield invalid((*path, field), "; ".join(faults))
 
@@ -222,7 +225,7 @@ def multi_kueue(configuration: KueueConfigurationForm) -> Errors:
         return
     for name, duration in (("gcInterval", given.gc_interval), ("workerLostTimeout", given.worker_lost_timeout)):
         yield from _negative((*_MULTI_KUEUE, name), duration)
-    faults = [] if given.origin is None else syntax.label_value(given.origin)
+    faults = [] if given.origin is None else label_value(given.origin)
     if faults:
         yield invalid((*_MULTI_KUEUE, "origin"), ",".join(faults))
     integrations = configuration.integrations
@@ -418,8 +421,8 @@ def _certificates(configuration: KueueConfigurationForm) -> Errors:
     if given is None or not given.enable:
         return
     for name, text, check in (
-        ("webhookServiceName", given.webhook_service_name, syntax.service_name),
-        ("webhookSecretName", given.webhook_secret_name, syntax.subdomain),
+        ("webhookServiceName", given.webhook_service_name, service_name),
+        ("webhookSecretName", given.webhook_secret_name, subdomain),
     ):
         faults = [] if text is None else check(text)
         if faults:

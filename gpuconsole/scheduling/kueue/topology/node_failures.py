@@ -27,13 +27,13 @@ from gpuconsole.model.workloads import PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.conditions import node_of, on_node, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE, additions_of, merge
+from gpuconsole.scheduling.kueue.topology.domains import Values
 from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
 
 INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
 """Annotation: the first index of a pod set's pods."""
 _INDEX_LIMIT = 2**64
 """Indices from here on are invalid: Kueue parses them as unsigned 64-bit numbers."""
-Values = tuple[str, ...]
 Places = dict[str, Mapping[str, str]]
 """Pod → the node labels of its domain."""
 
