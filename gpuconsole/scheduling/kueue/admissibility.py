@@ -20,9 +20,11 @@ from gpuconsole.scheduling.kueue.state import KueueState
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
+"""Condition of a pod group that lacks pods."""
 GATE_CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
 EVALUATION_PENDING = "Workload is pending evaluation in the scheduling queue"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+"""Message of a workload whose equivalence class is inadmissible."""
 
 _SAID_BY_SCHEDULER = (
     GranularReason.WAITING_FOR_QUOTA,

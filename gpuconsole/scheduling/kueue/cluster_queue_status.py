@@ -36,7 +36,9 @@ from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, bui
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+"""Controller of an admission check, like `MULTIKUEUE`."""
 LONGEST_MESSAGE = 32 * 1024
+"""Maximum length of a condition's message."""
 
 
 class ReferencedObjects(Protocol):

@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kueue.quota_tree import QuotaTree
 
 Key = TypeVar("Key")
 CacheEntries = dict[Hashable, Any]
+"""Key → cached result; each user has keys of its own shape."""
 PreemptionQuery = tuple[frozenset[int], tuple[tuple[int, int], ...]]
 """A search for victims: the columns that need preemption, and the requested (column, amount) pairs."""
 MAX_ENTRIES_PER_COHORT = 2_000

@@ -22,7 +22,7 @@ from gpuconsole.model.queues import ClusterQueue, ConcurrentAdmission, Migration
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.admissibility import ADMISSION_GATED_BY
+from gpuconsole.scheduling.kueue.admissibility import ADMISSION_GATED_BY, WAITING_FOR_REPLACEMENT
 from gpuconsole.scheduling.kueue.pod_resources import ALLOWED_FLAVORS, Holding
 
 PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
@@ -350,7 +350,7 @@ def _is_admissible(variant: Workload) -> bool:
         or not variant.active
         or variant.reserved
         or conditions.on_hold(variant)
-        or variant.is_true("WaitingForReplacementPods")
+        or variant.is_true(WAITING_FOR_REPLACEMENT)
     )
 
 

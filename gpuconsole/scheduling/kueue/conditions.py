@@ -174,6 +174,7 @@ def awaited(workload: Workload, now: Time) -> Time | None:
 
 
 POD_GROUP = "kueue.x-k8s.io/is-group-workload"
+"""Annotation of a Workload: `true` if it represents a pod group."""
 
 
 def needs_second_pass(workload: Workload) -> bool:
@@ -246,6 +247,7 @@ FLAVOR_MIGRATION = "FlavorMigration"
 """Eviction reason of a variant that is replaced by one on a more preferred flavor."""
 
 TOPOLOGY_PENDING = "PendingDelayedTopologyRequests"
+"""Reason of Admitted=False while only topology assignments are missing."""
 _RETRIED_AT_ONCE = (PREEMPTED, NODE_FAILURES)
 """Eviction reasons after which the workload is retried at once; after all others it waits for Requeued=True."""
 

@@ -331,6 +331,7 @@ class PreemptionStrategy(StrEnum):
 
 
 BOTH = (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy.LESS_THAN_INITIAL_SHARE)
+"""Kueue's default: the second strategy is tried if the first finds too few victims."""
 
 
 class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -137,6 +137,7 @@ def _count_excluded(searched: FlavorSearch) -> int:
 
 Nomination = tuple[Assignment, Sequence[PreemptionTarget]]
 Nominate = Callable[[Context, ClusterQueueConfig, WorkloadRequest], Nomination]
+"""Computes a nomination; `processing.propose`."""
 
 
 class _LastNomination(Struct, frozen=True):

@@ -121,6 +121,7 @@ def evicted(workload: Workload, why: PlannedEviction) -> ReconcileResult:
 
 
 DEACTIVATION_TARGET = "DeactivationTarget"
+"""Condition of a workload that Kueue is about to deactivate."""
 BY_KUEUE = "DeactivatedDueTo"
 """Prefix of the eviction reason of a workload that Kueue, not its owner, deactivated."""
 DEACTIVATED = "The workload is deactivated"
@@ -199,6 +200,7 @@ def restarted(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileR
 
 LIMIT_EXCEEDED = "RequeuingLimitExceeded"
 TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
+"""Cause of a deactivation, like `LIMIT_EXCEEDED`."""
 
 
 def holding(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult:

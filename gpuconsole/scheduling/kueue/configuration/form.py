@@ -421,6 +421,7 @@ class KueueConfigurationForm(Struct, frozen=True, kw_only=True, rename="camel"):
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 SYSTEM_NAMESPACE = "kube-system"
 NAMESPACE = "kueue-system"
+"""Kueue's own namespace by default."""
 NOTHING = "0s"
 """A zero duration, which Kueue treats as not set."""
 

@@ -163,6 +163,7 @@ def _device_class_mapping(form: DeviceClassMappingForm) -> DeviceClassMapping:
 
 
 MAP_KEY = "controller_manager_config.yaml"
+"""Key of the Configuration in Kueue's ConfigMap."""
 
 
 PROFILES = "clusterprofiles.multicluster.x-k8s.io"

@@ -56,6 +56,7 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 OLDER = "v1beta1"
+"""The version that is converted."""
 F = TypeVar("F", bound=Struct)
 
 

@@ -215,6 +215,7 @@ def parse_kind(text: str) -> Kind | None:
 
 NEGATIVE = "must be greater than or equal to 0"
 MODES = ("Never", "IfAvailable", "Always")
+"""Interactive modes of a credentials command (client-go ExecInteractiveMode)."""
 _MULTI_KUEUE: Path = ("multiKueue",)
 
 

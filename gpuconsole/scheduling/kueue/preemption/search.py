@@ -97,6 +97,7 @@ def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borr
 
 T = TypeVar("T")
 NOT_BORROWING = BorrowWithinCohort()
+"""Passed to `dependence` where borrowWithinCohort does not matter."""
 _TIMESTAMP_BUFFER = 5 * MINUTE
 """By how much a workload of equal priority must be newer (gate SchedulerTimestampPreemptionBuffer)."""
 

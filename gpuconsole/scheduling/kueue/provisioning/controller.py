@@ -141,6 +141,7 @@ INACTIVE = "the check is not active"
 NOT_NEEDED = "the provisioning request is not needed"
 CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
+"""Annotation of pods: the class of the request; `CONSUMES` is its name."""
 
 
 def without_config(state: CheckState) -> CheckState:
@@ -246,6 +247,7 @@ def _fault(check: AdmissionCheck) -> str:
 
 
 PARAMETERS = "provreq.kueue.x-k8s.io/"
+"""Prefix of a workload's annotations that become parameters of its requests."""
 MANAGED: Mapping[str, str] = {"kueue.x-k8s.io/managed": "true"}
 
 

@@ -188,6 +188,7 @@ def _number(pod: Pod, label: str, bound: int) -> int:
 FAILURE_DELAY: Span = 30 * SECOND
 """How long a node may be not ready before it counts as failed; TASReplaceNodeOnPodTermination does not wait for it."""
 UNSCHEDULABLE = "UnschedulableOnAssignedNode"
+"""Reason for which a pod is failed; `TERMINATED` is the message."""
 TERMINATED = "Pod terminated by Kueue NodeController due to node taint"
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
