@@ -23,9 +23,8 @@ from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.expectations import ExpectError, read_expectation
 from gpuconsole.insight.health.engines import engines
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.autoscaling import NodePool
-from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
-from gpuconsole.model.catalogue import load as load_catalogue
+from gpuconsole.model.autoscaling import CatalogueError, InstanceTypeCatalogue, NodePool
+from gpuconsole.model.autoscaling import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.findings import Path as FieldPath

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from gpuconsole import assets
 from gpuconsole.errors import SourceError
-from gpuconsole.model.catalogue import CatalogueError
-from gpuconsole.model.catalogue import load as load_catalogue
+from gpuconsole.model.autoscaling import CatalogueError
+from gpuconsole.model.autoscaling import load as load_catalogue
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.text import clean

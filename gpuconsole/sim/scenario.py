@@ -11,8 +11,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import NodePool, ProvisioningRequest
-from gpuconsole.model.catalogue import InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import InstanceTypeCatalogue, NodePool, ProvisioningRequest
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.metadata import LONGEST_LABEL, GeneratedNames

@@ -11,9 +11,9 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
-from gpuconsole.model.catalogue import load as load_catalogue
-from gpuconsole.model.catalogue import read as read_catalogue
+from gpuconsole.model.autoscaling import CatalogueError, InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import load as load_catalogue
+from gpuconsole.model.autoscaling import read as read_catalogue
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Submit

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.model.catalogue import InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import InstanceTypeCatalogue
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.model.documents.sources import read_file

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 
 import gpuconsole
-from gpuconsole.backends.kube.wire import FORMS as KUBERNETES
+from gpuconsole.backends.kube.decode import FORMS as KUBERNETES
 from gpuconsole.cli import COMMANDS, INTERRUPTED, cli
 from gpuconsole.cli.answering import UNKNOWN
 from gpuconsole.cli.lint import LintLine as LintLine

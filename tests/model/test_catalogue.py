@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.model.catalogue import CatalogueError, InstanceType, InstanceTypeCatalogue, load
+from gpuconsole.model.autoscaling import CatalogueError, InstanceType, InstanceTypeCatalogue, load
 
 FILE = Path(__file__).resolve().parents[2] / "fixtures" / "instances.yaml"
 GIB = 2**30

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import NodeGroup, NodePool, NodePoolBudget
-from gpuconsole.model.catalogue import InstanceTypeCatalogue, load
+from gpuconsole.model.autoscaling import InstanceTypeCatalogue, NodeGroup, NodePool, NodePoolBudget, load
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import NodePool, NodePoolBudget
-from gpuconsole.model.catalogue import load
+from gpuconsole.model.autoscaling import NodePool, NodePoolBudget, load
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.commands import Delete

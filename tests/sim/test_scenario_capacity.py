@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.model.catalogue import InstanceType, InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import InstanceType, InstanceTypeCatalogue
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.labels import Taint
 from gpuconsole.sim.autoscaling.policy import (

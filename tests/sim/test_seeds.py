@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole import assets
-from gpuconsole.model.catalogue import load as load_catalogue
+from gpuconsole.model.autoscaling import load as load_catalogue
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import HistoryEvent

@@ -27,7 +27,7 @@ from gpuconsole.config import PREFIX, Config
 from gpuconsole.insight.expectations import FORMS, INCLUDES, LISTS, POOL
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model import commands
-from gpuconsole.model.catalogue import InstanceType
+from gpuconsole.model.autoscaling import InstanceType
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.run_times import ArrivalStream, JobSize, Latencies, LatencyDistribution, LogNormal

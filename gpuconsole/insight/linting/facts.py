@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.unblock.admission_trial import all_nodes
-from gpuconsole.model.catalogue import InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import InstanceTypeCatalogue
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied

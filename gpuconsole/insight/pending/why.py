@@ -18,8 +18,7 @@ from gpuconsole.insight.index.demand import held
 from gpuconsole.insight.pending.pending import EngineVerdict, explain, resource_groups, workload_of
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of, dominant, read_kueue
 from gpuconsole.insight.pending.shortage import KUEUE, MOST_HOLDERS, PendingExplanation, holders
-from gpuconsole.insight.unblock.admission_changes import gaps
-from gpuconsole.insight.unblock.admission_trial import EmptyCluster, cause, dominant_blocker, examined
+from gpuconsole.insight.unblock.admission_trial import EmptyCluster, cause, dominant_blocker, examined, gaps
 from gpuconsole.insight.unblock.changes import in_words
 from gpuconsole.insight.unblock.placement_trial import (
     PlacementResult,

@@ -28,8 +28,7 @@ from gpuconsole.insight.preemption.history import rule_in_words
 from gpuconsole.insight.sharing.fair_shares import borrowed_gpus
 from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.autoscaling import INSTANCE_TYPE
-from gpuconsole.model.catalogue import InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import INSTANCE_TYPE, InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST, Pod
 from gpuconsole.model.commands import InterruptSpot, Submit

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock import admission_changes, placement_trial
-from gpuconsole.insight.unblock.admission_changes import QuotaGap, gaps_in_turn
-from gpuconsole.insight.unblock.admission_trial import ChangeTrial, examined
+from gpuconsole.insight.unblock import admission_trial as admission_changes
+from gpuconsole.insight.unblock import placement_trial
+from gpuconsole.insight.unblock.admission_trial import ChangeTrial, QuotaGap, examined, gaps_in_turn
 from gpuconsole.insight.unblock.changes import Step, TriedEnough
 from gpuconsole.insight.unblock.placement_trial import (
     UNTRIED,

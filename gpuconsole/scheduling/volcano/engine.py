@@ -25,8 +25,7 @@ from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClasses
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable, SessionPlacement
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import FitErrors, JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus, group_of
 from gpuconsole.scheduling.volcano.config import Flag, VolcanoPolicy

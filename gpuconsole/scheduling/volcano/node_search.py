@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode, insufficient
+from gpuconsole.scheduling.volcano.api.job import FitError, FitErrors, PredicateCode, insufficient
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

@@ -21,9 +21,8 @@ from gpuconsole.scheduling.devices.allocator import Grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource

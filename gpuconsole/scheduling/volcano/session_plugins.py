@@ -11,9 +11,8 @@ from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
-from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
+from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

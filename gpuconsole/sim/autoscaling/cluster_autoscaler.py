@@ -19,11 +19,11 @@ from gpuconsole.model.autoscaling import (
     GROUP,
     SPOT,
     NodeGroup,
+    Offering,
     ProvisionedInstance,
     ProvisioningRequest,
     StoredTemplate,
 )
-from gpuconsole.model.catalogue import Offering
 from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.objects import TABLES

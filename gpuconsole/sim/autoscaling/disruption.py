@@ -12,8 +12,16 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import GROUP, POOL, SPOT, NodeGroup, NodePool, NodePoolBudget, ProvisionedInstance
-from gpuconsole.model.catalogue import InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import (
+    GROUP,
+    POOL,
+    SPOT,
+    InstanceTypeCatalogue,
+    NodeGroup,
+    NodePool,
+    NodePoolBudget,
+    ProvisionedInstance,
+)
 from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.cron import parse_cron

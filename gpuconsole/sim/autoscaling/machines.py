@@ -16,11 +16,12 @@ from gpuconsole.model.autoscaling import (
     POOL,
     SPOT,
     ZONE,
+    InstanceTypeCatalogue,
     NodeGroup,
     NodePool,
+    Offering,
     ProvisionedInstance,
 )
-from gpuconsole.model.catalogue import InstanceTypeCatalogue, Offering
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEventKind

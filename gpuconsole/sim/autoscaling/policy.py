@@ -11,8 +11,7 @@ from typing import Union
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import ON_DEMAND
-from gpuconsole.model.catalogue import InstanceTypeCatalogue
+from gpuconsole.model.autoscaling import ON_DEMAND, InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.labels import NO_LABELS, Taint

@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import CAPACITY_TYPE, POOL, PRICE, SPOT, NodePool, ProvisionedInstance
-from gpuconsole.model.catalogue import InstanceType, InstanceTypeCatalogue, Offering
+from gpuconsole.model.autoscaling import (
+    CAPACITY_TYPE,
+    POOL,
+    PRICE,
+    SPOT,
+    InstanceType,
+    InstanceTypeCatalogue,
+    NodePool,
+    Offering,
+    ProvisionedInstance,
+)
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Requirement, Taint

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode
 from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, harden, number_tiers
-from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
+from gpuconsole.scheduling.volcano.api.job import FitError, FitErrors, JobInfo, PredicateCode, SubJobInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects

@@ -5,8 +5,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode, PredicateStatus
-from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo, match_values, sub_job_id
+from gpuconsole.scheduling.volcano.api.job import (
+    FitError,
+    FitErrors,
+    JobInfo,
+    PredicateCode,
+    PredicateStatus,
+    SubJobInfo,
+    match_values,
+    sub_job_id,
+)
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus, request_of

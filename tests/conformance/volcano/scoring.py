@@ -6,8 +6,7 @@ from typing import Any
 from gpuconsole.model.clock import SECOND, Time, parse_time
 from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of

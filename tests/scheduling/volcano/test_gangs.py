@@ -5,8 +5,15 @@ import pytest
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode
-from gpuconsole.scheduling.volcano.api.job import DisruptionBudget, JobInfo, SubJobInfo, sub_job_id
+from gpuconsole.scheduling.volcano.api.job import (
+    DisruptionBudget,
+    FitError,
+    FitErrors,
+    JobInfo,
+    PredicateCode,
+    SubJobInfo,
+    sub_job_id,
+)
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from tests.scheduling.volcano.making import job, pod, task

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch, TaskPlacement, Worksheet, worksheet
-from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
 from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import FitErrors, JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.node_search import Finder, best_node
 from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement

@@ -14,9 +14,8 @@ from functools import cmp_to_key
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors
 from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
-from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
+from gpuconsole.scheduling.volcano.api.job import FitError, FitErrors, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus

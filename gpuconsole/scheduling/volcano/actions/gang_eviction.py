@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from gpuconsole.scheduling.volcano.actions.domain_search import Worksheet, drained, worksheet
 from gpuconsole.scheduling.volcano.actions.reclaim import starving_by_queue
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP
-from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
+from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource

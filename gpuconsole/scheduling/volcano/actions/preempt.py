@@ -11,8 +11,7 @@ from functools import partial
 from msgspec import Struct
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE_STATUS, TaskInfo, TaskStatus

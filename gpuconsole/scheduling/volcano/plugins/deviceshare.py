@@ -18,7 +18,7 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.yaml_json import FormError, named, read_yaml, sections, unwrapped
 from gpuconsole.model.pod_template import Container
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
+from gpuconsole.scheduling.volcano.api.job import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus, group_of
 from gpuconsole.scheduling.volcano.config import MigGroup, MigModel, MigSize, VolcanoArguments

@@ -39,7 +39,7 @@ from gpuconsole.scheduling.kube.plugins.framework import host_port_conflict, hos
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.volumes import VolumeBindingPlan
-from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode, PredicateStatus
+from gpuconsole.scheduling.volcano.api.job import PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodePods
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments

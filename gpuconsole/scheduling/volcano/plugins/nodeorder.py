@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, dislikes, least_allocated, most_allocated, preference
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
+from gpuconsole.scheduling.volcano.api.job import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, qos_of
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, resource_weights, span_of

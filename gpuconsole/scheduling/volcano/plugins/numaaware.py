@@ -15,7 +15,7 @@ from msgspec import Struct
 from gpuconsole.model.pod_template import Container
 from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import Numatopology
-from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
+from gpuconsole.scheduling.volcano.api.job import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import NUMA_POLICY, Qos, TaskInfo, qos_of
 from gpuconsole.scheduling.volcano.config import VolcanoArguments

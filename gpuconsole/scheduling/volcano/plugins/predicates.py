@@ -14,8 +14,7 @@ from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity, nearness
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, FitError, PredicateCode, PredicateStatus
-from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.job import POD_NUMBER_EXCEEDED, FitError, JobInfo, PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
