@@ -18,7 +18,7 @@ from textual.theme import Theme
 
 from gpuconsole import assets
 from gpuconsole.services.console import Console
-from gpuconsole.ui.keymap import single_keys
+from gpuconsole.ui.action_keys import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.refresh import KeyIdleTimer, ScreenPreloader, SnapshotSubscriber

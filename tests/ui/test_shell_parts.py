@@ -16,9 +16,9 @@ from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.resources import GPU
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.action_keys import continuations, find, single_keys, spell
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
 from gpuconsole.ui.app import ViewHistory
-from gpuconsole.ui.keymap import continuations, find, single_keys, spell
 from gpuconsole.ui.paint import GLYPHS, line, plain
 from gpuconsole.ui.screens.global_actions import wrong_speed
 from gpuconsole.ui.screens.mixins import menu

@@ -17,8 +17,8 @@ from textual.widgets import Static
 
 from gpuconsole.assets import glossary
 from gpuconsole.errors import ConsoleError
+from gpuconsole.ui.action_keys import spell_all
 from gpuconsole.ui.actions import Action, Scope
-from gpuconsole.ui.keymap import spell_all
 from gpuconsole.ui.paint import Cell, plain
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.mixins import Handlers

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast
 from textual.screen import Screen
 
 from gpuconsole.model.text import clean
+from gpuconsole.ui.action_keys import continuations, find, spell
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
-from gpuconsole.ui.keymap import continuations, find, spell
 from gpuconsole.ui.textual_workarounds import ReliableTimers
 from gpuconsole.ui.widgets.dialogs import (
     ChoiceDialog,

@@ -1,4 +1,4 @@
-"""Finds the action of a key among the offered ones, and spells keys for people."""
+"""The keys of actions: which action a key runs, the keys after a prefix, and how keys are shown."""
 
 from collections.abc import Iterable
 
