@@ -360,7 +360,7 @@ def run_command_line(app: "ConsoleApp", line: CommandLineRead) -> None:
         case "app.apply" if line.argument:
             submit_file(screen, line.argument)
         case "answer.drills" if line.argument:
-            load("drills").play_drill(screen, line.argument)
+            load("drill").play_drill(screen, line.argument)
         case "app.theme" if line.argument:
             set_theme(app, line.argument)
         case "sim.speed" if line.argument:
