@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -24,7 +25,7 @@ from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.refresh import KeyIdleTimer, ScreenPreloader, SnapshotSubscriber
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.global_actions import Contexts, handlers, run_command_line
-from gpuconsole.ui.screens.mixins import Handler, Severity
+from gpuconsole.ui.screens.mixins import Handler
 from gpuconsole.ui.screens.views import VIEWS, load
 from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import load_themes
@@ -178,11 +179,10 @@ class ConsoleApp(TunedApp):
         if isinstance(event, events.Key):
             self.pace.key()
         if isinstance(event, events.InputEvent):
-            if self._exit:
+            if self.is_exiting:
                 return
             # Typed ahead, it means what it means on the screen that the key before it opened, or went back to.
-            await self._flush_next_callbacks()
-            await self.screen._mounted_event.wait()
+            await self.wait_for_screen()
         await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -297,7 +297,7 @@ class ConsoleApp(TunedApp):
 
     # Words
 
-    def flash(self, text: str, severity: Severity = "information") -> None:
+    def flash(self, text: str, severity: SeverityLevel = "information") -> None:
         """Show a toast notification."""
         if self.front is not None:
             self.front.flash(text, severity)

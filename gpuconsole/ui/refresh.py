@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 import threading
 from collections.abc import Callable, Iterable
 
-from textual import events
-from textual.app import App
-
 from gpuconsole.ui.screens.background import GROUP
+from gpuconsole.ui.textual_patches import TunedApp
 
 LOADING_FACTOR = 4
 """Factor for the time between two repaints while a large cluster is being loaded."""
@@ -145,7 +143,7 @@ class ScreenPreloader:
 
     def __init__(
         self,
-        app: App[None],
+        app: TunedApp,
         modes: Iterable[str],
         *,
         load: Callable[[str], object],
@@ -180,7 +178,7 @@ class ScreenPreloader:
             self._import(self._modes)
         if not self._ready() or self._pace.wait() > 0 or self._thinking():
             return
-        while self._left and self._left[0] in self._app._screen_stacks:
+        while self._left and self._app.has_screen_of(self._left[0]):
             self._left.pop(0)
         if not self._left:
             self._timer.pause()
@@ -188,11 +186,7 @@ class ScreenPreloader:
             return
         if self._left[0] not in self._loaded:
             return
-        mode = self._left.pop(0)
-        # What a change of mode does, without the change.
-        self._app._init_mode(mode)
-        screen = self._app._screen_stacks[mode][0]
-        screen.post_message(events.ScreenSuspend())
+        self._app.create_hidden_screen(self._left.pop(0))
 
     def _import(self, names: Iterable[str]) -> None:
         def work() -> None:

@@ -1,17 +1,113 @@
-"""Changes to Textual's app: painting, duration of notifications, logging of errors."""
+"""Everything that depends on Textual's private methods and attributes: faster drawing, and workarounds for its faults.
+
+No other module of `gpuconsole.ui` uses them, so that a new version of Textual is checked here.
+"""
 
 import io
 import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import IO, Any, Literal
 
+from textual import events
 from textual.app import App
 from textual.driver import Driver
-from textual.notifications import Notify
+from textual.message_pump import MessagePump
+from textual.notifications import Notification, Notify, SeverityLevel
+from textual.screen import Screen
+from textual.timer import Timer, TimerCallback
+from textual.widgets._select import SelectCurrent as SelectCurrent
+from textual.widgets._select import SelectOverlay
 from textual.widgets._toast import Toast
 
-from gpuconsole.ui.screens.mixins import Severity
-from gpuconsole.ui.textual_workarounds import LastingNotification, LastingOutput, ReliableTimers, replaced_by
-
 LOG = logging.getLogger(__name__)
+
+
+class LastingOutput:
+    """Writes to a file, and drops output after the terminal was closed.
+
+    Textual's writer is a thread that ends with the first error; writers to its full queue then block forever.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        """Write a text, unless the terminal is gone."""
+        with suppress(OSError, ValueError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush to the terminal, unless it is gone."""
+        with suppress(OSError, ValueError):
+            self._file.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+LEAST = 0.001
+AT_ONCE = 3
+"""Notifications shown at the same time."""
+
+
+class LastingNotification(Notification):
+    """A notification whose time left is never negative.
+
+    Textual 8.2 checks that a notification has not expired, makes its toasts, and starts a timer with the time that is
+    left by then; with a negative time the timer never stops and the console hangs.
+    """
+
+    @property
+    def time_left(self) -> float:
+        return max(super().time_left, LEAST)
+
+    @property
+    def has_expired(self) -> bool:
+        return super().time_left <= 0
+
+
+def replaced_by(new: Notification, said: Sequence[Notification]) -> list[Notification]:
+    """The notifications that a new one replaces: those with the same words, and the oldest."""
+    again = [one for one in said if (one.title, one.message) == (new.title, new.message)]
+    others = [one for one in said if one not in again]
+    return again + others[: max(0, len(others) - AT_ONCE + 1)]
+
+
+class ReliableTimers(MessagePump):
+    """Mix-in for the app, screens and widgets: one-shot timers always fire.
+
+    Textual 8.2 skips timer events that are late. A one-shot timer that is skipped never fires: it is enough that the
+    system or a computing thread delays the process for as long as the timer lasts. A console that waits for such a
+    timer before it draws again is frozen.
+    """
+
+    def set_timer(
+        self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
+    ) -> Timer:
+        timer = super().set_timer(delay, callback, name=name, pause=pause)
+        # The timer's own task looks at it, and has not begun.
+        timer._skip = False
+        return timer
+
+
+class IgnoreEventsWhilePruning(MessagePump):
+    """Mix-in for all screens: a screen that is closed before it is mounted gets no mount or show event.
+
+    Textual mounts none of the widgets of such a screen, but sends it the events; a handler that queries a widget then
+    crashes the console.
+
+    It is not a Widget, although only screens use it: a class has the styles of its first base that is a Widget only.
+    """
+
+    _pruning: bool
+
+    async def on_event(self, event: events.Event) -> None:
+        left = self._pruning or not self.is_attached
+        if not (left and isinstance(event, (events.Mount, events.ScreenResume))):
+            await super().on_event(event)
+
 
 FRAME = 0.001
 """Most seconds without drawing after a change of mode."""
@@ -26,6 +122,25 @@ class TunedApp(ReliableTimers, App[None]):
         if isinstance(file := vars(driver).get("_file"), io.TextIOWrapper):
             vars(driver)["_file"] = LastingOutput(file)
         return driver
+
+    @property
+    def is_exiting(self) -> bool:
+        """Whether the app is about to end."""
+        return self._exit
+
+    async def wait_for_screen(self) -> None:
+        """Wait until the screen in front is mounted, after any change of screens that is under way."""
+        await self._flush_next_callbacks()
+        await self.screen._mounted_event.wait()
+
+    def has_screen_of(self, mode: str) -> bool:
+        """Whether the screen of a mode was created."""
+        return mode in self._screen_stacks
+
+    def create_hidden_screen(self, mode: str) -> None:
+        """Create the screen of a mode as a change to that mode does, without the change."""
+        self._init_mode(mode)
+        self._screen_stacks[mode][0].post_message(events.ScreenSuspend())
 
     def hold_painting(self) -> None:
         """Paint nothing until all pending widget updates are done."""
@@ -45,7 +160,7 @@ class TunedApp(ReliableTimers, App[None]):
         message: str,
         *,
         title: str = "",
-        severity: Severity = "information",
+        severity: SeverityLevel = "information",
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
@@ -70,3 +185,45 @@ class TunedApp(ReliableTimers, App[None]):
         # Textual shows it after leaving the screen; the log keeps it with its traceback.
         LOG.error("The console failed", exc_info=error)
         super()._handle_exception(error)
+
+
+class TunedScreen(ReliableTimers, Screen[None]):
+    """A screen of a `TunedApp` that is styled and laid out once when it opens."""
+
+    @property
+    def is_pruning(self) -> bool:
+        """Whether it is being closed."""
+        return self._pruning
+
+    @property
+    def has_layout(self) -> bool:
+        """Whether it was laid out."""
+        return bool(self._size)
+
+    def lay_out(self, event: events.ScreenResume) -> None:
+        """Handle the event now as Textual does later: lay the screen out, and set the focus."""
+        event.prevent_default()
+        self._on_screen_resume(event)
+
+    def app_context(self) -> AbstractContextManager[None]:
+        """While it is open, what is pushed calls back in the app, not in this screen."""
+        return self.app._context()
+
+    def _post_register(self, app: App[object]) -> None:
+        super()._post_register(app)
+        # Its widgets are styled by the stylesheet as it is now. Textual counts a new screen as one that saw none, and
+        # would parse all styles anew, twice, which took longer than making and drawing the screen.
+        self._css_update_count = app._css_update_count
+
+    def _compositor_refresh(self) -> None:
+        # Textual would draw everything and discard it.
+        if not self.app._batch_count:
+            super()._compositor_refresh()
+
+
+class ChoiceOverlay(SelectOverlay):
+    """The list of a Select; also handles keys before it is drawn, where Textual 8.2 fails on page keys."""
+
+    def _move_page(self, direction: Literal[-1, 1]) -> None:
+        with suppress(KeyError):
+            super()._move_page(direction)

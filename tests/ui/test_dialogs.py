@@ -14,7 +14,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.pods import LogScreen
 from gpuconsole.ui.screens.views import VIEWS
-from gpuconsole.ui.textual_workarounds import LastingNotification
+from gpuconsole.ui.textual_patches import LastingNotification
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Dialog, Question
 from gpuconsole.ui.widgets.form import Form
 from tests.ui.live import FakeLogs

@@ -5,7 +5,7 @@ import threading
 
 from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
-from gpuconsole.ui.textual_workarounds import LastingOutput
+from gpuconsole.ui.textual_patches import LastingOutput
 
 
 def test_what_a_closed_terminal_does_not_take_is_dropped_and_the_writer_ends() -> None:

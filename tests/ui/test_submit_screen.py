@@ -12,8 +12,9 @@ from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens import submit as submit_form
 from gpuconsole.ui.screens.submit import SubmitScreen
+from gpuconsole.ui.textual_patches import ChoiceOverlay
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
-from gpuconsole.ui.widgets.form import ChoiceOverlay, FormField, Picker
+from gpuconsole.ui.widgets.form import FormField, Picker
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of

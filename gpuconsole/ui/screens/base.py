@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.reactive import reactive
@@ -35,7 +35,7 @@ from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, 
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.mixins import ActingScreen, Handler, Handlers
 from gpuconsole.ui.table_model import FilterError, parse_filter
-from gpuconsole.ui.textual_workarounds import IgnoreEventsWhilePruning
+from gpuconsole.ui.textual_patches import IgnoreEventsWhilePruning
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, FilterLine, parse_command
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
@@ -120,7 +120,7 @@ class FramedScreen(ActingScreen):
     @property
     def stands(self) -> bool:
         """Whether its widgets exist: it is mounted, and not closed. Check it before handling late results."""
-        return self.is_mounted and self.is_attached and not self._pruning
+        return self.is_mounted and self.is_attached and not self.is_pruning
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -188,12 +188,6 @@ class FramedScreen(ActingScreen):
         yield CommandLine()
         yield Footer()
 
-    def _post_register(self, app: App[object]) -> None:
-        super()._post_register(app)
-        # Its widgets are styled by the stylesheet as it is now. Textual counts a new screen as one that saw none, and
-        # would parse all styles anew, twice, which took longer than making and drawing the screen.
-        self._css_update_count = app._css_update_count
-
     def on_mount(self) -> None:
         """For screens that have something to set up."""
 
@@ -206,17 +200,11 @@ class FramedScreen(ActingScreen):
             # It is created before it is needed.
             self.call_after_refresh(self.redraw)
             return
-        if not self._size:
+        if not self.has_layout:
             # Laid out first, then filled, then painted once.
             self.console_app.hold_painting()
-            event.prevent_default()
-            self._on_screen_resume(event)
+            self.lay_out(event)
         self.redraw()
-
-    def _compositor_refresh(self) -> None:
-        # Textual would draw everything and discard it.
-        if not self.app._batch_count:
-            super()._compositor_refresh()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.refresh_frame)

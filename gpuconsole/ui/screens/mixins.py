@@ -12,14 +12,14 @@ Menus made from the action registry: the keys after a prefix key, and the action
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from textual.screen import Screen
+from textual.notifications import SeverityLevel
 
 from gpuconsole.model.text import clean
 from gpuconsole.ui.action_keys import continuations, find, spell
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
-from gpuconsole.ui.textual_workarounds import ReliableTimers
+from gpuconsole.ui.textual_patches import TunedScreen
 from gpuconsole.ui.widgets.dialogs import (
     ChoiceDialog,
     ChoiceOption,
@@ -41,13 +41,11 @@ Handler = Callable[[], object]
 SECONDS = 4
 """Duration of a toast in seconds."""
 
-Severity = Literal["information", "warning", "error"]
 
-
-class AskingScreen(ReliableTimers, Screen[None]):
+class AskingScreen(TunedScreen):
     """A screen with toasts and dialogs; each dialog calls a function with its answer."""
 
-    def flash(self, text: str, severity: Severity = "information") -> None:
+    def flash(self, text: str, severity: SeverityLevel = "information") -> None:
         """Show a toast."""
         self.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
 
@@ -84,7 +82,7 @@ class AskingScreen(ReliableTimers, Screen[None]):
         if self.left_for(title):
             return
         # The answer is handled by the app, before the next key, which may leave this screen.
-        with self.app._context():
+        with self.app_context():
             self.app.push_screen(dialog, answered)
 
 

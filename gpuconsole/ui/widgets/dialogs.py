@@ -28,7 +28,7 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.messages import RowOpened
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.table_model import Column
-from gpuconsole.ui.textual_workarounds import IgnoreEventsWhilePruning
+from gpuconsole.ui.textual_patches import IgnoreEventsWhilePruning
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 from gpuconsole.ui.widgets.textpane import Paragraph

@@ -1,8 +1,7 @@
 """A form of one-line fields for the keyboard: ↑/↓ and tab move, ←/→ change a choice, enter opens its list."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -11,20 +10,12 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Select, Static
-from textual.widgets._select import SelectCurrent, SelectOverlay
 
 from gpuconsole.model.text import clean
+from gpuconsole.ui.textual_patches import ChoiceOverlay, SelectCurrent
 
 Choices = Sequence[tuple[str, str]]
 """(Value, text), in the order of the list."""
-
-
-class ChoiceOverlay(SelectOverlay):
-    """The list of a choice; also handles keys before it is drawn, where Textual 8.2 fails on page keys."""
-
-    def _move_page(self, direction: Literal[-1, 1]) -> None:
-        with suppress(KeyError):
-            super()._move_page(direction)
 
 
 class Picker(Select[str], inherit_bindings=False):

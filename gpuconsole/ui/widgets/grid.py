@@ -26,7 +26,7 @@ from textual.strip import Strip
 from gpuconsole.ui.messages import RowOpened, RowPicked
 from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
 from gpuconsole.ui.table_model import GAP, Column, Filter, Layout, Rows, fit, total
-from gpuconsole.ui.textual_workarounds import ReliableTimers
+from gpuconsole.ui.textual_patches import ReliableTimers
 from gpuconsole.ui.widgets.painter import PaneState, RoleStyles, notice
 from gpuconsole.ui.widgets.textpane import wrapped
 
