@@ -36,7 +36,7 @@ from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
-    from gpuconsole.ui.screens.global_actions import Contexts
+    from gpuconsole.ui.screens.base import Contexts
 
 
 LARGEST = 5_000_000

@@ -20,12 +20,13 @@ from textual.theme import Theme
 from gpuconsole import assets
 from gpuconsole.services.console import Console
 from gpuconsole.ui.action_keys import single_keys
+from gpuconsole.ui.actions import Handler
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
-from gpuconsole.ui.refresh import KeyIdleTimer, ScreenPreloader, SnapshotSubscriber
-from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.global_actions import Contexts, handlers, run_command_line
-from gpuconsole.ui.screens.mixins import Handler
+from gpuconsole.ui.refresh import ScreenPreloader, SnapshotSubscriber
+from gpuconsole.ui.screens.base import ConsoleScreen, Contexts
+from gpuconsole.ui.screens.global_actions import handlers, run_command_line
 from gpuconsole.ui.screens.views import VIEWS, load
 from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import load_themes
@@ -240,6 +241,22 @@ class ConsoleApp(TunedApp):
             self.pop_screen()
         if aimed and (front := self.front) is not None:
             front.arrive(filtered=filtered, at=at)
+
+    def step(self, views: int) -> None:
+        """Go back (negative) or forward in the views that were open; show a toast if there is none."""
+        view = self.travel.step(views)
+        if view is None:
+            self.flash("No previous view" if views < 0 else "No next view")
+        else:
+            self.switch_mode(view)
+
+    def go_to_last_view(self) -> None:
+        """Go to the view that was open before this one, back or forward."""
+        view = self.travel.last
+        if view is None:
+            self.flash("No other view visited yet")
+        else:
+            self.go(view)
 
     def open(self, screen: ConsoleScreen) -> None:
         """Open a screen above the front one; go back to it if it is open already.

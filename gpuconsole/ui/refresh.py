@@ -2,33 +2,27 @@
 
 Passes the console's Snapshots to the front screen, throttles repaints, and reports the outcome of commands.
 
-Delays work that can wait until the operator pauses typing, up to a limit.
-
 Imports and mounts unopened screens one by one while the console is idle, so that no key waits for that.
 
 A screen that was never in front costs 30 to 250 ms of styles, layout and first answer; afterwards it is shown from what
 it knows. While it is hidden it costs nothing: only the screen in front is told of new data.
 """
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.names import named
-
-if TYPE_CHECKING:
-    from gpuconsole.ui.app import ConsoleApp
-import threading
-from collections.abc import Callable, Iterable
-
 from gpuconsole.ui.screens.background import GROUP
+from gpuconsole.ui.screens.base import AppServices
 from gpuconsole.ui.textual_patches import TunedApp
 
 LOADING_FACTOR = 4
@@ -38,7 +32,7 @@ LOADING_FACTOR = 4
 class SnapshotSubscriber:
     """Throttles repaints so that key presses are handled between them. Mutates."""
 
-    def __init__(self, app: "ConsoleApp", repaint: float) -> None:
+    def __init__(self, app: AppServices, repaint: float) -> None:
         """`repaint` is the least number of seconds between two repaints; 0 draws everything at once."""
         self._app = app
         self._repaint = repaint
@@ -110,28 +104,6 @@ class SnapshotSubscriber:
     def _still_reads(self) -> bool:
         """Whether data is still loading after the first useful drawing; frequent repaints would slow it down."""
         return self.shows_data() and self._app.cluster.status.loading
-
-
-PAUSE = 0.25
-"""Seconds without a key that count as a pause."""
-LONGEST = 1.0
-"""Seconds that new data wait for a pause, at most."""
-
-
-class KeyIdleTimer:
-    """The time of the last key press. Mutates by `key`."""
-
-    def __init__(self) -> None:
-        self.pressed = 0.0
-        """By `time.monotonic`."""
-
-    def key(self) -> None:
-        """A key was pressed, whether it is a command or a letter of a text."""
-        self.pressed = time.monotonic()
-
-    def wait(self, since: float = float("inf")) -> float:
-        """Seconds to wait for a pause; what is due `since` a time waits for `LONGEST` of them at most."""
-        return min(self.pressed + PAUSE, since + LONGEST) - time.monotonic()
 
 
 PRELOAD_PAUSE = 0.15

@@ -4,7 +4,7 @@ Functions that open the what-if screen with a change.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -35,14 +35,10 @@ from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.mixins import AskingScreen
+from gpuconsole.ui.screens.base import AppServices, ConsoleScreen
 from gpuconsole.ui.screens.views import load
 from gpuconsole.ui.widgets.dialogs import ChoiceOption
 from gpuconsole.ui.yaml_view import as_documents, as_yaml
-
-if TYPE_CHECKING:
-    from gpuconsole.ui.app import ConsoleApp
-    from gpuconsole.ui.screens.whatif import WhatIfScreen
 
 
 class WhatIfChange(Struct, frozen=True):
@@ -155,27 +151,37 @@ def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> What
     return WhatIfChange(f"{words} → {fmt.amount(resource, nominal)}", (command,))
 
 
-def try_out(app: "ConsoleApp", change: WhatIfChange) -> None:
+class ChangeCollector(Protocol):
+    """What the functions below use of the what-if screen, which imports this module."""
+
+    def add(self, change: WhatIfChange) -> None: ...
+
+    def ask_quota(self, name: str) -> None: ...
+
+    def call_after_refresh(self, callback: Callable[[str], None], argument: str) -> bool: ...
+
+
+def try_out(app: AppServices, change: WhatIfChange) -> None:
     """Open the what-if and add a change."""
     _open(app, lambda screen: screen.add(change))
 
 
-def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
+def try_quota(app: AppServices, cluster_queue: str) -> None:
     """Open the what-if and ask for a new quota of a ClusterQueue."""
     _open(app, lambda screen: screen.call_after_refresh(screen.ask_quota, cluster_queue))
 
 
-def what_if_with_queue(screen: AskingScreen, queue: str, refused: str = "") -> None:
+def what_if_with_queue(screen: ConsoleScreen, queue: str, refused: str = "") -> None:
     """Ask for a change of a queue; `refused` is why its quota cannot be changed."""
-    app = cast("ConsoleApp", screen.app)
+    app = screen.console_app
     options = (ChoiceOption("hold", "hold queue", "s"), ChoiceOption("quota", "change quota", "e", refused=refused))
     opens = {"hold": lambda: try_out(app, hold(queue)), "quota": lambda: try_quota(app, queue)}
     screen.choose(f"What-if for {queue}", options, lambda kind: opens[kind]())
 
 
-def _open(app: "ConsoleApp", then: "Callable[[WhatIfScreen], object]") -> None:
+def _open(app: AppServices, then: Callable[[ChangeCollector], object]) -> None:
     app.go("whatif")
-    kind: type[WhatIfScreen] = load("whatif").WhatIfScreen
+    kind = load("whatif").WhatIfScreen
     screen = next((screen for screen in app.screen_stack if isinstance(screen, kind)), None)
     if screen is not None:
         then(screen)

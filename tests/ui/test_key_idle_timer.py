@@ -19,7 +19,7 @@ from gpuconsole.ui import refresh as key_idle_timer
 from gpuconsole.ui import refresh as screen_preloader
 from gpuconsole.ui import refresh as snapshot_subscriber
 from gpuconsole.ui.app import ConsoleApp
-from gpuconsole.ui.refresh import KeyIdleTimer
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.screens import background as snapshot_worker
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen

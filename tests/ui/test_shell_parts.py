@@ -20,8 +20,8 @@ from gpuconsole.ui.action_keys import continuations, find, single_keys, spell
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
 from gpuconsole.ui.app import ViewHistory
 from gpuconsole.ui.paint import GLYPHS, line, plain
+from gpuconsole.ui.screens.dialogs import menu
 from gpuconsole.ui.screens.global_actions import wrong_speed
-from gpuconsole.ui.screens.mixins import menu
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.table_model import FilterError, parse_filter
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes

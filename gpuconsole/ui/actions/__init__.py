@@ -5,6 +5,8 @@ a key runs the first action with that key that the active screen offers.
 """
 
 from gpuconsole.ui.actions.action import Action as Action
+from gpuconsole.ui.actions.action import Handler as Handler
+from gpuconsole.ui.actions.action import Handlers as Handlers
 from gpuconsole.ui.actions.action import Scope as Scope
 from gpuconsole.ui.actions.global_actions import ANSWERS, DRILLS, EVERYWHERE, SIMULATION, TABLES, VIEWS
 from gpuconsole.ui.actions.object_actions import (

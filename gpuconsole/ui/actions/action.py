@@ -1,5 +1,6 @@
 """Action: an operation that the operator can run, with its keys, label and help."""
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -48,3 +49,9 @@ class Action(Struct, frozen=True, kw_only=True):
     """Loses work or cannot be undone: asks for confirmation, with Cancel as the default."""
     footer: bool = False
     """Shown in the footer."""
+
+
+Handler = Callable[[], object]
+"""Runs an action."""
+Handlers = Mapping[str, Handler]
+"""Action id → handler."""

@@ -50,7 +50,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.plan_and_risk import (
     AnswerTable,
@@ -70,7 +70,6 @@ from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
 from gpuconsole.ui.screens.drill import DrillsScreen
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

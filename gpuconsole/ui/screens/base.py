@@ -1,42 +1,44 @@
-"""Base classes of all screens: frame, navigation, table, filter, command prompt, and screens of text.
+"""Base classes of all screens: actions and their keys, the common frame, navigation, table, and screens of text.
 
-Base class of all screens: navigation, table, filter and command prompt.
+A screen composes widgets and routes messages; it computes nothing, and never edits state: it sends Commands, and
+receives Snapshots. It draws a Snapshot in `show()`: each new one while it is active, and the newest one when it becomes
+active. A screen that fails to draw shows an error, and the rest of the console stays usable.
 
-Toasts and dialogs are in `asking`, key dispatch in `acting`, header and footer in `framed`. A screen composes widgets
-and routes messages; it computes nothing, and never edits state: it sends Commands, and receives Snapshots.
-
-Frame of all screens: header, crumbs, body, filter, command prompt, footer.
-
-A screen draws a Snapshot in `show()`: each new one while it is active, and the newest one when it becomes active. A
-screen that fails to draw shows an error, and the rest of the console stays usable.
-
-Handlers of table actions, and the position shown in the crumbs.
-
-A screen of text about one object: description, YAML, events, explanation. It follows the data.
+A screen lists its actions in `handlers()`. An unavailable action is refused with a reason; a dangerous one asks for
+confirmation. Toasts and dialogs are in `screens.dialogs`. `AppServices` is what screens use of the app.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
+from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.reactive import reactive
+from textual.screen import Screen
+from textual.theme import Theme
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.ui.actions import Action, Scope
+from gpuconsole.services.console import Console
+from gpuconsole.ui.action_keys import continuations, find, spell
+from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Handler, Handlers, Scope
+from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.mixins import ActingScreen, Handler, Handlers
+from gpuconsole.ui.screens.dialogs import AskingScreen, hints, menu
 from gpuconsole.ui.table_model import FilterError, parse_filter
 from gpuconsole.ui.textual_patches import IgnoreEventsWhilePruning
-from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, FilterLine, parse_command
+from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
+from gpuconsole.ui.widgets.dialogs import PaletteEntry, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
 from gpuconsole.ui.widgets.painter import PaneState, notice
@@ -77,11 +79,182 @@ def place(grid: Grid[Any]) -> Painted:
 
 
 LOG = logging.getLogger(__name__)
+ACTION_LOG = logging.getLogger("gpuconsole.ui.actions")
 
 WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.ANSWERS)
 """Scopes that are the same on every screen; they come last in the footer."""
 EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
 """Actions of all objects; in the footer they come after the actions of the selected object's kind."""
+
+
+Answer = TypeVar("Answer")
+
+
+class Contexts(Protocol):
+    """The contexts that the console can switch to. Both methods may block and raise ConsoleError."""
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """The namespaces that the current console reads; none = all that RBAC allows."""
+
+    def names(self) -> Sequence[str]:
+        """The contexts of the kubeconfig."""
+
+    def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
+        """A console for that context, not started; it takes over the resources of `leaving`."""
+
+
+class AppServices(Protocol):
+    """What screens use of the app, which imports the screens. `ConsoleApp` describes each method."""
+
+    themes: Sequence[Theme]
+    contexts: Contexts | None
+    namespaces: frozenset[str]
+    cluster: Console
+    pace: KeyIdleTimer
+
+    @property
+    def front(self) -> "ConsoleScreen | None": ...
+
+    @property
+    def way(self) -> list[str]: ...
+
+    @property
+    def view(self) -> str: ...
+
+    def handlers(self) -> dict[str, Handler]: ...
+
+    def obey(self, line: CommandLineRead) -> None: ...
+
+    def flash(self, text: str, severity: SeverityLevel = "information") -> None: ...
+
+    def go(self, view: str, *, filtered: str = "", at: str = "") -> None: ...
+
+    def step(self, views: int) -> None: ...
+
+    def go_to_last_view(self) -> None: ...
+
+    def open(self, screen: "ConsoleScreen") -> None: ...
+
+    def up(self) -> None: ...
+
+    def rebind(self, cluster: Console) -> None: ...
+
+    def hold_painting(self) -> None: ...
+
+    # Methods and attributes of Textual's App
+
+    theme: str
+
+    @property
+    def screen_stack(self) -> list[Screen[Any]]: ...
+
+    def push_screen(self, screen: Screen[Answer], callback: Callable[[Answer | None], None], /) -> object: ...
+
+    def pop_screen(self) -> object: ...
+
+    def post_message(self, message: Message) -> bool: ...
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
+
+    def action_suspend_process(self) -> None: ...
+
+    def exit(self) -> None: ...
+
+
+class ActingScreen(AskingScreen):
+    """A screen that runs the action bound to a pressed key."""
+
+    # Overridden by screens
+
+    def handlers(self) -> Handlers:
+        """Action id → handler."""
+        return {}
+
+    def refusal(self, action: Action) -> str:
+        """Reason why the action is unavailable, shown to the user; empty if it is available."""
+        if not action.changes:
+            return ""
+        status = self.console.status
+        if not status.read_only:
+            return ""
+        return status.refusal if status.history else "this session is read-only"
+
+    def question(self, action: Action) -> Question | None:
+        """Confirmation before a dangerous action; None if nothing would be lost."""
+        return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
+
+    def acted(self, action: Action) -> None:
+        """Called after an action that needed no confirmation."""
+
+    # Used by screens
+
+    @property
+    def console(self) -> Console:
+        return self.console_app.cluster
+
+    @property
+    def console_app(self) -> AppServices:
+        return cast("AppServices", self.app)
+
+    # Keys
+
+    def offered(self) -> list[Action]:
+        """All actions of this screen, in the order of the registry."""
+        here = {**self.console_app.handlers(), **self.handlers()}
+        found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
+        # A report keeps its key unless the screen uses that key itself; `:` opens it everywhere.
+        own = {key for action in found if action.scope is not Scope.ANSWERS for key in action.keys}
+        return [action for action in found if action.scope is not Scope.ANSWERS or own.isdisjoint(action.keys)]
+
+    def _has_nothing_to_say(self, action: Action) -> bool:
+        """Whether `explain` has nothing to explain, so that it is not offered."""
+        return action.id == "object.explain" and bool(self.refusal(action))
+
+    def entries(self) -> list[PaletteEntry]:
+        """Entries of the palette."""
+        return [PaletteEntry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
+
+    def means(self, key: str, before: str = "") -> bool:
+        """Whether the key has an action on this screen."""
+        offered = self.offered()
+        return self._action(key, before, offered) is not None or bool(continuations(key, offered))
+
+    def press(self, key: str, before: str = "") -> None:
+        """Run the action of a key. `before` is the preceding key, for sequences such as `y y`."""
+        offered = self.offered()
+        action = self._action(key, before, offered)
+        if action is not None:
+            self.run(action)
+        elif following := continuations(key, offered):
+            self._hint(key, following)
+
+    def _action(self, key: str, before: str, offered: list[Action]) -> Action | None:
+        return find(f"{before} {key}", offered) or find(key, offered)
+
+    def run(self, action: Action) -> None:
+        """Run an action: refuse it with a reason, or ask for confirmation if it is dangerous."""
+        ACTION_LOG.info("action %s in %s", action.id, " › ".join(self.console_app.way))
+        handler = {**self.console_app.handlers(), **self.handlers()}.get(action.id)
+        if handler is None:
+            self.flash(f"{action.label}: not available on this screen", "warning")
+        elif reason := self.refusal(action):
+            self.flash(f"{action.label}: {reason}", "warning")
+        elif action.dangerous and (question := self.question(action)) is not None:
+            self.ask(question, handler)
+        else:
+            handler()
+            self.acted(action)
+
+    def run_id(self, id: str) -> None:
+        self.run(BY_ID[id])
+
+    def _hint(self, prefix: str, following: Mapping[str, Action]) -> None:
+        self.choose(f"{spell(prefix)} …", hints(following, self.refusal), self.run_id)
+
+    def open_menu(self) -> None:
+        """List the actions for the selected object; a second key picks one."""
+        self.choose("Actions", menu(self.offered(), self.refusal), self.run_id)
 
 
 class FramedScreen(ActingScreen):

@@ -17,11 +17,10 @@ from gpuconsole.model.devices import WHOLE_GPU, short_plural
 from gpuconsole.model.resources import format_quantity, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.grid import Grid

@@ -16,12 +16,11 @@ from gpuconsole.insight.preemption.history import at_least
 from gpuconsole.model.devices import WHOLE_GPU, by_kind, described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.queue_rows import (
     COLUMNS,
     FOLDED,

@@ -27,11 +27,10 @@ from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.messages import paths_in
 from gpuconsole.services.drills import DrillFile, library, open_drill
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handler, Handlers
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.screens.background import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
-from gpuconsole.ui.screens.mixins import Handler, Handlers
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.dialogs import PromptField
 from gpuconsole.ui.widgets.grid import Grid

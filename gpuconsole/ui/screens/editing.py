@@ -16,11 +16,11 @@ from gpuconsole.backends.object_access import Manifest
 from gpuconsole.model.commands import Edit
 from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 from gpuconsole.model.text import clean
+from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import outside, run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.widgets.dialogs import Question
 from gpuconsole.ui.widgets.textpane import TextPane, text_line
 

@@ -13,20 +13,9 @@ Missing RBAC permissions of a live cluster, and what could not be read for other
 Submission of manifests from a file: validation, server-side dry run on live clusters, confirmation.
 """
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
-
-from gpuconsole.services.console import Console
-from gpuconsole.services.status import ConsoleStatus
-from gpuconsole.ui.screens.background import run_in_background
-from gpuconsole.ui.widgets.dialogs import ChoiceOption
-
-if TYPE_CHECKING:
-    from gpuconsole.ui.app import ConsoleApp
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -37,35 +26,21 @@ from gpuconsole.model.commands import Submit
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
-from gpuconsole.services.status import ClusterHealth, Missing
-from gpuconsole.ui.actions import BY_ID
+from gpuconsole.services.status import ClusterHealth, ConsoleStatus, Missing
+from gpuconsole.ui.actions import BY_ID, Handler
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.background import run_in_background
+from gpuconsole.ui.screens.base import AppServices, ConsoleScreen, Contexts
 from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
-from gpuconsole.ui.screens.mixins import Handler
 from gpuconsole.ui.screens.pods import ForwardsScreen
 from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
-from gpuconsole.ui.widgets.dialogs import Confirm, Palette, PromptField, Question
+from gpuconsole.ui.widgets.dialogs import ChoiceOption, Confirm, Palette, PromptField, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.yaml_view import as_documents
 
 NONE = "No kubeconfig: :ctx needs --live"
-
-
-class Contexts(Protocol):
-    """The contexts that the console can switch to. Both methods may block and raise ConsoleError."""
-
-    @property
-    def namespaces(self) -> Collection[str]:
-        """The namespaces that the current console reads; none = all that RBAC allows."""
-
-    def names(self) -> Sequence[str]:
-        """The contexts of the kubeconfig."""
-
-    def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
-        """A console for that context, not started; it takes over the resources of `leaving`."""
 
 
 def lies_elsewhere(contexts: Contexts, status: ConsoleStatus, names: Collection[str]) -> bool:
@@ -77,7 +52,7 @@ def lies_elsewhere(contexts: Contexts, status: ConsoleStatus, names: Collection[
     return (bool(limits) or partial) and not set(names) <= set(limits)
 
 
-def ask_context(app: "ConsoleApp") -> None:
+def ask_context(app: AppServices) -> None:
     """Ask for a context."""
     screen, contexts = app.front, app.contexts
     if screen is None or contexts is None:
@@ -92,7 +67,7 @@ def ask_context(app: "ConsoleApp") -> None:
     run_in_background(screen, contexts.names, offer)
 
 
-def go_to(app: "ConsoleApp", context: str, namespaces: Collection[str] = ()) -> None:
+def go_to(app: AppServices, context: str, namespaces: Collection[str] = ()) -> None:
     """Open a context in the background; the current one stays until the new one is connected."""
     screen, contexts, leaving = app.front, app.contexts, app.cluster
     if screen is None or contexts is None:
@@ -102,7 +77,7 @@ def go_to(app: "ConsoleApp", context: str, namespaces: Collection[str] = ()) -> 
     run_in_background(screen, lambda: contexts.open(context, namespaces, leaving), app.rebind)
 
 
-def show_namespaces(app: "ConsoleApp", names: frozenset[str]) -> None:
+def show_namespaces(app: AppServices, names: frozenset[str]) -> None:
     """Show only these namespaces; none = all. Reconnects to a live cluster if they were not read."""
     if app.contexts is not None and lies_elsewhere(app.contexts, app.cluster.status, names):
         go_to(app, app.cluster.status.source, sorted(names))
@@ -112,7 +87,7 @@ def show_namespaces(app: "ConsoleApp", names: frozenset[str]) -> None:
         app.front.redraw()
 
 
-def ask_namespaces(app: "ConsoleApp") -> None:
+def ask_namespaces(app: AppServices) -> None:
     """Ask which namespaces to show."""
     known = ", ".join(app.cluster.snapshot.namespaces) or "none yet"
     wanted = PromptField("Namespaces to show", ", ".join(sorted(app.namespaces)), (f"Known: {known}", "Empty = all."))
@@ -120,14 +95,14 @@ def ask_namespaces(app: "ConsoleApp") -> None:
         app.front.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
 
 
-def next_theme(app: "ConsoleApp") -> None:
+def next_theme(app: AppServices) -> None:
     """Switch to the next theme, cyclically."""
     names = [theme.name for theme in app.themes]
     at = names.index(app.theme) if app.theme in names else -1
     app.theme = names[(at + 1) % len(names)]
 
 
-def set_theme(app: "ConsoleApp", wanted: str) -> None:
+def set_theme(app: AppServices, wanted: str) -> None:
     """Switch to the first theme whose name contains `wanted`."""
     match = [theme.name for theme in app.themes if wanted in theme.name]
     if match:
@@ -319,7 +294,7 @@ def answer_lines(answers: Sequence[str]) -> tuple[Cell, ...]:
     return (*lines, *((f"… and {more} more",) if more > 0 else ()))
 
 
-def handlers(app: "ConsoleApp") -> dict[str, Handler]:
+def handlers(app: AppServices) -> dict[str, Handler]:
     """Action id → handler."""
     screen = app.front
     return {
@@ -328,9 +303,9 @@ def handlers(app: "ConsoleApp") -> dict[str, Handler]:
         "app.glossary": partial(_open_glossary, app),
         "app.back": partial(_back_or_quit, app),
         "app.quit": app.exit,
-        "app.previous": partial(_step, app, -1),
-        "app.next": partial(_step, app, 1),
-        "app.last": partial(_last_view, app),
+        "app.previous": partial(app.step, -1),
+        "app.next": partial(app.step, 1),
+        "app.last": app.go_to_last_view,
         "app.theme": partial(next_theme, app),
         "app.namespaces": partial(ask_namespaces, app),
         "app.context": partial(ask_context, app),
@@ -345,7 +320,7 @@ def handlers(app: "ConsoleApp") -> dict[str, Handler]:
     }
 
 
-def run_command_line(app: "ConsoleApp", line: CommandLineRead) -> None:
+def run_command_line(app: AppServices, line: CommandLineRead) -> None:
     """Run a line of the `:` prompt."""
     screen = app.front
     if screen is None:
@@ -375,19 +350,19 @@ def run_command_line(app: "ConsoleApp", line: CommandLineRead) -> None:
         app.go(app.view, filtered=line.filter)
 
 
-def _open_glossary(app: "ConsoleApp") -> None:
+def _open_glossary(app: AppServices) -> None:
     """Open the glossary at the picked column head of the table in front."""
     grid = app.front.grid if app.front is not None else None
     app.open(GlossaryScreen(grid.picked_head if grid is not None else ""))
 
 
-def _open_palette(app: "ConsoleApp") -> None:
+def _open_palette(app: AppServices) -> None:
     screen = app.front
     if screen is not None:
         app.push_screen(Palette(screen.entries()), lambda id: screen.run_id(id) if id is not None else None)
 
 
-def _show_answer(app: "ConsoleApp", name: str) -> None:
+def _show_answer(app: AppServices, name: str) -> None:
     """Open a report; if it is already active, refresh it."""
     wanted, front = answer_screen(name), app.front
     if front is not None and front.same(wanted):
@@ -396,7 +371,7 @@ def _show_answer(app: "ConsoleApp", name: str) -> None:
         app.open(wanted)
 
 
-def _back_or_quit(app: "ConsoleApp") -> None:
+def _back_or_quit(app: AppServices) -> None:
     if len(app.screen_stack) > 1:
         app.up()
         return
@@ -404,19 +379,3 @@ def _back_or_quit(app: "ConsoleApp") -> None:
     ends = "The cluster is not affected" if live else "The simulation ends"
     question = Question("Quit gpuconsole?", (f"{ends}; its history is kept.",), yes="Quit")
     app.push_screen(Confirm(question), lambda yes: app.exit() if yes else None)
-
-
-def _step(app: "ConsoleApp", views: int) -> None:
-    view = app.travel.step(views)
-    if view is None:
-        app.flash("No previous view" if views < 0 else "No next view")
-    else:
-        app.switch_mode(view)
-
-
-def _last_view(app: "ConsoleApp") -> None:
-    view = app.travel.last
-    if view is None:
-        app.flash("No other view visited yet")
-    else:
-        app.go(view)

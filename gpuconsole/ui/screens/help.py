@@ -18,10 +18,9 @@ from textual.widgets import Static
 from gpuconsole.assets import glossary
 from gpuconsole.errors import ConsoleError
 from gpuconsole.ui.action_keys import spell_all
-from gpuconsole.ui.actions import Action, Scope
+from gpuconsole.ui.actions import Action, Handlers, Scope
 from gpuconsole.ui.paint import Cell, plain
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.dialogs import PaletteEntry
 from gpuconsole.ui.widgets.grid import Grid

@@ -9,11 +9,10 @@ from gpuconsole.model.devices import short_amount
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.table_model import Column, with_room_for_units
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines

@@ -12,10 +12,9 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question

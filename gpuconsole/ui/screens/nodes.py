@@ -30,6 +30,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Handler, Handlers
 from gpuconsole.ui.gpu_cell_style import FREE, GPU_GLYPHS, word_of
 from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as GLYPHS_OF
 from gpuconsole.ui.messages import FilterChanged
@@ -55,7 +56,6 @@ from gpuconsole.ui.node_columns import (
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import table_handlers
-from gpuconsole.ui.screens.mixins import Handler, Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

@@ -40,14 +40,13 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.describe import about, describe, events
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker, run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen, TextScreen
 from gpuconsole.ui.screens.editing import edit
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.pods import PODDED, ask_port, open_shell, pods_of, show_logs
 from gpuconsole.ui.widgets.dialogs import Question
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line, yaml_lines

@@ -18,11 +18,10 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.forwards import Forward
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handler, Handlers
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.background import outside, run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
-from gpuconsole.ui.screens.mixins import Handler, Handlers
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField
 from gpuconsole.ui.widgets.grid import Grid

@@ -37,10 +37,10 @@ from gpuconsole.model.events import (
 )
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

@@ -21,10 +21,9 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, amount, format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject
 from gpuconsole.ui.screens.queue_rows import (
     COLUMNS,

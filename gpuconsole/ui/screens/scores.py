@@ -17,8 +17,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.placement import NodeRow, ScoreColumn, ScoreTable
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.table_model import Column

@@ -22,14 +22,13 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.job_templates import BY_ID, TEMPLATES, JobTemplate, JobTemplateRequest
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.screens.background import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.global_actions import answer_lines, ask_file
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, Question
 from gpuconsole.ui.widgets.form import Choices, Form, FormField, FormInput, Picker

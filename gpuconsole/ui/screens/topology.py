@@ -15,12 +15,11 @@ from gpuconsole.insight.index.topology import HOST, DomainUsage, domains
 from gpuconsole.model.devices import described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.gpu_cell_style import IN_USE, WORDS
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject

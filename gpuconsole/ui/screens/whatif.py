@@ -23,13 +23,12 @@ from gpuconsole.model.devices import short_plural
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.screens.answers import PlanScreen
 from gpuconsole.ui.screens.base import scrolling
-from gpuconsole.ui.screens.mixins import Handlers
-from gpuconsole.ui.screens.whatif_changes import ChangeScreen, free_file, is_there, write_changes
+from gpuconsole.ui.screens.change_screen import ChangeScreen, free_file, is_there, write_changes
 from gpuconsole.ui.whatif_changes import WhatIfChange
 from gpuconsole.ui.widgets.dialogs import PromptField
 from gpuconsole.ui.widgets.painter import Lines

@@ -15,10 +15,9 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handler, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.mixins import Handler, Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen

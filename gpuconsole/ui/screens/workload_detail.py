@@ -20,12 +20,11 @@ from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.node_columns import trend_text, use_text
 from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
 from gpuconsole.ui.screens.base import scrolling
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.whatif_changes import try_out

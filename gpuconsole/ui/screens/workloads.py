@@ -12,9 +12,9 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.services.analysis import AnalysisService
+from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
-from gpuconsole.ui.screens.mixins import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import AHEAD_SHARE, WorkloadDetailScreen

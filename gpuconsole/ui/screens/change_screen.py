@@ -1,6 +1,6 @@
-"""Dialogs that ask for a change: its kind, its object, its value.
+"""The screen that collects the changes of a what-if: dialogs that ask for one.
 
-Writing the changes of a what-if to a file, for `gpuconsole whatif -f` and other what-ifs.
+Also writes the changes to a file, for `gpuconsole whatif -f` and other what-ifs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ OTHERS = {
 
 
 class ChangeScreen(ConsoleScreen):
-    """A screen that collects changes."""
+    """A screen that collects the changes of a what-if."""
 
     def add(self, change: WhatIfChange) -> None:
         """Add a change."""
