@@ -29,6 +29,8 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"\.?[\w-]+(/[\w.-]+)*(/|\.(py|md|yaml|toml|txt|tcss|svg)|/run)")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PLACEHOLDERS = ("NAME",)
+SETTINGS = dict(cli.context_settings)
+"""Of the command line: click keeps the help option that it makes first in the command."""
 _INTERACTIVE = ("run", "drill play")
 """Commands that open the console."""
 
@@ -131,7 +133,7 @@ def resolved(arguments: Sequence[str]) -> tuple[str, click.Command, list[str]]:
         return name, command, rest
     while isinstance(command, click.Group):
         word = rest.pop(0)
-        below = command.get_command(click.Context(command), word)
+        below = command.get_command(click.Context(command, **SETTINGS), word)
         assert below is not None, f"no command {word!r}"
         name, command = f"{name} {word}".strip(), below
     return name, command, rest
@@ -142,7 +144,8 @@ def test_every_command_that_a_page_shows_has_these_options(page: Path) -> None:
     for example in examples(page):
         _, command, rest = resolved(example.arguments[1:])
         # The parser alone: no files need to exist, and an unknown option is an error.
-        command.make_parser(click.Context(command)).parse_args([word for word in rest if word not in ("|", "head")])
+        parser = command.make_parser(click.Context(command, **SETTINGS))
+        parser.parse_args([word for word in rest if word not in ("|", "head")])
 
 
 @pytest.mark.usefixtures("measured_latencies")

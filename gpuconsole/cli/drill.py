@@ -1,7 +1,7 @@
 """`gpuconsole drill`: runs scenarios and checks their expectations, or plays them with predicted victims.
 
 `drill run` can write its results as JUnit XML: one test suite per drill, one test case per expectation. `drill play`
-opens the console of `drill_console`.
+opens the console for one drill.
 """
 
 import os
@@ -16,14 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.cli.options import OpenRequest, configured, policed, resolve
-from gpuconsole.cli.sources import FindingsError, LineOf, read_drill, read_scenario
+from gpuconsole.cli.sources import FindingsError, LineOf, read_drill, read_scenario, status_of
+from gpuconsole.config import Config
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict, run_drill
+from gpuconsole.insight.drill import DrillSession, ExpectationOutcome, ExpectationVerdict, run_drill
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_exactly
 from gpuconsole.model.manifests import NO_MANIFEST, Severity, load
 from gpuconsole.model.text import clean
 from gpuconsole.services.drills import playable
+from gpuconsole.sim.scenario import Scenario, build
 
 
 class Suite(Struct, frozen=True, kw_only=True):
@@ -155,9 +157,34 @@ def play_drill(
         raise UsageError("`gpuconsole drill play` needs a terminal; use `gpuconsole drill run` without one")
     request, settings = configured(OpenRequest(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
     scenario = playable(read_scenario([*resolve((file,)), *manifests], request), file)
-    from gpuconsole.cli.drill_console import show
+    return _show(scenario, request.seed, settings)
 
-    return show(scenario, request.seed, settings)
+
+def _show(scenario: Scenario, seed: int | None, settings: Config) -> int:
+    """Play a drill until the user quits, without a history or a worker process; returns the exit status.
+
+    The console behind it shows the cluster before the first step, paused.
+    """
+    # Imported here, so that `drill run` needs no terminal toolkit.
+    from gpuconsole.backends.simulated import SimulatedBackend
+    from gpuconsole.cli.run import log_to
+    from gpuconsole.services.console import Console
+    from gpuconsole.ui.drill_console import DrillApp
+
+    log_to(settings.log_file, settings.log_level)
+    simulation = build(replace(scenario, steps=()), seed=seed)
+    about = status_of(simulation, scenario.name)
+    console = Console(SimulatedBackend(simulation, speed=1), about=about, prices=scenario.policy.prices)
+    app = DrillApp(console, DrillSession(scenario, seed=seed))
+    if settings.theme and settings.theme in app.available_themes:
+        app.theme = settings.theme
+    console.pause()
+    console.start()
+    try:
+        app.run()
+    finally:
+        console.stop()
+    return app.return_code or 0
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[str]:

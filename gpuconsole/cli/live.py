@@ -73,7 +73,7 @@ def _ask(address: str, backend: KubeBackend, access: HttpAccess) -> HttpFetcher:
     return Http(address, access)
 
 
-PATIENCE = 120.0
+READ_TIMEOUT = 120.0
 """Timeout for reading the whole cluster once, in seconds."""
 POLL = 0.02
 """Seconds between two polls of the backend."""
@@ -137,9 +137,9 @@ def protection(context: str, settings: Config) -> str:
     return ""
 
 
-def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
-    """Read the whole cluster once. Raises ClusterError if it takes longer than `patience` seconds."""
-    deadline = time.monotonic() + patience
+def look(backend: KubeBackend, timeout: float = READ_TIMEOUT) -> Snapshot:
+    """Read the whole cluster once. Raises ClusterError if it takes longer than `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while True:
         backend.poll(POLL)
         if not backend.health.loading:
@@ -147,5 +147,5 @@ def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
         if time.monotonic() > deadline:
             sight = backend.health
             why = sight.lost or "; ".join(sight.unread) or "its API server responds too slowly"
-            raise ClusterError(f"could not read the cluster within {patience:g}s: {why}")
+            raise ClusterError(f"could not read the cluster within {timeout:g}s: {why}")
         time.sleep(POLL)

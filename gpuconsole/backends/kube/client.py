@@ -243,15 +243,15 @@ class ApiServerConnection:
 
     @contextmanager
     def stream(
-        self, path: str, query: Query | None = None, *, patience: float, begin: float | None = None
+        self, path: str, query: Query | None = None, *, timeout: float, begin: float | None = None
     ) -> Iterator[ResponseStream]:
         """Open a streaming GET.
 
-        `patience` is the read timeout in seconds, `begin` the timeout of the first byte if that is shorter. The reader
+        `timeout` is the read timeout in seconds, `begin` the timeout of the first byte if that is shorter. The reader
         calls `note_response`, because bytes alone do not show that the server works.
         """
-        response = self._open("GET", path, query, None, JSON, JSON, patience if begin is None else begin)
-        _wait_for_bytes(response, patience)
+        response = self._open("GET", path, query, None, JSON, JSON, timeout if begin is None else begin)
+        _wait_for_bytes(response, timeout)
         try:
             yield ResponseStream(response, self.place.name)
         finally:

@@ -103,7 +103,7 @@ class KubeLogs:
             **({"previous": "true"} if self._previous else {"follow": "true"}),
         }
         try:
-            with self._connection.stream(path, query, patience=SILENCE) as stream:
+            with self._connection.stream(path, query, timeout=SILENCE) as stream:
                 self._follow(stream, pod, container)
         except Refused as error:
             if (choice := _CHOICE.search(error.message)) and not container:

@@ -499,9 +499,9 @@ class Watch:
         seen = None if self._version else set[str]()
         if seen is not None:
             self._begin()
-        patience = self._pace.silence if self._bookmarks else lasting + GRACE
-        begin = min(BEGIN, patience)
-        with self._connection.stream(self._path, self._query(lasting), patience=patience, begin=begin) as stream:
+        timeout = self._pace.silence if self._bookmarks else lasting + GRACE
+        begin = min(BEGIN, timeout)
+        with self._connection.stream(self._path, self._query(lasting), timeout=timeout, begin=begin) as stream:
             self._close = stream.close
             if self._phase in LOST:
                 self._found()

@@ -53,7 +53,7 @@ def test_a_stream_gets_the_new_token_too(api: ApiServer, connection: ApiServerCo
     rotate(api)
     api.write_kubeconfig("rotated")
     clock.now += RENEW_EVERY
-    with connection.stream(NODES, {"watch": "1", "sendInitialEvents": "true"}, patience=5) as stream:
+    with connection.stream(NODES, {"watch": "1", "sendInitialEvents": "true"}, timeout=5) as stream:
         assert len(next(stream.lines())) == 1, "the bookmark that ends the list"
 
 

@@ -158,7 +158,7 @@ def test_a_line_without_an_end_is_bounded(api: ApiServer, monkeypatch: pytest.Mo
     api.misbehave(watch_lines(b"x" * 65_536, again=0.001))
     connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
     with (
-        connection.stream("/api/v1/nodes", patience=5) as stream,
+        connection.stream("/api/v1/nodes", timeout=5) as stream,
         pytest.raises(Cut, match="a line is longer than"),
     ):
         assert not any(stream.lines())
@@ -168,7 +168,7 @@ def test_lines_come_whole_however_they_are_cut_and_those_after_a_long_one_too(ap
     long = b"y" * 300_000
     api.misbehave(watch_lines(b"a\nbb", b"b\n\n", long, b"\nlast\n", b"no end"))
     connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
-    with connection.stream("/api/v1/nodes", patience=5) as stream:
+    with connection.stream("/api/v1/nodes", timeout=5) as stream:
         assert [line for lines in stream.lines() for line in lines] == [b"a", b"bbb", long, b"last"]
 
 
